@@ -28,10 +28,16 @@ from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.admin.topics import describe_topic, list_topics
 from splashdam.net.clock import Clock, SystemClock
 from splashdam.net.cluster.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
-from splashdam.net.cluster.fetch_client import EARLIEST, LATEST, FetchClient, FetchSettings, open_fetch_client
-from splashdam.net.cluster.fetching import FetchedBatches
+from splashdam.net.cluster.fetch_client import (
+    EARLIEST,
+    LATEST,
+    FetchClient,
+    FetchedBatches,
+    FetchSettings,
+    open_fetch_client,
+)
 from splashdam.net.connect import Connect
-from splashdam.net.connection.authentication import Authenticator
+from splashdam.net.connection.connection import Authenticator
 from splashdam.net.guard import Guard
 from splashdam.pipeline.options import KAFKA, integer, one_of
 from splashdam.pipeline.trio_thread import ClientPool, TrioThread
