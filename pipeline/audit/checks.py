@@ -13,7 +13,7 @@ import attrs
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.audit.figures import Figures
 from splashdam.pipeline.audit.findings import MAX_SEQUENCE, AuditedBatch, AuditFinding, Kind
-from splashdam.storage.inspect.findings import Level
+from splashdam.storage.inspect.verify import Level
 from splashdam.storage.topic_names import INTERNAL_TOPICS
 
 KEPT_FINDINGS = 1000

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import attrs
 
 from splashdam.model.values import TopicPartition
-from splashdam.storage.inspect.findings import Level
+from splashdam.storage.inspect.verify import Level
 
 
 class Kind(Enum):

@@ -24,7 +24,7 @@ from splashdam.pipeline.log_source.directories import PartitionLog, find_logs
 from splashdam.pipeline.log_source.filesystems import Location, location_of
 from splashdam.pipeline.log_source.slices import LogSlice, ReadingRules, slices_of
 from splashdam.storage.directories.checkpoints import CLEANER_OFFSET_NAME, decode_lines, parse_entry
-from splashdam.storage.inspect.findings import Level
+from splashdam.storage.inspect.verify import Level
 from splashdam.storage.segments.segment import LOG
 
 if TYPE_CHECKING:

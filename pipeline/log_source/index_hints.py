@@ -19,8 +19,8 @@ from splashdam.pipeline.log_source.filesystems import LogFile, LogFiles
 from splashdam.record.batch import HEADER_BYTES, BatchHeader
 from splashdam.record.legacy import SMALLEST_ENTRY_BYTES
 from splashdam.record.stored import header_is_there, parse_stored_header, stored_crc_ok
-from splashdam.storage.index import offset_index, time_index
 from splashdam.storage.inspect.read_only import LARGEST_BATCH_BYTES
+from splashdam.storage.segments.indexes import OFFSET_ENTRY, TIME_ENTRY
 from splashdam.storage.segments.segment import INDEX, TIME_INDEX
 
 _TRIED = 8  # wrong hints on each side before a cut is given up
@@ -111,7 +111,7 @@ def load_offset_hints(files: LogFiles, segment: Segment, file: LogFile) -> Offse
 
 def _rising(files: LogFiles, segment: Segment) -> Iterator[Hint]:
     """The entries up to the first that cannot be one; a preallocated file has zeros behind the last."""
-    entry = offset_index.ENTRY
+    entry = OFFSET_ENTRY
     data = read_entries(files, segment, INDEX, entry)
     last = Hint(0, -1)
     for relative, position in entry.iter_unpack(data):
@@ -167,7 +167,7 @@ def load_time_hints(files: LogFiles, segment: Segment) -> TimeHints:
     Raises:
         KafkaStorageError: the index is there and cannot be read.
     """
-    entry = time_index.ENTRY
+    entry = TIME_ENTRY
     data = read_entries(files, segment, TIME_INDEX, entry)
     count = -(-len(data.rstrip(b"\0")) // entry.size)
     entries = [

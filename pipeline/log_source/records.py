@@ -19,7 +19,7 @@ from splashdam.pipeline.log_source.walking import Chunk, tell_of_batch
 from splashdam.pipeline.schema import Columns
 from splashdam.record.aborted import ABORT, control_type
 from splashdam.record.batch import MAGIC, BatchHeader
-from splashdam.storage.index.txn_index import AbortedTransaction
+from splashdam.storage.segments.indexes import AbortedTransaction
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,7 +19,7 @@ from splashdam.pipeline.log_source.filesystems import Location, LogFiles
 from splashdam.pipeline.log_source.index_hints import load_offset_hints
 from splashdam.pipeline.log_source.transactions import Transactions
 from splashdam.pipeline.log_source.walking import READ_BYTES, Chunk, Damage, Walk, tell
-from splashdam.storage.index.txn_index import AbortedTransaction
+from splashdam.storage.segments.indexes import AbortedTransaction
 
 
 @attrs.frozen
