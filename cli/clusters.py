@@ -28,7 +28,7 @@ from splashdam.net.admin.configs import Resource, describe_configs
 from splashdam.net.clock import SystemClock
 from splashdam.net.cluster.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
 from splashdam.net.connect import Connect, TcpConnect
-from splashdam.net.connection.authentication import Authenticator
+from splashdam.net.connection.connection import Authenticator
 
 T = TypeVar("T")
 

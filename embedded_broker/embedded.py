@@ -16,8 +16,7 @@ from splashdam.embedded_broker.loop_thread import LoopThread, RunsInThread
 from splashdam.embedded_broker.serving.interception import Interception
 from splashdam.model.errors import IllegalStateError, KafkaConnectionError
 from splashdam.net.clock import LoopClock
-from splashdam.net.connect import Connect
-from splashdam.net.connection.pair import PairConnect, stream_of
+from splashdam.net.connect import Connect, PairConnect, stream_of
 from splashdam.storage.files.disk import DiskFiles, Files
 
 if TYPE_CHECKING:

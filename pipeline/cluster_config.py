@@ -19,7 +19,7 @@ from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.cluster.cluster_client import ClusterClientSettings
 from splashdam.net.cluster.fetch_client import FetchSettings
 from splashdam.net.connect import Connect
-from splashdam.net.connection.authentication import Authenticator
+from splashdam.net.connection.connection import Authenticator
 from splashdam.pipeline.options import KAFKA, integer, one_of
 
 _logger = logging.getLogger("splashdam.pipeline")

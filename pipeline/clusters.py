@@ -22,8 +22,14 @@ from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.net.admin.topics import describe_topic, list_topics
 from splashdam.net.clock import Clock, SystemClock
 from splashdam.net.cluster.cluster_client import ClusterClient, open_cluster_client
-from splashdam.net.cluster.fetch_client import EARLIEST, LATEST, FetchClient, FetchSettings, open_fetch_client
-from splashdam.net.cluster.fetching import FetchedBatches
+from splashdam.net.cluster.fetch_client import (
+    EARLIEST,
+    LATEST,
+    FetchClient,
+    FetchedBatches,
+    FetchSettings,
+    open_fetch_client,
+)
 from splashdam.net.guard import Guard
 from splashdam.pipeline.cluster_config import ClusterConfig
 from splashdam.pipeline.trio_thread import ClientPool, TrioThread

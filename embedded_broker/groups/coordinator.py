@@ -30,7 +30,7 @@ from splashdam.model.broker_errors import (
     RecordListTooLargeError,
     error_for,
 )
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.storage.append_checks import check_size
 

@@ -26,7 +26,7 @@ from splashdam.embedded_broker.groups.consumer.migration import to_consumer
 from splashdam.embedded_broker.groups.group import Group, GroupHost, Membership
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.model.errors import ProtocolError, message_of
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.wire.messages.sync_group import SyncGroupRequest
 
 _FIRST_SYNC_PROTOCOL_VERSION = 5

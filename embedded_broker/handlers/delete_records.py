@@ -18,7 +18,7 @@ from splashdam.embedded_broker.configs.topics import options_of
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.partitions import leader_log
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, InvalidTopicError, error_for
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.storage.log import Log
 from splashdam.storage.replication import Replication

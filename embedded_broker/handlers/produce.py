@@ -55,7 +55,7 @@ from splashdam.model.broker_errors import (
     RequestTimedOutError,
     UnknownTopicIdError,
 )
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import HEADER_BYTES, TRANSACTIONAL_BIT
 from splashdam.storage.log import Log

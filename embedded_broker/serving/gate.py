@@ -17,7 +17,7 @@ from splashdam.embedded_broker.serving.registry import Client
 from splashdam.embedded_broker.serving.server import ClientConnection, ServedBroker
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import KafkaError
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.model.secrets import Secret
 from splashdam.net.sasl.mechanisms import MECHANISMS
 from splashdam.net.tls.context import TlsFiles, server_context

@@ -43,7 +43,7 @@ from splashdam.model.broker_errors import (
     UnknownServerError,
     error_for,
 )
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.storage.turns import logged
 

@@ -18,7 +18,7 @@ from splashdam.model.broker_errors import (
     UnsupportedVersionError,
 )
 from splashdam.model.errors import IllegalStateError, KafkaError, KafkaTimeoutError
-from splashdam.model.prepared import PreparedTransaction
+from splashdam.model.transactions import PreparedTransaction
 from splashdam.net.admin.transactions import (
     ONGOING,
     DescribedTransaction,

@@ -20,7 +20,7 @@ from splashdam.model.broker_errors import (
     TopicAlreadyExistsError,
 )
 from splashdam.model.errors import KafkaError
-from splashdam.model.prepared import PreparedTransaction
+from splashdam.model.transactions import PreparedTransaction
 from splashdam.model.values import TopicPartition
 from splashdam.net.admin.groups import committed_offsets
 from splashdam.net.admin.topics import create_topic, list_offsets

@@ -13,7 +13,7 @@ import attrs
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.model.broker_errors import UnknownTopicOrPartitionError
-from splashdam.model.prepared import PreparedTransaction
+from splashdam.model.transactions import PreparedTransaction
 from splashdam.pipeline.sink.cluster import ask
 from splashdam.pipeline.sink.decisions import Decision, last_decision, transactions_prefix
 from splashdam.pipeline.sink.options import SinkOptions

@@ -15,7 +15,7 @@ from itertools import islice, product
 from typing import Protocol
 
 from splashdam.model.broker_errors import KafkaStorageError, UnknownTopicOrPartitionError
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.identity import REGISTRY_NAME
 from splashdam.storage.directories.log_directories import LogDirectories, LogDirectory

@@ -22,8 +22,8 @@ from splashdam.model.broker_errors import (
     UnknownTopicOrPartitionError,
     error_for,
 )
+from splashdam.model.log_text import quoted
 from splashdam.model.options import MAX_LONG
-from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.storage.cleaning.cleaner import LogCleaner
 from splashdam.storage.directories.checkpoints import RootCheckpoints, SpreadCheckpoints

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 import attrs
 
 from splashdam.model.broker_errors import ErrorCode, error_for
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.wire.primitives import MAX_STRING_BYTES
 
 

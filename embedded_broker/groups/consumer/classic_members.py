@@ -36,7 +36,7 @@ from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembers
 from splashdam.embedded_broker.groups.consumer.migration import side_of
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.model.errors import ProtocolError
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 
 
 class ClassicRequests:

@@ -1,10 +1,19 @@
-"""What strangers name, in log lines and error messages: on one line, no control characters, and short."""
+"""What log lines and error messages are made of: structured fields, and names that came from outside.
+
+Every logger is ``splashdam`` or below it. ``docs/logging.md`` lists levels and fields.
+"""
 
 from __future__ import annotations
 
 import re
 
 from splashdam.model.values import TopicPartition
+
+
+def fields(**values: object) -> dict[str, dict[str, object]]:
+    """The ``extra`` of a logging call: ``record.splashdam`` is ``values``. Nothing secret goes in."""
+    return {"splashdam": values}
+
 
 LONGEST_SHOWN = 250
 """Characters; every legal topic name fits."""

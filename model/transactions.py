@@ -1,8 +1,10 @@
-"""What a consumer has read, and on whose behalf: for ``send_offsets_to_transaction`` (KIP-447)."""
+"""What transactions take from applications, and prepared transactions as values that travel."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+import attrs
 
 
 class OffsetAndMetadata(NamedTuple):
@@ -35,3 +37,24 @@ class ConsumerGroupMetadata(NamedTuple):
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+
+
+@attrs.frozen
+class PreparedTransaction:
+    """What it takes to commit or abort a prepared transaction, from any process; it pickles.
+
+    Its end is one request to the transaction's coordinator, see ``splashdam.net.admin.transactions``. Until
+    then the cluster keeps it open for at most the producer's ``transaction_timeout_ms``, counted from its
+    first record.
+
+    Attributes:
+        transactional_id: the producer's name.
+        producer_id: what the cluster knows the producer by.
+        producer_epoch: of that producer.
+        is_empty: nothing is in it, so that there is nothing to end either.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    is_empty: bool = False
