@@ -13,7 +13,7 @@ from support.kafka.kafka_jars import VERSIONS, KafkaBroker
 from support.kafka.kafka_reading import make_topic, served
 from support.kafka.kafka_writing import BROKER_SETTINGS, INDEX_INTERVAL_BYTES, TOPICS, write_everything
 from support.kafka.make_golden import GOLDEN, digest
-from support.storage.log_kit import log_files, open_log
+from support.storage.logs import log_files, open_log
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker
