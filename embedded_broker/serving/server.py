@@ -82,7 +82,7 @@ class ClientConnection:
         self._scope = trio.CancelScope()
         self._progress_at = float("-inf")
         self._outbox = Outbox(stream, self._progressed)
-        self._straight = StraightProduce(broker, broker.connections.produce_forms)
+        self._straight = StraightProduce(broker, broker.connections.produce_templates)
         self._begun: deque[Dispatched | list[Part]] = deque()
         """A parked answer, and those that queue behind it."""
 
