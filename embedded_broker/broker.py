@@ -38,21 +38,21 @@ from splashdam.embedded_broker.topics.disk_troubles import DiskTroubles
 from splashdam.embedded_broker.topics.parking import FetchParking
 from splashdam.embedded_broker.topics.topics import Topics
 from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
-from splashdam.embedded_broker.transactions.remote_enrolment import RemoteEnrolments
+from splashdam.embedded_broker.transactions.verification import RemoteEnrolments
 from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
 from splashdam.model.errors import IllegalStateError
 from splashdam.net.clock import Clock, SystemClock
 from splashdam.net.connect import address_text
 from splashdam.net.listen import Listen, address_of, tcp_listen
 from splashdam.storage.files.disk import DiskFiles, Files
-from splashdam.storage.files.log_file import that_ends, told_as_the_end
+from splashdam.storage.files.log_file import as_fatal, raised_as_fatal
 from splashdam.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.configs.security import Listener
     from splashdam.embedded_broker.controller.controller import Controller
     from splashdam.embedded_broker.replication.replica_manager import Membership
-    from splashdam.embedded_broker.security.authority import TokenValidator
+    from splashdam.embedded_broker.security.authentication import TokenValidator
     from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
     from splashdam.embedded_broker.security.users import UserStore
     from splashdam.embedded_broker.serving.gate import Gate
@@ -308,7 +308,7 @@ class Broker:
         self.access.watch_quotas(self.connections.take_quotas)
         if self.controller.is_alone:
             for log in self.logs.logs.values():
-                log.stand_alone()
+                log.end_replication()
         self.member.join()
         self.transactions.settle()
         self._nursery.start_soon(self.keep_house)
@@ -395,7 +395,7 @@ async def open_broker(
     """
     settings = settings or BrokerSettings.from_options(options, config)
     clock, files = clock or SystemClock(), files or DiskFiles()
-    with told_as_the_end():
+    with raised_as_fatal():
         logs, controller = open_directory(
             path, files, clock, settings, membership=membership, leadership=leadership
         )
@@ -409,7 +409,7 @@ async def open_broker(
             parts, place = (settings, clock, logs, controller, nursery), (membership, leadership)
             broker = Broker(*parts, access=access, place=place, own_loop=own_loop)
             try:
-                with told_as_the_end():
+                with raised_as_fatal():
                     broker.begin(opened, gates)
                 yield broker
             except BaseException as error:  # leaves as itself below, not wrapped in the nursery's group
@@ -422,6 +422,6 @@ async def open_broker(
         unclean = logs.close(orderly=broker is None or not broker.is_killed)
     ended = broker.failure or (None if failure else unclean)
     if ended is not None:
-        failure = that_ends(ended)
+        failure = as_fatal(ended)
     if failure is not None:
         raise failure

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import partial
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 
 from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError, OffsetOutOfRangeError
 from splashdam.model.errors import IllegalStateError
@@ -24,16 +24,19 @@ from splashdam.record.stored import iter_stored_headers, stored_crc_ok
 from splashdam.storage.append_checks import check_batch, check_size
 from splashdam.storage.files.disk import Files
 from splashdam.storage.files.log_file import BytesSlice, FileSlice
-from splashdam.storage.index.txn_index import AbortedTransaction
 from splashdam.storage.leader_epochs import EpochEnd
 from splashdam.storage.log_files import LogFiles
-from splashdam.storage.producers.refused import RefusedBatches
 from splashdam.storage.producers.replay import replay_batch
-from splashdam.storage.producers.state import CompletedTransaction, ProducerStates, RememberedBatch
-from splashdam.storage.recovery.loader import LoadedLog, LogLoader
-from splashdam.storage.replication import Replication
+from splashdam.storage.producers.state import (
+    CompletedTransaction,
+    ProducerStates,
+    RefusedBatches,
+    RememberedBatch,
+)
+from splashdam.storage.recovery import LoadedLog, LogLoader
 from splashdam.storage.retention import LogFacts, reasons_to_go
 from splashdam.storage.segments.batch_scan import iter_headers
+from splashdam.storage.segments.indexes import AbortedTransaction
 from splashdam.storage.segments.segment import LogSegment
 from splashdam.storage.settings import LogSettings
 from splashdam.storage.timestamp_lookup import FoundRecord, Search, TimestampOffset, find_timestamp
@@ -116,19 +119,25 @@ class Log:
         self.settings = settings
         self.state = LogState.OPEN
         self.producers = loaded.producers
-        self.log_start_offset = self._kept_start = loaded.log_start_offset
+        self.log_start_offset = self._checkpointed_start = loaded.log_start_offset
         self.log_end_offset = self.high_watermark = loaded.log_end_offset
         self.replication: Replication | None = None
-        self.moved: dict[Log, None] | None = None
+        self.moved_high_watermarks: dict[Log, None] | None = None
         self._disk = files
         self._on_work = partial(on_work, self)
         self._recovered_high_watermark = recovered_high_watermark
         self._undecided: list[tuple[int, int]] = []  # first offsets and markers; see last_stable_offset
         self._refused = RefusedBatches()
-        self._use(directory, loaded, recovery_point, now_ms, names_are_safe=loaded.is_as_left)
+        self._use(directory, loaded, recovery_point, now_ms, names_are_synced=loaded.is_unchanged)
 
     def _use(
-        self, directory: str, loaded: LoadedLog, recovery_point: int, flushed_ms: int, *, names_are_safe: bool
+        self,
+        directory: str,
+        loaded: LoadedLog,
+        recovery_point: int,
+        flushed_ms: int,
+        *,
+        names_are_synced: bool,
     ) -> None:
         self.directory = directory
         self._files = files = LogFiles(
@@ -138,7 +147,7 @@ class Log:
             loaded,
             recovery_point=recovery_point,
             flushed_ms=flushed_ms,
-            names_are_safe=names_are_safe,
+            names_are_synced=names_are_synced,
             on_work=self._on_work,
         )
         self.flusher = files.flusher
@@ -589,7 +598,7 @@ class Log:
             self._epochs.assign(epoch, base_offset)
         last_offset = base_offset + header.last_offset_delta
         active = self._segments.active
-        if active.must_roll(header.size_bytes, last_offset, header.max_timestamp, now_ms):
+        if active.must_roll(len(batch), last_offset, header.max_timestamp, now_ms):
             self.roll(now_ms)
             active = self._segments.active
         assigned = _ASSIGNED.pack(base_offset, header.batch_length, epoch)
@@ -598,8 +607,8 @@ class Log:
         self.log_end_offset = last_offset + 1
         if self.replication is None:
             self.high_watermark = self.log_end_offset
-            if self.moved is not None:
-                self.moved[self] = None
+            if self.moved_high_watermarks is not None:
+                self.moved_high_watermarks[self] = None
         else:
             self.replication.advance()
         appended_ms = now_ms if self.settings.uses_log_append_time else NO_TIMESTAMP
@@ -667,12 +676,12 @@ class Log:
     # --- the high watermark ---------------------------------------------------------------------------------
 
     @property
-    def high_watermark_to_keep(self) -> int:
+    def high_watermark_checkpoint(self) -> int:
         """What a checkpoint must say: as before, while nobody has said whether the log is replicated."""
         known, recovered = self.high_watermark, self._recovered_high_watermark
         return known if recovered is None else min(known, recovered)
 
-    def stand_alone(self) -> None:
+    def end_replication(self) -> None:
         """There is no other replica, or none any more: whatever is in the log can be read."""
         self.replication = None
         self._recovered_high_watermark = None
@@ -710,20 +719,20 @@ class Log:
         return True
 
     def _note_move(self) -> None:
-        if self.moved is not None:
-            self.moved[self] = None
+        if self.moved_high_watermarks is not None:
+            self.moved_high_watermarks[self] = None
 
     # --- the start of the log -------------------------------------------------------------------------------
 
     @property
-    def log_start_to_keep(self) -> int | None:
+    def log_start_checkpoint(self) -> int | None:
         """What a checkpoint must say of the log's start; None where the first segment's name says it.
 
         Never beyond what is on stable storage: after a power cut the log would end before its own start. What
         a checkpoint said when the log was opened was, even if the recovery point does not tell so.
         """
-        start = min(self.log_start_offset, max(self.recovery_point, self._kept_start))
-        is_said = start <= self._segments.all[0].base_offset and not self._files.keeps_names
+        start = min(self.log_start_offset, max(self.recovery_point, self._checkpointed_start))
+        is_said = start <= self._segments.all[0].base_offset and not self._files.has_undurable_renames
         return None if is_said else start
 
     def advance_log_start(self, offset: int) -> int:
@@ -816,14 +825,14 @@ class Log:
             self._epochs.cut(self.log_start_offset, self.log_end_offset)  # one that wrote nothing may differ
             return
         if offset < self._segments.all[0].base_offset:
-            self.start_anew_at(offset, now_ms=now_ms)
+            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
             return
         _logger.info("%s: truncated from %d to %d", self.directory, self.log_end_offset, offset)
         self._end_at(self._files.cut_at(offset))
         self.producers = self._files.producers_at(self.log_end_offset)
         self.producers.restart_clocks(now_ms)
 
-    def start_anew_at(self, offset: int, *, now_ms: int) -> None:
+    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
         """Drops everything; the log is empty then, and its next record gets ``offset``.
 
         Raises:
@@ -831,7 +840,7 @@ class Log:
         """
         self.check_open("truncation")
         _logger.info("%s: started anew at %d, it ended at %d", self.directory, offset, self.log_end_offset)
-        self._files.begin_anew(offset, now_ms)
+        self._files.truncate_fully(offset, now_ms)
         self.log_start_offset = offset
         self.high_watermark = offset
         self._end_at(offset)
@@ -840,21 +849,21 @@ class Log:
     def _end_at(self, end: int) -> None:
         self.log_end_offset = end
         self.log_start_offset = min(self.log_start_offset, end)
-        self._kept_start = min(self._kept_start, end)
+        self._checkpointed_start = min(self._checkpointed_start, end)
         self.high_watermark = min(self.high_watermark, end)
         self._note_move()
         self._undecided = [each for each in self._undecided if each[1] < end]
-        self._files.note_end(self.log_start_offset, end)
+        self._files.truncate_state(self.log_start_offset, end)
 
     # --- elsewhere, and the end -----------------------------------------------------------------------------
 
-    def go_on_in(self, directory: str, loaded: LoadedLog) -> None:
+    def move_to_directory(self, directory: str, loaded: LoadedLog) -> None:
         """Goes on in another directory, whose files hold what this log's do; the old ones are let go of.
 
         No sync may be under way, and no cleaning.
         """
         old = self._segments
-        self._use(directory, loaded, self.log_end_offset, self.flusher.flushed_ms, names_are_safe=False)
+        self._use(directory, loaded, self.log_end_offset, self.flusher.flushed_ms, names_are_synced=False)
         self._note_move()  # the high watermark is to be kept in that directory now
         old.release_all()
 
@@ -878,6 +887,53 @@ class Log:
         """Closes the files as they are, as a crash would, for a log that is to be deleted."""
         self.state = LogState.CLOSED
         self._segments.release_all()
+
+
+class Replication(Protocol):
+    """What a log that has other replicas knows of them; see ``embedded_broker/replication``."""
+
+    @property
+    def leader_epoch(self) -> int:
+        """In which the partition is led, here or elsewhere."""
+        ...
+
+    def check_leading(self) -> None:
+        """Raises NotLeaderOrFollowerError where another broker leads, or nobody does."""
+        ...
+
+    def check_enough_in_sync(self) -> None:
+        """Before an append that all replicas in sync are to have; raises NotEnoughReplicasError."""
+        ...
+
+    def advance(self) -> None:
+        """The log has grown: the high watermark moves as far as it may."""
+        ...
+
+    @property
+    def term(self) -> int:
+        """Another one after each time that somebody else led: what was appended before may be gone."""
+        ...
+
+    def log_failed(self) -> None:
+        """The log takes nothing any more: another replica is to lead."""
+        ...
+
+    async def wait_replicated(self, offset: int, term: int) -> None:
+        """Returns when everything below ``offset``, appended in this term, is on all replicas in sync.
+
+        Raises:
+            NotLeaderOrFollowerError: somebody else leads, or has led; it may or may not have it.
+            NotEnoughReplicasAfterAppendError: it is, but they have become too few.
+        """
+        ...
+
+    async def wait_deleted(self, offset: int) -> None:
+        """Returns when nobody who may lead next has anything below ``offset`` any more.
+
+        Raises:
+            NotLeaderOrFollowerError: somebody else leads.
+        """
+        ...
 
 
 def _stamp(batch: Buffer, header: BatchHeader, now_ms: int) -> tuple[Buffer, BatchHeader]:

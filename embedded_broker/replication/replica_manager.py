@@ -16,7 +16,7 @@ import trio
 from splashdam.embedded_broker.controller.state import NOBODY, ClusterChange
 from splashdam.embedded_broker.replication.partition import Partition
 from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError, NotLeaderOrFollowerError
-from splashdam.storage.turns import logged
+from splashdam.storage.background import log_failures
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
@@ -161,7 +161,7 @@ class ReplicaManager:
             answers = dict.fromkeys(proposals, error)
         for partition, proposal in asked.items():
             topic_partition = partition.log.topic_partition
-            with logged(f"node {self.node_id}: leading {topic_partition}"):
+            with log_failures(f"node {self.node_id}: leading {topic_partition}"):
                 partition.answered(proposal, answers[topic_partition])
 
     def high_watermark_moved(self, topic_partition: TopicPartition) -> None:
@@ -187,7 +187,7 @@ class ReplicaManager:
     def truncated(self, log: Log) -> None:
         """Keeps what a shorter log promises; raises KafkaStorageError."""
         self.changed(log.topic_partition)
-        self._broker.logs.checkpoints.truncated(log.topic_partition, self._broker.logs.logs)
+        self._broker.logs.checkpoints.log_truncated(log.topic_partition, self._broker.logs.logs)
 
     # --- what the controller says ---------------------------------------------------------------------------
 
@@ -195,7 +195,7 @@ class ReplicaManager:
         """Leads, follows or lets go of partitions; what the disk refuses is logged, and tried again."""
         for topic_partition, state in partitions.items():
             self._refused.pop(topic_partition, None)
-            with logged(f"node {self.node_id}: what the controller says of {topic_partition}"):
+            with log_failures(f"node {self.node_id}: what the controller says of {topic_partition}"):
                 try:
                     self._apply(topic_partition, state)
                 except KafkaStorageError:
@@ -211,7 +211,7 @@ class ReplicaManager:
         known = self._controller.state.topics
         missing = sorted({each.topic for each in refused} - self._broker.logs.topics.keys())
         for topic in [known[name] for name in missing if name in known]:
-            with logged(f"node {self.node_id}: making {topic.name}"):
+            with log_failures(f"node {self.node_id}: making {topic.name}"):
                 self._broker.topics.apply(ClusterChange(topics={topic.name: topic}))
         self.apply(refused)
 
@@ -234,7 +234,7 @@ class ReplicaManager:
         if state.replicas == (state.leader,):
             self.stop(topic_partition)
             log.begin_leader_epoch(state.leader_epoch)
-            log.stand_alone()
+            log.end_replication()
             self._broker.parking.high_watermark_moved(topic_partition)
             return
         if known is None:
@@ -336,7 +336,7 @@ class ReplicaManager:
             partition.propose_again()
         self.settle_isrs()
         for partition in present:
-            with logged(f"node {self.node_id}: leading {partition.log.topic_partition}"):
+            with log_failures(f"node {self.node_id}: leading {partition.log.topic_partition}"):
                 partition.look_at_isr()
         self.settle_isrs()
         for partition in looked_at:

@@ -18,7 +18,7 @@ import trio
 
 from splashdam.embedded_broker.answering.answers import ANYBODY, Address
 from splashdam.embedded_broker.configs.limits import parse_overrides
-from splashdam.embedded_broker.producing.straight_produce import ProduceForms
+from splashdam.embedded_broker.producing.straight_produce import ProduceTemplates
 from splashdam.embedded_broker.serving.registry import Client
 from splashdam.embedded_broker.serving.server import ClientConnection, ServedBroker
 from splashdam.model.options import MAX_INT
@@ -53,11 +53,11 @@ class Connections:
     """The connections of one broker.
 
     Attributes:
-        produce_forms: by which the usual requests of all clients are known.
+        produce_templates: by which the usual requests of all clients are known.
     """
 
     def __init__(self, broker: ServedBroker) -> None:
-        self.produce_forms = ProduceForms()
+        self.produce_templates = ProduceTemplates()
         self._broker = broker
         self._served: set[ClientConnection] = set()
         self._count = 0

@@ -9,8 +9,7 @@ import trio
 
 from splashdam.embedded_broker.answering.answers import Address, CloseConnectionError, Parked
 from splashdam.embedded_broker.configs.security import Listener, SecuritySettings
-from splashdam.embedded_broker.security.authority import BrokerAuthority
-from splashdam.embedded_broker.security.session import SaslSession
+from splashdam.embedded_broker.security.authentication import BrokerAuthority, SaslSession
 from splashdam.embedded_broker.serving.connections import Stranger
 from splashdam.embedded_broker.serving.receiving import FrameReceiver
 from splashdam.embedded_broker.serving.registry import Client

@@ -14,7 +14,7 @@ from splashdam.net.listen import Listen
 from splashdam.storage.files.disk import Files
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.security.authority import TokenValidator
+    from splashdam.embedded_broker.security.authentication import TokenValidator
     from splashdam.embedded_broker.serving.gate import Gate
 
 
@@ -39,7 +39,7 @@ def make_gates(
     guarded = [each for each in settings.security.endpoints if each.protocol != "PLAINTEXT"]
     if not guarded:
         return {}
-    from splashdam.embedded_broker.security.authority import BrokerAuthority
+    from splashdam.embedded_broker.security.authentication import BrokerAuthority
     from splashdam.embedded_broker.serving.gate import Gate
 
     keytab = settings.security.sasl_kerberos_keytab

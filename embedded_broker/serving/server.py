@@ -35,7 +35,7 @@ from splashdam.wire.messages.produce import ProduceRequest
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.quotas.client_quotas import ClientQuotas
-    from splashdam.embedded_broker.security.session import SaslSession
+    from splashdam.embedded_broker.security.authentication import SaslSession
     from splashdam.embedded_broker.serving.attention import Attention
     from splashdam.embedded_broker.serving.connections import Connections
     from splashdam.embedded_broker.serving.interception import Interception
@@ -82,7 +82,7 @@ class ClientConnection:
         self._scope = trio.CancelScope()
         self._progress_at = float("-inf")
         self._outbox = Outbox(stream, self._progressed)
-        self._straight = StraightProduce(broker, broker.connections.produce_forms)
+        self._straight = StraightProduce(broker, broker.connections.produce_templates)
         self._begun: deque[Dispatched | list[Part]] = deque()
         """A parked answer, and those that queue behind it."""
 
@@ -144,7 +144,7 @@ class ClientConnection:
             self._client.meter = None
             self._straight.resume()
             return
-        from splashdam.embedded_broker.quotas.meter import Meter
+        from splashdam.embedded_broker.quotas.throttling import Meter
 
         self._client.meter = Meter(quotas, self._client, self._broker.fetch_sessions)
         self._straight.stop()  # it knows nothing of quotas

@@ -16,20 +16,21 @@ import trio
 
 from splashdam.embedded_broker.configs.own_topics import TRANSACTION_STATE
 from splashdam.embedded_broker.topics.internal_topics import InternalTopic, OwnsTopics, wait_safe
-from splashdam.embedded_broker.transactions.completion import (
+from splashdam.embedded_broker.transactions.end_txn import EndDecision, decide_end
+from splashdam.embedded_broker.transactions.hanging_transactions import settle_hanging
+from splashdam.embedded_broker.transactions.markers import (
     CompletesTransactions,
     StartSoon,
     TransactionCompletion,
 )
-from splashdam.embedded_broker.transactions.ending import EndDecision, decide_end
 from splashdam.embedded_broker.transactions.metadata import (
+    AT_REST,
     ProducerIdentity,
     TransactionMetadata,
+    TransactionState,
     concurrent_transactions,
 )
-from splashdam.embedded_broker.transactions.records import encode_key, encode_value
-from splashdam.embedded_broker.transactions.recovery import read_states, settle_hanging
-from splashdam.embedded_broker.transactions.states import AT_REST, TransactionState
+from splashdam.embedded_broker.transactions.records import encode_key, encode_value, read_states
 from splashdam.model.broker_errors import (
     CoordinatorNotAvailableError,
     CorruptMessageError,
@@ -45,7 +46,7 @@ from splashdam.model.broker_errors import (
 )
 from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
-from splashdam.storage.turns import logged
+from splashdam.storage.background import log_failures
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.controller.producer_ids import HandsOutIds
@@ -397,7 +398,7 @@ class TransactionCoordinator:
 
     def _abort_timed_out(self, wall_ms: int) -> None:
         for metadata in [each for each in self._states.values() if each.is_timed_out(wall_ms)]:
-            with logged(f"aborting the transaction of {quoted(metadata.transactional_id)}"):
+            with log_failures(f"aborting the transaction of {quoted(metadata.transactional_id)}"):
                 _log.info(
                     "aborting the transaction of %s: open for more than %d ms",
                     quoted(metadata.transactional_id),
@@ -408,6 +409,6 @@ class TransactionCoordinator:
     def _expire(self, unused_since_ms: int) -> None:
         for metadata in list(self._states.values()):
             if metadata.state in AT_REST and metadata.last_update_ms <= unused_since_ms:
-                with logged(f"forgetting {quoted(metadata.transactional_id)}"):
+                with log_failures(f"forgetting {quoted(metadata.transactional_id)}"):
                     self._append(metadata.transactional_id, None)
                     del self._states[metadata.expired().transactional_id]

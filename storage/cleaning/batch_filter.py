@@ -8,6 +8,7 @@ from typing import NamedTuple
 import attrs
 
 from splashdam.model.values import Buffer
+from splashdam.record.aborted import AbortedTransactions
 from splashdam.record.batch import (
     CODEC_MASK,
     DELETE_HORIZON_BIT,
@@ -20,8 +21,9 @@ from splashdam.record.kernel import OffsetMap
 from splashdam.record.kernel.building.varint import encode_varint
 from splashdam.record.reader import Record, iter_records, unpack_records
 from splashdam.record.sealing import seal_records
-from splashdam.storage.cleaning.walking import WalkedTransactions
 from splashdam.storage.producers.state import ProducerStates
+from splashdam.storage.segments.indexes import AbortedTransaction
+from splashdam.storage.transaction_marker import parse_marker
 
 _NO_TIMESTAMP = -1
 
@@ -63,7 +65,7 @@ class BatchFilter:
 
     offset_map: OffsetMap
     map_end: int
-    transactions: WalkedTransactions
+    transactions: CleanedTransactions
     producers: Mapping[int, LastOfProducer]
     end_offset: int
     now_ms: int
@@ -81,7 +83,7 @@ class BatchFilter:
             return self._kept_legacy(header, batch)
         if header.is_control:
             left = self._kept_marker(header, batch)
-        elif self.transactions.meets_aborted_data(header):
+        elif self.transactions.on_data(header):
             left = None
         else:
             left = self._kept_data(header, batch)
@@ -96,7 +98,7 @@ class BatchFilter:
         return header.next_offset == self.end_offset
 
     def _kept_marker(self, header: BatchHeader, batch: memoryview) -> Buffer | None:
-        is_idle = self.transactions.meets_idle_marker(header, batch)
+        is_idle = self.transactions.on_marker(header, batch)
         horizon_ms = header.delete_horizon_ms
         if not header.record_count or (is_idle and horizon_ms is not None and horizon_ms <= self.now_ms):
             return None
@@ -139,7 +141,7 @@ class BatchFilter:
 
     def _kept_legacy(self, header: BatchHeader, batch: memoryview) -> Buffer | None:
         """What is left of a wrapper in part becomes a batch of format 2; its records stay as they are."""
-        self.transactions.meets_aborted_data(header)
+        self.transactions.on_data(header)
         records = list(iter_records(batch))
         kept = [record for record in records if self._keeps(record)]
         if len(kept) == len(records):
@@ -197,3 +199,50 @@ def _encoded(records: Iterable[Record], base_offset: int, base_timestamp: int) -
 
 def _blob(data: bytes | None) -> bytes:
     return encode_varint(-1) if data is None else encode_varint(len(data)) + data
+
+
+class CleanedTransactions:
+    """The transactions of one walk, whose batches are told in the order of the log.
+
+    A marker may go only when nothing of its transaction is left in the log: the walk has met no batch of it.
+
+    Args:
+        aborted: those with records in the part that is walked along.
+    """
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._aborted = AbortedTransactions(aborted)
+        self._with_batches: set[int] = set()  # producers of which a batch was met since their last marker
+        self._with_data: list[AbortedTransaction] = []
+
+    def on_data(self, header: BatchHeader) -> bool:
+        """Takes a batch of data in; whether its transaction was aborted."""
+        if header.is_transactional:
+            self._with_batches.add(header.producer_id)
+        return self._aborted.of_data(header) is not None
+
+    def on_marker(self, header: BatchHeader, batch: Buffer) -> bool:
+        """Takes a control batch in; whether it ends a transaction of which nothing is left.
+
+        Raises:
+            CorruptMessageError: its record cannot be read.
+        """
+        if not header.record_count:
+            return True  # an earlier cleaning emptied it
+        marker = parse_marker(batch, header.producer_id, header.producer_epoch)
+        if marker is None:
+            return False  # not of a transaction
+        had_batches = header.producer_id in self._with_batches
+        self._with_batches.discard(header.producer_id)
+        if marker.is_commit:
+            return not had_batches
+        aborted = self._aborted.ended_by(header)
+        if aborted is None or not had_batches:
+            return True
+        self._with_data.append(aborted)
+        return False
+
+    def take_aborted(self) -> list[AbortedTransaction]:
+        """The aborted transactions whose marker came by since the last call and of which a batch was met."""
+        taken, self._with_data = self._with_data, []
+        return taken

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 import attrs
 
 from splashdam.storage.files.disk import Files
-from splashdam.storage.index.txn_index import AbortedTransaction
+from splashdam.storage.segments.indexes import AbortedTransaction
 from splashdam.storage.segments.segment import DELETED, SNAPSHOT, SWAP, LogSegment, segment_path
 
 WARM_SEGMENTS = 8
@@ -145,7 +145,7 @@ class SegmentRemover:
         return self._removals[0].due_ms if self._removals else math.inf
 
     @property
-    def keeps_names(self) -> bool:
+    def has_undurable_renames(self) -> bool:
         """Whether a start might find a file of a removed segment by its old name, and take it in."""
         return self._has_unsynced_names or any(not removal.is_renamed for removal in self._removals)
 
@@ -198,7 +198,7 @@ class SegmentSwapper:
 
     ``….cleaned`` files are whole and synced; renamed ``….swap``, they count. From then on the log works with
     them. What is left then (the sources ``….deleted``, the copy under its final name) can be tried again as
-    often as the disk refuses it; the next start would finish it, too (``recovery/leftovers.py``). Sources go
+    often as the disk refuses it; the next start would finish it, too (``recovery.py``). Sources go
     in the order of their offsets: a tombstone must not go before what it deletes.
 
     Args:

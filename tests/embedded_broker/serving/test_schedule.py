@@ -14,18 +14,18 @@ import pytest
 import trio
 import trio.lowlevel
 from support.broker.broker_talk import batch
-from support.storage.cleaning_kit import put
-from support.storage.log_kit import read_headers
+from support.storage.compacted_logs import put
+from support.storage.logs import read_headers
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
+from splashdam.storage.background import Now
 from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.storage.log import Log
 from splashdam.storage.manager import housekeeping
 from splashdam.storage.manager.housekeeping import TASKS, ScheduledTask
-from splashdam.storage.turns import Now
 from splashdam.testing.clock import VirtualClock
 
 DAY_S = 24 * 60 * 60

@@ -8,13 +8,12 @@ import attrs
 import pytest
 from support.kafka.make_golden import GOLDEN
 from support.running.oracles import shared
-from support.storage.cleaning_kit import COMPACTED, clean
-from support.storage.log_kit import NOW_MS, copy_directory, open_log, read_all
+from support.storage.compacted_logs import COMPACTED, clean
+from support.storage.logs import NOW_MS, copy_directory, open_log, read_all
 
 from splashdam.record.record import Record
 from splashdam.storage.files.disk import DiskFiles
-from splashdam.storage.inspect.findings import Level
-from splashdam.storage.inspect.verify import Totals, verify_partition
+from splashdam.storage.inspect.verify import Level, Totals, verify_partition
 
 FILES = DiskFiles()
 PARTITIONS = sorted(path for path in GOLDEN.glob("kafka-*/*-0") if not path.name.startswith("transactions"))

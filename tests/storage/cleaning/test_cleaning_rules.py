@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from support.storage.cleaning_kit import clean, compacted_log, keyed, left, put, roll
-from support.storage.log_kit import DIRECTORY, NOW_MS, read_all, read_headers
+from support.storage.compacted_logs import clean, compacted_log, keyed, left, put, roll
+from support.storage.logs import DIRECTORY, NOW_MS, read_all, read_headers
 
 from splashdam.model.broker_errors import InvalidRecordError
 from splashdam.record.batch import DELETE_HORIZON_BIT, Codec
 from splashdam.record.compression import Compression
 from splashdam.storage.files.memory import MemoryFiles
-from splashdam.storage.index.txn_index import AbortedTransaction
+from splashdam.storage.segments.indexes import AbortedTransaction
 from splashdam.storage.segments.segment import segment_path
 from splashdam.storage.transaction_marker import TransactionMarker
 

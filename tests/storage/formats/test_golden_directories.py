@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 from support.running.oracles import shared
-from support.storage.log_kit import NOW_MS, copy_directory, log_files, open_log, read_all, read_headers
+from support.storage.logs import NOW_MS, copy_directory, log_files, open_log, read_all, read_headers
 
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.checkpoints import OffsetCheckpoint, decode_lines, encode_lines
 from splashdam.storage.directories.identity import load_identity, take_clean_shutdown
 from splashdam.storage.directories.partition_metadata import read_topic_id, write_topic_id
 from splashdam.storage.files.disk import DiskFiles
-from splashdam.storage.index.txn_index import AbortedTransaction
 from splashdam.storage.log import MAX_TIMESTAMP
 from splashdam.storage.manager.log_manager import LogManager
 from splashdam.storage.producers.snapshots import decode_snapshot, encode_snapshot
+from splashdam.storage.segments.indexes import AbortedTransaction
 from splashdam.storage.settings import LogSettings
 
 FILES = DiskFiles()
