@@ -17,7 +17,7 @@ from splashdam.testing.faults.gates import Gates
 from splashdam.testing.faults.places import Names, Place, leaves
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.serving.interception import Arrived
+    from splashdam.embedded_broker.serving.dispatch import Arrived
 
 When = Literal["before", "after"]
 

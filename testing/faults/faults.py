@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-from splashdam.embedded_broker.serving.interception import Interception
+from splashdam.embedded_broker.serving.dispatch import Interception
 from splashdam.embedded_broker.serving.registry import registered_apis
 from splashdam.testing.faults.fault import Action, Fault, When, Which, error_code
 from splashdam.testing.faults.places import speaks_of_topics

@@ -19,7 +19,7 @@ from support.running.alone import alone, descriptor_count
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.embedded_broker.embedded_cluster import EmbeddedCluster
-from splashdam.embedded_broker.loop_thread import LoopThread
+from splashdam.embedded_broker.embedded import LoopThread
 from splashdam.model.errors import (
     IllegalStateError,
     KafkaConfigurationError,
