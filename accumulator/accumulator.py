@@ -9,26 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
-from typing import TypeVar
+from typing import ClassVar, Final, NamedTuple, TypeVar
 
 from splashdam.accumulator.backoff import exponential_ms
-from splashdam.accumulator.batch import BatchEvent, BatchState, ProducerBatch
+from splashdam.accumulator.batch import BatchEvent, BatchState, ProducerBatch, divide
 from splashdam.accumulator.compressions import BatchCompressions
 from splashdam.accumulator.memory import MemoryBudget, MemoryTicket
-from splashdam.accumulator.open_batches import BATCH_OVERHEAD_BYTES, BatchLane, OpenBatches, PendingRecord
-from splashdam.accumulator.queues import PartitionQueues
-from splashdam.accumulator.readiness import NodeAvailability, Readiness
-from splashdam.accumulator.results import (
-    BATCH_FULL,
-    AccumulatorStatistics,
+from splashdam.accumulator.open_batches import (
+    BATCH_OVERHEAD_BYTES,
     Appended,
-    BatchFull,
-    DrainGate,
-    Exhausted,
-    OpenGate,
-    ReadyCheck,
+    BatchLane,
+    OpenBatches,
+    PendingRecord,
 )
-from splashdam.accumulator.splitting import divide
+from splashdam.accumulator.readiness import DrainGate, NodeAvailability, OpenGate, PartitionQueues, ReadyCheck
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import HeaderPairs, TopicPartition
@@ -39,6 +33,48 @@ from splashdam.record.kernel import BatchOutcome, FutureCell, PartitionLane, rec
 FutureT = TypeVar("FutureT", bound=FutureCell)
 
 _OPEN_GATE = OpenGate()
+
+
+class BatchFull:
+    """Nothing was appended: the record needs a new batch, and the caller wanted to hear of that first."""
+
+    wake: ClassVar[bool] = True
+    ticket: ClassVar[None] = None
+
+
+BATCH_FULL: Final = BatchFull()
+
+
+class Exhausted:
+    """Nothing was appended: the record needs memory that is not free.
+
+    Attributes:
+        ticket: the place in the line; append again with it once it is ready, or cancel it.
+        wake: True: as long as somebody waits, every batch may be sent at once.
+    """
+
+    __slots__ = ("ticket",)
+
+    wake: ClassVar[bool] = True
+    ticket: MemoryTicket
+
+
+class AccumulatorStatistics(NamedTuple):
+    """A look at the accumulator.
+
+    Attributes:
+        free_bytes: memory that is not reserved.
+        buffer_memory: memory in all.
+        waiting: callers who wait for memory.
+        queued_batches: batches that wait in their queues.
+        incomplete_batches: batches whose outcome is open.
+    """
+
+    free_bytes: int
+    buffer_memory: int
+    waiting: int
+    queued_batches: int
+    incomplete_batches: int
 
 
 class RecordAccumulator:
@@ -89,13 +125,12 @@ class RecordAccumulator:
         self.compressions = BatchCompressions(compression, topic_compression or {})
         self.delivery_timeout_ms = delivery_timeout_ms
         self.availability = NodeAvailability(availability_timeout_ms)
-        self._readiness = Readiness(
+        self._queues = PartitionQueues(
             linger_ms=linger_ms,
             delivery_timeout_ms=delivery_timeout_ms,
             backoff_ms=partial(exponential_ms, retry_backoff_ms, retry_backoff_max_ms, random),
         )
         self._memory = MemoryBudget(buffer_memory)
-        self._queues = PartitionQueues(self._readiness)
         self._incomplete: dict[ProducerBatch, None] = {}
         self._open = OpenBatches(batch_bytes, self._memory, self.compressions)
         self.limit_bytes: Callable[[str], int] = self._open.limit_bytes
@@ -282,7 +317,7 @@ class RecordAccumulator:
         any case, unless the leader has changed since.
         """
         at_once = self._closed or self._flushes > 0 or self._memory.waiting > 0
-        return self._readiness.check(self._queues, cluster, now_ms, gate, at_once=at_once)
+        return self._queues.ready(cluster, now_ms, gate, at_once=at_once)
 
     def drain(
         self,
@@ -323,7 +358,7 @@ class RecordAccumulator:
         """
         batch.advance(BatchEvent.RETRY)
         batch.attempts += 1
-        batch.retry_at_ms = now_ms if at_once else self._readiness.retry_at_ms(batch, now_ms)
+        batch.retry_at_ms = now_ms if at_once else self._queues.retry_at_ms(batch, now_ms)
         self._queues.insert(batch)
 
     def put_back(self, batch: ProducerBatch, now_ms: float) -> None:

@@ -3,19 +3,26 @@ memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from enum import auto
 
-from splashdam.accumulator.sequences import NO_SEQUENCE
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.values import TopicPartition
 from splashdam.record.batch import HEADER_BYTES, Codec
 from splashdam.record.compression import Compression
-from splashdam.record.kernel import BatchBuffer, BatchOutcome
+from splashdam.record.kernel import BatchBuffer, BatchOutcome, record_size_upper_bound
+from splashdam.record.reader import Record, read_records
 from splashdam.record.sealing import restamp_producer, seal
 
 NO_PRODUCER_ID = -1
+
+SEQUENCE_COUNT = 1 << 31
+"""Number of sequence numbers there are: 0 to 2,147,483,647."""
+
+NO_SEQUENCE = -1
+"""A batch that has no sequence number (yet)."""
 
 _NO_BUFFER = BatchBuffer(HEADER_BYTES)
 """Stands where a batch has let go of its append buffer; nothing fits into it."""
@@ -268,3 +275,82 @@ class ProducerBatch:
         buffer, self._memory = self._memory, None
         if buffer is not None:
             self._recycle(buffer, released_bytes)
+
+
+def divide(batch: ProducerBatch, batch_bytes: int) -> list[ProducerBatch]:
+    """The records of ``batch`` in at least two smaller batches, in order.
+
+    Each part holds at most ``batch_bytes``, and about half of what the batch held, so that dividing again
+    always ends; its first record fits whatever its size. The parts keep creation time, attempts, producer id
+    and epoch, continue the batch's sequence numbers, and share its memory charge. A compressed batch has
+    given most of that back, and its records need it again: its charge is then below 0 by what is missing.
+    """
+    if batch.sealed is None or batch.record_count < 2:
+        raise IllegalStateError(f"{batch} of {batch.record_count} records is not divided")
+    # The limits are what the batch held, not a guess at what is too much.
+    records = read_records(batch.sealed, max_bytes=batch.uncompressed_bytes, max_records=batch.record_count)
+    sizes = [record_size_upper_bound(record.key, record.value, record.headers) for record in records]
+    # Half, and half a record: else an odd number of equal records would make three parts.
+    half_bytes = (sum(sizes) + max(sizes) + 1) // 2
+    limit_bytes = max(min(batch_bytes - HEADER_BYTES, half_bytes), 1)
+    bounds = _bounds(sizes, limit_bytes)
+    parts = []
+    for start, end in itertools.pairwise(bounds):
+        part = _part(batch, records[start:end], sum(sizes[start:end]))
+        part.place = batch.place + start
+        if batch.sequenced:
+            part.base_sequence = sequence_after(batch.base_sequence, start)
+        parts.append(part)
+    batch.advance(BatchEvent.DIVIDE)
+    _share_charge(batch, parts)
+    batch.outcome.split(bounds, [part.outcome for part in parts])
+    return parts
+
+
+def _bounds(sizes: Sequence[int], limit_bytes: int) -> list[int]:
+    bounds, used = [0], 0
+    for index, size in enumerate(sizes):
+        if used and used + size > limit_bytes:
+            bounds.append(index)
+            used = 0
+        used += size
+    return [*bounds, len(sizes)]
+
+
+def _part(batch: ProducerBatch, records: list[Record], size_bytes: int) -> ProducerBatch:
+    buffer = BatchBuffer(HEADER_BYTES + size_bytes)
+    for record in records:
+        if not buffer.try_append(record.timestamp_ms, record.key, record.value, record.headers):
+            raise IllegalStateError(f"a record for {batch.topic_partition} is larger than it can be")
+    part = ProducerBatch(batch.topic_partition, buffer, batch.created_ms, charged_bytes=0)
+    part.close()
+    part.attempts = batch.attempts
+    part.leader_epoch = batch.leader_epoch
+    part.producer_id = batch.producer_id
+    part.producer_epoch = batch.producer_epoch
+    part.last_error = batch.last_error
+    part.transactional = batch.transactional
+    part.maybe_written = part.part_in_doubt = batch.maybe_written
+    return part
+
+
+def _share_charge(batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+    for part in parts:
+        part.charged_bytes = part.size_bytes
+        batch.charged_bytes -= part.charged_bytes
+    parts[-1].charged_bytes += max(batch.charged_bytes, 0)
+    batch.charged_bytes = min(batch.charged_bytes, 0)
+
+
+# Sequence numbers count records and wrap from 2,147,483,647 to 0. Comparing them with `<` is wrong across the
+# wrap, so every comparison goes through `is_earlier`.
+
+
+def sequence_after(sequence: int, records: int) -> int:
+    """The sequence number ``records`` further on."""
+    return (sequence + records) % SEQUENCE_COUNT
+
+
+def is_earlier(sequence: int, other: int) -> bool:
+    """Whether ``sequence`` comes before ``other``, for two that are less than half the circle apart."""
+    return 0 < (other - sequence) % SEQUENCE_COUNT < SEQUENCE_COUNT // 2

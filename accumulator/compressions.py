@@ -55,7 +55,7 @@ class BatchCompressions:
         Never less than ``batch_bytes``, so that what does not compress is batched as without a codec; and not
         more than ``most_bytes``, unless that is less.
         """
-        part = self.expected_part(topic) if self.used else 1.0
+        part = self.expected_part(topic)
         if part == 1.0 or batch_bytes <= HEADER_BYTES:
             return batch_bytes
         likely_bytes = HEADER_BYTES + int((batch_bytes - HEADER_BYTES) / part)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import NamedTuple, TypeVar
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from splashdam.accumulator.batch import ProducerBatch
-from splashdam.accumulator.buffer_pool import BufferPool
 from splashdam.accumulator.compressions import BatchCompressions
-from splashdam.accumulator.memory import MemoryBudget, MemoryTicket, TicketState
-from splashdam.accumulator.results import Appended
+from splashdam.accumulator.memory import BufferPool, MemoryBudget, MemoryTicket, TicketState
 from splashdam.model.broker_errors import MessageTooLargeError
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.values import HeaderPairs, TopicPartition
@@ -38,6 +36,24 @@ PLACES_PER_BATCH = 1 << 32
 
 _FRAMING_BYTES = record_size_upper_bound(None, None, None) - 3
 """Length, attributes and both deltas at their longest. The 3: null key, null value, no headers."""
+
+
+class Appended(Generic[FutureT]):
+    """The record is in a batch.
+
+    Attributes:
+        future: its delivery future.
+        wake: a batch became full or a new one was created; the sender must hear of it.
+        ticket: None; an earlier one is spent or cancelled.
+    """
+
+    __slots__ = ("future", "wake")
+
+    ticket: ClassVar[None] = None
+
+    def __init__(self, future: FutureT, wake: bool) -> None:
+        self.future = future
+        self.wake = wake
 
 
 class PendingRecord(NamedTuple):
@@ -98,6 +114,8 @@ class OpenBatches:
 
     def limit_bytes(self, topic: str) -> int:
         """At how many uncompressed bytes the topic's next batch is full."""
+        if not self._compressions.used:
+            return self._batch_bytes
         most_bytes = self._memory.total_bytes // SMALL_PART
         return self._compressions.limit_bytes(topic, self._batch_bytes, most_bytes)
 

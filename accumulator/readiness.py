@@ -1,40 +1,76 @@
-"""When a batch may be sent, when to look again, and when it is too late: linger, full, backoff, expiry.
+"""Batches that wait to be sent, one queue per TopicPartition: which may go now, and when to ask again.
 
-The rules are those of Kafka's ``RecordAccumulator.ready``. Nothing here keeps a batch or reads a clock.
+Linger, full batches, backoff, expiry and muted partitions are decided here, by the rules of Kafka's
+``RecordAccumulator.ready`` and ``drain``. Nothing here reads a clock.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence, Set
-from typing import Protocol
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import takewhile
+from typing import NamedTuple, Protocol
 
-from splashdam.accumulator.batch import BatchState, ProducerBatch
-from splashdam.accumulator.results import DrainGate, ReadyCheck
+from splashdam.accumulator.batch import BatchEvent, BatchState, ProducerBatch
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.values import TopicPartition
 
 
-class Queues(Protocol):
-    """The batches that wait."""
+class ReadyCheck(NamedTuple):
+    """What can be sent now, and when to ask again.
 
-    @property
-    def muted(self) -> Set[TopicPartition]:
-        """Partitions of which nothing is sent now."""
+    Attributes:
+        nodes: node ids that lead a partition with a batch to send.
+        next_check_ms: milliseconds until something else becomes ready or expires, unless an event comes
+            first; infinity if nothing waits for time to pass.
+        unknown_leader_topics: topics with batches for partitions that have no known leader.
+    """
+
+    nodes: frozenset[int]
+    next_check_ms: float
+    unknown_leader_topics: frozenset[str]
+
+
+class DrainGate(Protocol):
+    """Who numbers batches and holds back those whose turn has not come: idempotence."""
+
+    def admits(self, batch: ProducerBatch) -> bool:
+        """Whether the head of a queue may be sent now. If not, the gate's owner knows what to wait for."""
         ...
 
-    def items(self) -> Iterable[tuple[TopicPartition, Sequence[ProducerBatch]]]:
-        """The partitions with batches, each with its queue, which is not empty."""
+    def drained(self, batch: ProducerBatch) -> None:
+        """The batch is about to leave its queue: gives it producer id, epoch and sequence if it has none.
+
+        If this raises, no batch has left its queue.
+        """
         ...
 
 
-class Readiness:
-    """The rules which batches wait.
+class OpenGate:
+    """The gate of a producer without idempotence: no numbers, nothing held back."""
+
+    def admits(self, batch: ProducerBatch) -> bool:
+        """Always True."""
+        return True
+
+    def drained(self, batch: ProducerBatch) -> None:
+        """Leaves the batch without numbers."""
+
+
+class PartitionQueues:
+    """Batches that wait to be sent. A partition is listed while its queue is not empty.
+
+    The partitions stand in the order in which they were last drained, so that a node with more partitions
+    than fit into a request serves each in turn, whatever other nodes do.
 
     Args:
         linger_ms: how long a batch that is not full waits for more records.
         delivery_timeout_ms: from a batch's creation until it fails.
         backoff_ms: how long a batch waits that has failed so often.
+
+    Attributes:
+        muted: partitions of which nothing is sent.
     """
 
     def __init__(
@@ -43,21 +79,59 @@ class Readiness:
         self._linger_ms = linger_ms
         self._delivery_timeout_ms = delivery_timeout_ms
         self._backoff_ms = backoff_ms
+        self.muted: set[TopicPartition] = set()
+        self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
 
-    def check(
-        self, queues: Queues, cluster: ClusterMetadata, now_ms: float, gate: DrainGate, *, at_once: bool
-    ) -> ReadyCheck:
+    def append(self, batch: ProducerBatch) -> None:
+        """Queues a new batch behind all others of its partition."""
+        self._queue_for(batch.topic_partition).append(batch)
+
+    def insert(self, batch: ProducerBatch) -> None:
+        """Queues a batch that was sent before where it stood: in the order of records, and so of sequences.
+
+        Sequences themselves would not do, since a producer without idempotence has none.
+        """
+        queue = self._queue_for(batch.topic_partition)
+        earlier = takewhile(lambda other: other.place < batch.place, queue)
+        queue.insert(sum(1 for _ in earlier), batch)
+
+    def clear(self) -> None:
+        """Empties all queues."""
+        self._queues.clear()
+
+    @property
+    def any_waiting(self) -> bool:
+        """Whether any queue has a batch. One look at the dictionary, so it is safe from any thread."""
+        return bool(self._queues)
+
+    def topics(self) -> set[str]:
+        """Topics that have batches waiting."""
+        return {topic_partition.topic for topic_partition in self._queues}
+
+    def queued_batches(self, topic_partition: TopicPartition) -> int:
+        """Length of one queue."""
+        return len(self._queues.get(topic_partition, ()))
+
+    def __iter__(self) -> Iterator[ProducerBatch]:
+        for queue in self._queues.values():
+            yield from queue
+
+    def retry_at_ms(self, batch: ProducerBatch, now_ms: float) -> float:
+        """When a batch that has failed now, as often as it says, may be sent again."""
+        return now_ms + self._backoff_ms(batch.attempts)
+
+    def ready(self, cluster: ClusterMetadata, now_ms: float, gate: DrainGate, *, at_once: bool) -> ReadyCheck:
         """Which nodes have something to send, and when to ask again; ``at_once`` cuts linger, not backoff."""
         nodes: set[int] = set()
         unknown: set[str] = set()
         next_check_ms = math.inf
-        for topic_partition, queue in queues.items():
+        for topic_partition, queue in self._queues.items():
             head = queue[0]
-            next_check_ms = min(next_check_ms, self.expires_in_ms(head, now_ms))
+            next_check_ms = min(next_check_ms, self._expires_in_ms(head, now_ms))
             leader = cluster.leader_for(topic_partition)
             if leader < 0:
                 unknown.add(topic_partition.topic)
-            elif leader not in nodes and topic_partition not in queues.muted and gate.admits(head):
+            elif leader not in nodes and topic_partition not in self.muted and gate.admits(head):
                 wait_ms = self._wait_ms(queue, cluster, now_ms, at_once=at_once)
                 if wait_ms > 0:
                     next_check_ms = min(next_check_ms, wait_ms)
@@ -65,12 +139,93 @@ class Readiness:
                     nodes.add(leader)
         return ReadyCheck(frozenset(nodes), max(next_check_ms, 0.0), frozenset(unknown))
 
+    def choose(
+        self,
+        cluster: ClusterMetadata,
+        nodes: Container[int],
+        max_request_size: int,
+        now_ms: float,
+        gate: DrainGate,
+        *,
+        close: Callable[[ProducerBatch], None],
+    ) -> dict[int, list[ProducerBatch]]:
+        """At most one batch per partition for each of ``nodes``, up to ``max_request_size`` bytes each.
+
+        A batch above that size goes alone. A partition that is held back never delays the others. All stay
+        where they are until ``take``. What is chosen is closed with ``close`` first, since its size grows
+        until then; one that has outgrown the request meanwhile stays behind, closed.
+        """
+        chosen: dict[int, list[ProducerBatch]] = {}
+        used: dict[int, int] = {}
+        full: set[int] = set()
+        for topic_partition, queue in self._queues.items():
+            leader = cluster.leader_for(topic_partition)
+            if leader not in nodes or leader in full or topic_partition in self.muted:
+                continue
+            head = queue[0]
+            backs_off = head.attempts and self._backoff_left_ms(head, cluster, now_ms) > 0
+            if backs_off or not gate.admits(head):
+                continue
+            used_bytes = used.get(leader, 0)
+            left_bytes = max_request_size - used_bytes if used_bytes else math.inf
+            if not used_bytes or head.size_bytes <= left_bytes:
+                close(head)
+            size_bytes = head.size_bytes
+            if size_bytes > left_bytes:
+                full.add(leader)
+                continue
+            used[leader] = used_bytes + size_bytes
+            chosen.setdefault(leader, []).append(head)
+        return chosen
+
+    def take(self, batches: Iterable[ProducerBatch], cluster: ClusterMetadata) -> None:
+        """Takes out what was chosen; it is in flight to the leaders that ``cluster`` names."""
+        for batch in batches:
+            topic_partition = batch.topic_partition
+            queue = self._queues.pop(topic_partition)
+            queue.popleft()
+            if queue:
+                self._queues[topic_partition] = queue  # last in order: the others come first next time
+            batch.leader_epoch = cluster.leader_epoch(topic_partition)
+            batch.advance(BatchEvent.DRAIN)
+
+    def expire(self, now_ms: float) -> list[ProducerBatch]:
+        """Takes out every batch whose delivery timeout has passed, from the head of each queue."""
+        expired = []
+        for topic_partition in list(self._queues):
+            queue = self._queues[topic_partition]
+            while queue and self._expires_in_ms(queue[0], now_ms) <= 0:
+                expired.append(queue.popleft())
+            if not queue:
+                del self._queues[topic_partition]
+        return expired
+
+    def take_unnumbered(self, also: Callable[[ProducerBatch], bool] | None = None) -> list[ProducerBatch]:
+        """Takes out every batch without a sequence number, in order, and those of which ``also`` says so."""
+        taken: list[ProducerBatch] = []
+        for topic_partition, queue in list(self._queues.items()):
+            kept: deque[ProducerBatch] = deque()
+            for batch in queue:
+                goes = not batch.sequenced or (also is not None and also(batch))
+                (taken if goes else kept).append(batch)
+            if kept:
+                self._queues[topic_partition] = kept
+            else:
+                del self._queues[topic_partition]
+        return taken
+
+    def _queue_for(self, topic_partition: TopicPartition) -> deque[ProducerBatch]:
+        queue = self._queues.get(topic_partition)
+        if queue is None:
+            queue = self._queues[topic_partition] = deque()
+        return queue
+
     def _wait_ms(
         self, queue: Sequence[ProducerBatch], cluster: ClusterMetadata, now_ms: float, *, at_once: bool
     ) -> float:
         head = queue[0]
         if head.attempts:
-            backoff_ms = self.backoff_left_ms(head, cluster, now_ms)
+            backoff_ms = self._backoff_left_ms(head, cluster, now_ms)
             if backoff_ms > 0:
                 return backoff_ms
         is_full = head.state is not BatchState.OPEN  # or closed early, as by a flush
@@ -78,7 +233,7 @@ class Readiness:
             return 0
         return head.created_ms + self._linger_ms - now_ms
 
-    def backoff_left_ms(self, batch: ProducerBatch, cluster: ClusterMetadata, now_ms: float) -> float:
+    def _backoff_left_ms(self, batch: ProducerBatch, cluster: ClusterMetadata, now_ms: float) -> float:
         """How long a batch still waits after a failure; a new leader is tried without waiting (KIP-951)."""
         if batch.attempts == 0 or now_ms >= batch.retry_at_ms:
             return 0
@@ -87,11 +242,7 @@ class Readiness:
             return 0
         return batch.retry_at_ms - now_ms
 
-    def retry_at_ms(self, batch: ProducerBatch, now_ms: float) -> float:
-        """When a batch that has failed now, as often as it says, may be sent again."""
-        return now_ms + self._backoff_ms(batch.attempts)
-
-    def expires_in_ms(self, batch: ProducerBatch, now_ms: float) -> float:
+    def _expires_in_ms(self, batch: ProducerBatch, now_ms: float) -> float:
         """How long until a batch in a queue fails; 0 or less: now."""
         return batch.created_ms + self._delivery_timeout_ms - now_ms
 

@@ -19,10 +19,9 @@ from splashdam.client.running.wiring import authenticator, secured
 from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.client.settings.rules import options_from_properties, producer_settings
 from splashdam.embedded_broker.configs.topics import TopicSettings
-from splashdam.model.broker_errors import error_for
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.model.cluster import ClusterMetadata
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError
+from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import kafka_name
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.admin.configs import Resource, describe_configs

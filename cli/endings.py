@@ -13,7 +13,8 @@ from typing import NoReturn
 
 import click
 
-from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError, KafkaError
+from splashdam.model.broker_errors import BrokerResponseError
+from splashdam.model.errors import KafkaConfigurationError, KafkaError
 
 INTERRUPTED = 130
 """What a shell reports for a process ended by Ctrl-C (128 + SIGINT)."""

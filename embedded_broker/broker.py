@@ -16,19 +16,18 @@ from splashdam.embedded_broker.answering.turns import Turns
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from splashdam.embedded_broker.configs.topics import allows_unclean_election, topic_settings
-from splashdam.embedded_broker.controller.journal import CHANGES_NAME, FILE_NAME
-from splashdam.embedded_broker.controller.leadership import Leadership, begin_leader_epochs
-from splashdam.embedded_broker.controller.lone import LoneController
-from splashdam.embedded_broker.controller.peers import Peers
+from splashdam.embedded_broker.controller.controller import Controller
+from splashdam.embedded_broker.controller.inter_broker_client import InterBrokerClient
+from splashdam.embedded_broker.controller.journal import CHANGES_NAME, FILE_NAME, DirectoryJournal
+from splashdam.embedded_broker.controller.leadership import ClusterView, Leadership, begin_leader_epochs
 from splashdam.embedded_broker.controller.producer_ids import ProducerIds
-from splashdam.embedded_broker.controller.view import ClusterView
 from splashdam.embedded_broker.dynamic_configs.stored import DynamicConfigs
 from splashdam.embedded_broker.fetching.replica_fetches import NoReplicas, TakesReplicaFetches
 from splashdam.embedded_broker.fetching.sessions import FetchSessions
 from splashdam.embedded_broker.groups.coordinator import GroupCoordinator
 from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
 from splashdam.embedded_broker.producing.straight_produce import ProduceForms
-from splashdam.embedded_broker.replication.membership import ClusterMember
+from splashdam.embedded_broker.replication.cluster_member import ClusterMember
 from splashdam.embedded_broker.security.access import AccessControl
 from splashdam.embedded_broker.serving.dispatch import Interception
 from splashdam.embedded_broker.serving.receiving import BusyPolling
@@ -46,8 +45,8 @@ from splashdam.embedded_broker.topics.parking import FetchParking
 from splashdam.embedded_broker.topics.topics import Topics
 from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
 from splashdam.embedded_broker.transactions.remote_enrolment import RemoteEnrolments
-from splashdam.model.broker_errors import KafkaStorageError
-from splashdam.model.errors import BrokerResponseError, IllegalStateError
+from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
+from splashdam.model.errors import IllegalStateError
 from splashdam.net.clock import Clock, SystemClock
 from splashdam.net.connect import address_text
 from splashdam.net.listen import Listen, tcp_listen
@@ -57,8 +56,7 @@ from splashdam.storage.files.log_file import that_ends, told_as_the_end
 from splashdam.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.controller.controller import Controller
-    from splashdam.embedded_broker.replication.membership import Membership
+    from splashdam.embedded_broker.replication.replica_manager import Membership
     from splashdam.embedded_broker.security.authority import TokenValidator
     from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
     from splashdam.embedded_broker.security.users import UserStore
@@ -148,7 +146,7 @@ class Broker:
 
             line = membership.line or membership.controller
             self.replicas = ReplicaManager(self, line, membership.connect, nursery.start_soon)
-        self.peers = Peers(
+        self.peers = InterBrokerClient(
             self.node_id, clock, membership.connect if membership else None, nursery.start_soon
         )
         self.producer_ids = self.leadership.producer_ids
@@ -420,8 +418,9 @@ def _is_of_a_cluster(files: Files, path: str) -> bool:
     return False
 
 
-def _own_controller(logs: LogManager, settings: BrokerSettings) -> LoneController:
+def _own_controller(logs: LogManager, settings: BrokerSettings) -> Controller:
     """One for the broker of this directory, which alone vouches for its producer ids."""
     known_ids = (entry.producer_id for log in logs.logs.values() for entry in log.producers)
     ids = ProducerIds(logs.files, logs.root, above=max(known_ids, default=-1))
-    return LoneController(logs, ids, partial(allows_unclean_election, settings.topic_defaults))
+    is_unclean = partial(allows_unclean_election, settings.topic_defaults)
+    return Controller(DirectoryJournal(logs), ids, is_unclean)

@@ -28,8 +28,6 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any, ClassVar, Protocol
 
-from splashdam.model.error_codes import ErrorCode
-
 
 class KafkaError(Exception):
     """Base of all errors of splashdam."""
@@ -287,27 +285,3 @@ class BulkSendError(KafkaError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (message_of(self), self.index, None)  # another process has not sent these records
-
-
-class BrokerResponseError(KafkaError):
-    """A broker answered with an error code."""
-
-    code: ClassVar[int] = -1
-    errno: ClassVar[int] = -1
-    """kafka-python's name of ``code``."""
-
-    def __init_subclass__(cls) -> None:
-        """What is neither retriable nor fatal spoils the transaction it happens in, and nothing else."""
-        cls.errno = int(cls.code)
-        cls.abortable = not (cls.retriable or cls.fatal or cls.code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
-
-    def __init__(self, message: str = "") -> None:
-        kind = type(self)
-        self.message = message or (kind.__doc__ or "").strip()
-        super().__init__(f"[{kind.code} {kind.__name__}] {self.message}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # By code, since classes made from a code cannot be found by name.
-        from splashdam.model.broker_errors import error_for
-
-        return error_for, (int(self.code), self.message)

@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from splashdam.model.broker_errors import (
+    BrokerResponseError,
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
     CorruptMessageError,
+    ErrorCode,
     InvalidConfigError,
     InvalidFetchSizeError,
     InvalidReplicaAssignmentError,
@@ -23,10 +25,8 @@ from splashdam.model.broker_errors import (
     UnsupportedSaslMechanismError,
     UnsupportedVersionError,
 )
-from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import (
     AuthenticationError,
-    BrokerResponseError,
     InvalidMetadataError,
     KafkaError,
     ProtocolError,

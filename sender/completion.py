@@ -18,15 +18,14 @@ from enum import auto
 from typing import TYPE_CHECKING, NamedTuple
 
 from splashdam.accumulator.batch import BatchState, ProducerBatch
-from splashdam.model.broker_errors import InvalidRecordError, error_class, error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import (
+from splashdam.model.broker_errors import (
     BrokerResponseError,
-    KafkaError,
-    KafkaTimeoutError,
-    PurgedError,
-    message_of,
+    ErrorCode,
+    InvalidRecordError,
+    error_class,
+    error_for,
 )
+from splashdam.model.errors import KafkaError, KafkaTimeoutError, PurgedError, message_of
 from splashdam.model.lifecycle import Stage
 from splashdam.model.log_fields import fields
 from splashdam.model.quoting import naming

@@ -12,8 +12,7 @@ from collections.abc import Container
 from enum import auto
 from typing import NamedTuple
 
-from splashdam.accumulator.batch import BatchState, ProducerBatch
-from splashdam.accumulator.sequences import NO_SEQUENCE, is_earlier, sequence_after
+from splashdam.accumulator.batch import NO_SEQUENCE, BatchState, ProducerBatch, is_earlier, sequence_after
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.values import TopicPartition
 

@@ -9,10 +9,9 @@ from functools import partial
 import trio
 
 from splashdam.accumulator.backoff import Backoff
-from splashdam.model.broker_errors import error_class, error_for
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_class, error_for
 from splashdam.model.cluster import ClusterMetadata
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError, KafkaError, ProtocolError
+from splashdam.model.errors import KafkaError, ProtocolError
 from splashdam.model.log_fields import fields
 from splashdam.net.cluster.metadata_reading import read_cluster
 from splashdam.net.connection.in_flight import PendingResponse

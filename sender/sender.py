@@ -19,7 +19,7 @@ import trio
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.accumulator.backoff import Backoff
 from splashdam.accumulator.batch import ProducerBatch
-from splashdam.accumulator.results import DrainGate, OpenGate
+from splashdam.accumulator.readiness import DrainGate, OpenGate
 from splashdam.model.cluster import Node
 from splashdam.model.errors import IllegalStateError, KafkaError
 from splashdam.model.tally import Windows

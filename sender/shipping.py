@@ -15,17 +15,15 @@ import trio
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.accumulator.batch import ProducerBatch
 from splashdam.accumulator.compressions import BatchCompressions
-from splashdam.accumulator.results import DrainGate, ReadyCheck
-from splashdam.model.broker_errors import MessageTooLargeError, UnsupportedCompressionTypeError
-from splashdam.model.cluster import Node
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import (
+from splashdam.accumulator.readiness import DrainGate, ReadyCheck
+from splashdam.model.broker_errors import (
     BrokerResponseError,
-    KafkaConnectionError,
-    KafkaError,
-    ProtocolError,
-    message_of,
+    ErrorCode,
+    MessageTooLargeError,
+    UnsupportedCompressionTypeError,
 )
+from splashdam.model.cluster import Node
+from splashdam.model.errors import KafkaConnectionError, KafkaError, ProtocolError, message_of
 from splashdam.model.values import TopicPartition
 from splashdam.net.connection.in_flight import PendingResponse
 from splashdam.record.batch import HEADER_BYTES, Codec

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from splashdam.model.broker_errors import (
+    BrokerResponseError,
     CorruptMessageError,
     InvalidRecordError,
     InvalidTimestampError,
@@ -18,7 +19,7 @@ from splashdam.model.broker_errors import (
     RecordListTooLargeError,
     UnsupportedCompressionTypeError,
 )
-from splashdam.model.errors import BrokerResponseError, UnsupportedCodecError
+from splashdam.model.errors import UnsupportedCodecError
 from splashdam.model.options import MAX_LONG
 from splashdam.model.values import Buffer
 from splashdam.record.batch import (

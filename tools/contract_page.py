@@ -24,13 +24,13 @@ from splashdam.embedded_broker.embedded import EmbeddedBroker  # noqa: E402
 from splashdam.net.addresses import parse_bootstrap_servers  # noqa: E402
 from splashdam.testing.contract.behaviours import all_behaviours  # noqa: E402
 from splashdam.testing.contract.clients.splashdam_client import SplashdamClient  # noqa: E402
-from splashdam.testing.contract.conversation import Conversation  # noqa: E402
 from splashdam.testing.contract.line_up import (  # noqa: E402
     EMBEDDED_CONFIG,
     PYTHON_CLIENTS,
     available,
     lined_up,
 )
+from splashdam.testing.contract.raw_connection import RawConnection  # noqa: E402
 from splashdam.testing.contract.report import across  # noqa: E402
 from splashdam.testing.contract.running import Result, Verdict, hold_all  # noqa: E402
 from splashdam.testing.contract.skipped import ranges_table, skipped_table  # noqa: E402
@@ -74,8 +74,8 @@ def run(name: str, java_version: str) -> None:
 
 def ranges_at(address: str) -> dict[int, tuple[int, int]]:
     """The versions of every request that is served there."""
-    with Conversation(*parse_bootstrap_servers(address)[0]) as talk:
-        answer = talk.ask(ApiVersionsRequest(), 0)
+    with RawConnection(*parse_bootstrap_servers(address)[0]) as connection:
+        answer = connection.ask(ApiVersionsRequest(), 0)
     return {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
 
 

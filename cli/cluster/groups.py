@@ -12,8 +12,7 @@ from splashdam.cli.clusters import Cluster, on_cluster
 from splashdam.cli.once import OnceGroup
 from splashdam.cli.output import counted, print_table
 from splashdam.cli.parameters import exclusive
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, error_for
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.groups import OffsetAndMetadata
 from splashdam.model.values import TopicPartition

@@ -12,8 +12,7 @@ from splashdam.cli.clusters import Cluster, on_cluster
 from splashdam.cli.once import OnceGroup
 from splashdam.cli.output import counted, print_table
 from splashdam.cli.parameters import Command, pairs, topic_argument
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
 from splashdam.net.admin.configs import ConfigValue, Resource, alter_configs, describe_configs
 from splashdam.net.admin.topics import (
     DEFAULT,

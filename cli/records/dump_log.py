@@ -14,8 +14,7 @@ from splashdam.cli.endings import file_failures_reported
 from splashdam.cli.once import OnceCommand
 from splashdam.cli.output import bytes_read, is_terminal, standard_output
 from splashdam.cli.records.rendering import text_or_base64
-from splashdam.model.broker_errors import KafkaStorageError
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
 from splashdam.storage.inspect.dump import Entry, dump_file
 
 

@@ -10,15 +10,16 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from splashdam.accumulator.accumulator import BatchFull, Exhausted
 from splashdam.accumulator.memory import MemoryTicket
-from splashdam.accumulator.results import Appended, BatchFull, Exhausted
+from splashdam.accumulator.open_batches import Appended
 from splashdam.client.future import RecordFuture
 from splashdam.client.partitioning.partitioners import hashed_partition
 from splashdam.client.sending.lookup import MetadataWait, TopicLookup, no_such_partition
 from splashdam.client.waiters import Wake
+from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.errors import (
     AuthenticationError,
-    BrokerResponseError,
     BufferExhaustedError,
     IllegalStateError,
 )

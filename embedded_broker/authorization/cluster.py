@@ -12,7 +12,7 @@ from splashdam.embedded_broker.dynamic_configs.resources import RESOURCES
 from splashdam.embedded_broker.dynamic_configs.resources import ResourceType as ConfigType
 from splashdam.embedded_broker.security.permissions import CLUSTER_NAME, Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import PlainHandler, RequestContext, guards
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.wire.message import Request, Response
 from splashdam.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from splashdam.wire.messages.alter_configs import AlterConfigsRequest

@@ -14,7 +14,7 @@ from splashdam.embedded_broker.answering.answers import Answer, Parked
 from splashdam.embedded_broker.answering.turns import Steps
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.wire.fields import ArrayType, StructType
 from splashdam.wire.message import Response, Struct
 

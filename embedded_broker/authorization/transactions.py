@@ -15,7 +15,7 @@ from splashdam.embedded_broker.authorization.guarding import (
 )
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import PlainHandler, RequestContext, guards
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from splashdam.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

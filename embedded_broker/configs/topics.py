@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, error_for
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import MAX_INT, from_properties, one_of, whole_number
 from splashdam.storage.settings import LogSettings, topic_option

@@ -1,27 +1,27 @@
 """The controller: one for all brokers of a cluster, in their process and loop; calls instead of requests.
 
 A change is decided by pure functions, made durable, and takes effect; then the brokers are told, in the order
-of what happened. Nothing here waits. A broker that is alone has a controller of its own, whose topics are
-those of the broker's directory.
-
-What a leader must get right when it says who is in sync; the order of the checks is KRaft's.
+of what happened. Nothing here waits. A broker that is alone has a controller of its own, whose journal is the
+broker's directory.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
+from typing import Protocol
 
 import attrs
 
 from splashdam.embedded_broker.answering.answers import Address
-from splashdam.embedded_broker.controller import assignment
-from splashdam.embedded_broker.controller.committing import Committing, Member
+from splashdam.embedded_broker.configs.own_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.controller.election import IsEligible, changed, without_broker
-from splashdam.embedded_broker.controller.journal import Keeps
+from splashdam.embedded_broker.controller.journal import DirectoryJournal, Keeps
 from splashdam.embedded_broker.controller.producer_ids import HandsOutIds
-from splashdam.embedded_broker.controller.reassignment import advanced
+from splashdam.embedded_broker.controller.reassignment import advanced, check_replicas
+from splashdam.embedded_broker.controller.replica_placement import placed
 from splashdam.embedded_broker.controller.state import (
     NOBODY,
     BrokerState,
@@ -33,17 +33,18 @@ from splashdam.embedded_broker.controller.state import (
     Resource,
 )
 from splashdam.model.broker_errors import (
+    BrokerResponseError,
+    ErrorCode,
     FencedLeaderEpochError,
     InvalidRequestError,
+    KafkaStorageError,
     UnknownTopicOrPartitionError,
     error_for,
 )
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.partition_metadata import format_uuid, new_uuid
-from splashdam.storage.manager.topic_registry import NewTopic, Topic
+from splashdam.storage.manager.topic_registry import NewTopic, Topic, new_topics
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +54,23 @@ IsUnclean = Callable[[Mapping[str, str]], bool]
 """Whether a topic with these options lets a replica lead that is not in sync."""
 
 
-class Controller(Committing):
+class Member(Protocol):
+    """A running broker, as its controller sees it."""
+
+    @property
+    def node_id(self) -> int:
+        """Its id."""
+        ...
+
+    def apply(self, change: ClusterChange) -> None:
+        """Something has happened, and counts already; what asks the controller sees it.
+
+        May call the controller, which then tells what comes of that later, in order.
+        """
+        ...
+
+
+class Controller:
     """Who is in the cluster, which topics there are, who leads; it alone says so.
 
     Args:
@@ -64,18 +81,33 @@ class Controller(Committing):
 
     Attributes:
         state: what is the case; everybody may read it.
+        changes: how many there have been since it began.
         producer_ids: as given.
-        is_alone: there is one broker, and what it cannot do does not happen.
+        is_alone: there is one broker, whose directory is the journal: what it cannot do does not happen.
         has_ended: nothing changes any more.
     """
 
     def __init__(
         self, journal: Keeps, producer_ids: HandsOutIds, is_unclean: IsUnclean, random: Random | None = None
     ) -> None:
-        super().__init__(journal)
+        self.state = ClusterState()
+        self.changes = 0
         self.producer_ids = producer_ids
+        self.has_ended = False
+        self._journal = journal
+        self._only_directory = journal if isinstance(journal, DirectoryJournal) else None
         self._is_unclean = is_unclean
         self._random = random or Random()
+        self._members: dict[int, Member] = {}
+        self._untold: deque[ClusterChange] = deque()
+        self._is_telling = False
+        if self._only_directory is not None:
+            self.state = self._only_directory.read({})
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is one broker, whose directory says what there is."""
+        return self._only_directory is not None
 
     def begin(self, kept: ClusterState) -> None:
         """Begins with what was kept; once, before any broker registers.
@@ -338,11 +370,9 @@ class Controller(Committing):
         """Makes topics, all or none, and returns them as they are (or would be).
 
         Raises:
-            BrokerResponseError: as ``assignment.created``; KafkaStorageError.
+            BrokerResponseError: as ``created_topics``; KafkaStorageError.
         """
-        change = assignment.created(
-            wanted, self.state, check_configs, default_replication_factor, self._random
-        )
+        change = created_topics(wanted, self.state, check_configs, default_replication_factor, self._random)
         if not validate_only:
             self._commit(change)
         return list(change.topics.values())
@@ -358,9 +388,9 @@ class Controller(Committing):
         """More partitions for a topic, ``count`` in all.
 
         Raises:
-            BrokerResponseError: as ``assignment.extended``; KafkaStorageError.
+            BrokerResponseError: as ``added_partitions``; KafkaStorageError.
         """
-        change = assignment.extended(self.state, name, count, assignments, self._random)
+        change = added_partitions(self.state, name, count, assignments, self._random)
         if not validate_only:
             self._commit(change)
 
@@ -371,7 +401,8 @@ class Controller(Committing):
             UnknownTopicOrPartitionError: there is none.
             KafkaStorageError: nothing has changed.
         """
-        self._commit(assignment.configured(self.state, name, configs))
+        topic = known_topic(self.state, name)
+        self._commit(ClusterChange(topics={name: attrs.evolve(topic, configs=dict(configs))}))
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic.
@@ -380,7 +411,7 @@ class Controller(Committing):
             UnknownTopicOrPartitionError: there is none.
             KafkaStorageError: the disk refuses.
         """
-        self._commit(assignment.deleted(self.state, name))
+        self._commit(ClusterChange(deleted=(known_topic(self.state, name),)))
 
     def put_resources(self, resources: Mapping[Resource, Mapping[str, str]]) -> None:
         """Replaces options that all brokers share (of brokers, users, quotas…); none at all: nothing is kept.
@@ -389,6 +420,52 @@ class Controller(Committing):
             KafkaStorageError: nothing has changed.
         """
         self._commit(ClusterChange(resources=resources))
+
+    # --- one change after the other -------------------------------------------------------------------------
+
+    def _commit(self, change: ClusterChange) -> None:
+        if not change:
+            return
+        if self.has_ended:
+            raise error_for(ErrorCode.NOT_CONTROLLER, "the cluster is about to end")
+        try:
+            self._keep(change)
+            self.state.apply(change)
+            self.changes += 1
+            self._untold.append(change)
+            if not self._is_telling:
+                self._tell()
+        except BrokerResponseError:
+            if self._only_directory is not None:  # the broker could not do it, or not all of it
+                self.state = self._only_directory.read(self.state.brokers)
+            raise
+
+    def _keep(self, change: ClusterChange) -> None:
+        try:
+            self._journal.keep(change, self.state)
+        except KafkaStorageError as error:
+            if not any(broker.is_fenced for broker in change.brokers.values()):
+                raise
+            _log.error("that a broker is down is not on disk: %s", error.message)  # it is down all the same
+
+    def _tell(self) -> None:
+        self._is_telling = True
+        try:
+            while self._untold:
+                change = self._untold.popleft()
+                for member in list(self._members.values()):
+                    self._tell_one(member, change)
+        finally:
+            self._is_telling = False
+
+    def _tell_one(self, member: Member, change: ClusterChange) -> None:
+        """What goes wrong in one of several brokers keeps nothing from the others."""
+        try:
+            member.apply(change)
+        except Exception:
+            if self.is_alone:
+                raise
+            _log.exception("node %d could not do all that has changed", member.node_id)
 
 
 def check_epochs(before: PartitionState, node_id: int, leader_epoch: int, partition_epoch: int) -> None:
@@ -424,3 +501,92 @@ def check_isr(before: PartitionState, new_isr: Sequence[int], is_eligible: IsEli
     for node in new_isr:
         if node not in before.isr and not is_eligible(node):
             raise error_for(ErrorCode.INELIGIBLE_REPLICA, f"node {node} is down or about to end")
+
+
+def known_topic(state: ClusterState, name: str) -> Topic:
+    """The topic of this name.
+
+    Raises:
+        UnknownTopicOrPartitionError: there is none.
+    """
+    topic = state.topics.get(name)
+    if topic is None:
+        raise UnknownTopicOrPartitionError(f"there is no topic {quoted(name)}")
+    return topic
+
+
+def created_topics(
+    wanted: Sequence[NewTopic],
+    state: ClusterState,
+    check_configs: Callable[[Mapping[str, str]], object],
+    default_replication_factor: int,
+    random: Random,
+) -> ClusterChange:
+    """New topics, all or none, each with an id, its partitions spread over the brokers.
+
+    Raises:
+        BrokerResponseError: as ``new_topics``, ``placed`` and ``check_replicas``, for the first one refused.
+    """
+    topics = new_topics(wanted, state.topics, check_configs, state.names_by_fold)
+    partitions: dict[TopicPartition, PartitionState] = {}
+    for new, topic in zip(wanted, topics, strict=True):
+        factor = new.replication_factor if new.replication_factor > 0 else default_replication_factor
+        if new.name in INTERNAL_TOPICS:  # Kafka waits until there are as many brokers
+            factor = min(factor, len(state.brokers))
+        replicas = new.assignments or placed(new.partitions, factor, state, random)
+        partitions |= _partitions(topic.name, 0, replicas, state)
+    return ClusterChange(topics={topic.name: topic for topic in topics}, partitions=partitions)
+
+
+def added_partitions(
+    state: ClusterState, name: str, count: int, assignments: Sequence[Sequence[int]], random: Random
+) -> ClusterChange:
+    """More partitions for a topic, ``count`` in all, with as many replicas as its first one has.
+
+    Raises:
+        BrokerResponseError: UNKNOWN_TOPIC_OR_PARTITION (3); INVALID_PARTITIONS (37): no more than there are;
+            INVALID_REPLICA_ASSIGNMENT (39): an assignment that does not fit; as ``placed``.
+    """
+    topic = known_topic(state, name)
+    present = len(topic.partitions)
+    if count <= present:
+        raise error_for(
+            ErrorCode.INVALID_PARTITIONS, f"topic {quoted(name)} has {present} partitions already"
+        )
+    factor = len(state.partitions[TopicPartition(name, topic.partitions[0])].replicas)
+    if assignments and any(len(replicas) != factor for replicas in assignments):
+        raise error_for(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"each partition of {quoted(name)} has {factor} replicas"
+        )
+    if assignments and len(assignments) != count - present:
+        raise error_for(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{count - present} partitions are new, {len(assignments)} are assigned",
+        )
+    behind = [state.partitions[TopicPartition(name, number)].replicas for number in topic.partitions]
+    replicas = assignments or placed(count - present, factor, state, random, behind=behind)
+    longer = attrs.evolve(topic, partitions=tuple(range(count)))
+    return ClusterChange(topics={name: longer}, partitions=_partitions(name, present, replicas, state))
+
+
+def _partitions(
+    name: str, first: int, replicas: Sequence[Sequence[int]], state: ClusterState
+) -> dict[TopicPartition, PartitionState]:
+    begun = {each: _new_partition(each, state) for each in set(map(tuple, replicas))}
+    return {TopicPartition(name, number): begun[tuple(each)] for number, each in enumerate(replicas, first)}
+
+
+def _new_partition(replicas: Sequence[int], state: ClusterState) -> PartitionState:
+    """The first state of a partition: everybody that may be is in sync, the first one leads.
+
+    Raises:
+        BrokerResponseError: INVALID_REPLICA_ASSIGNMENT (39): as ``check_replicas``, or all are down.
+    """
+    check_replicas(replicas, state.brokers.__contains__)
+    isr = tuple(node for node in replicas if state.is_eligible(node))
+    if not isr:
+        raise error_for(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"the brokers of the assignment {list(replicas)} are all down or about to end",
+        )
+    return PartitionState(tuple(replicas), isr, isr[0])

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from splashdam.embedded_broker.controller.state import NOBODY, PartitionState
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, error_for
 
 IsEligible: TypeAlias = Callable[[int], bool]
 """Whether a broker may lead."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.controller.state import (
@@ -21,6 +21,9 @@ from splashdam.storage.directories.partition_metadata import format_uuid, parse_
 from splashdam.storage.files.disk import Files
 from splashdam.storage.files.log_file import unusable_file
 from splashdam.storage.manager.topic_registry import Topic
+
+if TYPE_CHECKING:
+    from splashdam.storage.manager.log_manager import LogManager
 
 FILE_NAME = "splashdam-cluster.json"
 CHANGES_NAME = "splashdam-cluster.changes"
@@ -99,6 +102,42 @@ class Journal:
     def close(self) -> None:
         """Gives the files back; everything in them is synced."""
         self._changes.close()
+
+
+class DirectoryJournal:
+    """What the controller of a broker that is alone keeps: the broker's directory says what there is.
+
+    It keeps the options of resources beside the topics, and nothing else: the broker makes topics last, when
+    it is told of them.
+
+    Args:
+        logs: the directory.
+    """
+
+    def __init__(self, logs: LogManager) -> None:
+        self._logs = logs
+
+    def read(self, brokers: Mapping[int, BrokerState]) -> ClusterState:
+        """What the directory says, with brokers as they are known."""
+        logs, node_id = self._logs, self._logs.identity.node_id
+        state = ClusterState(brokers)
+        state.apply(
+            ClusterChange(
+                topics=logs.topics,
+                partitions={
+                    each: PartitionState((node_id,), (node_id,), node_id, max(log.leader_epoch, 0))
+                    for each, log in logs.logs.items()
+                },
+                resources={Resource(*each): kept for each, kept in logs.registry.resources.items()},
+            )
+        )
+        return state
+
+    def keep(self, change: ClusterChange, before: ClusterState) -> None:
+        """As `Keeps`."""
+        if change.resources:
+            resources = {(each.kind, each.name): kept for each, kept in change.resources.items()}
+            self._logs.registry.put_resources(resources)
 
 
 @contextmanager

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 
 from splashdam.embedded_broker.controller.election import IsEligible, changed
 from splashdam.embedded_broker.controller.state import PartitionState
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, error_for
 
 
 def check_replicas(replicas: Sequence[int], is_known: Callable[[int], bool]) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 import attrs
 
 from splashdam.embedded_broker.answering.answers import Address
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.manager.topic_registry import Topic
 from splashdam.storage.topic_names import folded

@@ -19,9 +19,7 @@ from splashdam.embedded_broker.dynamic_configs.resources import (
     ResourceType,
     check_is_broker,
 )
-from splashdam.model.broker_errors import InvalidRequestError, error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, InvalidRequestError, error_for
 
 R = TypeVar("R", bound="Asked")
 Answered = TypeVar("Answered")

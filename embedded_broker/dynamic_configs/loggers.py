@@ -10,8 +10,7 @@ import logging
 from collections.abc import Mapping
 
 from splashdam.embedded_broker.configs.described import ConfigEntry, ConfigSource
-from splashdam.model.broker_errors import InvalidRequestError, error_for
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, InvalidRequestError, error_for
 from splashdam.model.quoting import quoted
 
 ROOT = "root"

@@ -38,8 +38,12 @@ from splashdam.embedded_broker.telemetry.client_metrics import (
     INTERVALS_MS,
     checked_subscription,
 )
-from splashdam.model.broker_errors import InvalidRequestError, UnknownTopicOrPartitionError, error_for
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import (
+    ErrorCode,
+    InvalidRequestError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.quoting import quoted
 from splashdam.storage.topic_names import check_topic_name

@@ -11,13 +11,13 @@ from splashdam.embedded_broker.fetching.sessions import FetchContext, Fetched, S
 from splashdam.embedded_broker.topics.parking import FetchIsolation
 from splashdam.embedded_broker.topics.partitions import KnowsPartitions, check_leader_epoch, hosted_log
 from splashdam.model.broker_errors import (
+    BrokerResponseError,
+    ErrorCode,
     OffsetOutOfRangeError,
     UnknownTopicIdError,
     UnsupportedCompressionTypeError,
     error_for,
 )
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.files.log_file import FileSlice
 from splashdam.storage.log import Log

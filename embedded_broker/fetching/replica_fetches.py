@@ -10,8 +10,11 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from splashdam.embedded_broker.controller.state import PartitionState
-from splashdam.model.broker_errors import NotLeaderOrFollowerError, UnknownLeaderEpochError
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import (
+    BrokerResponseError,
+    NotLeaderOrFollowerError,
+    UnknownLeaderEpochError,
+)
 from splashdam.model.values import TopicPartition
 from splashdam.storage.log import Log
 

@@ -18,8 +18,7 @@ from typing import NamedTuple, TypeAlias
 
 from splashdam.embedded_broker.fetching.replica_fetches import IdleFollower
 from splashdam.embedded_broker.topics.parking import FetchParking, FetchWaiter
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, error_for
 from splashdam.model.options import MAX_INT, MAX_LONG
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.fetch import FetchPartition, PartitionData

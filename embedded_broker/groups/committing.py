@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, UNIT_BYTES, Steps, in_steps
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset, NewOffset
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:

@@ -31,13 +31,13 @@ from splashdam.embedded_broker.topics.partitions import KnowsPartitions
 from splashdam.model.broker_errors import (
     CoordinatorNotAvailableError,
     CorruptMessageError,
+    ErrorCode,
     KafkaStorageError,
     MessageTooLargeError,
     NotCoordinatorError,
     RecordListTooLargeError,
     error_for,
 )
-from splashdam.model.error_codes import ErrorCode
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.record.aborted import ABORT, COMMIT, type_of_control_record

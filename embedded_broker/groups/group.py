@@ -14,8 +14,7 @@ import attrs
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset
 from splashdam.embedded_broker.groups.timers import Timers
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, error_for
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 

@@ -9,7 +9,7 @@ import trio
 
 from splashdam.embedded_broker.answering.answers import Answer, Parked
 from splashdam.embedded_broker.topics.internal_topics import answer_when_safe
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.wire.message import Response
 
 if TYPE_CHECKING:

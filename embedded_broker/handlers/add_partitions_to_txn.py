@@ -16,8 +16,7 @@ from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.embedded_broker.transactions.answers import client_code
 from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 from splashdam.embedded_broker.answering.turns import CHANGE_UNITS, Steps, in_steps
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.model.broker_errors import ClusterAuthorizationFailedError, InvalidRequestError
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import (
+    BrokerResponseError,
+    ClusterAuthorizationFailedError,
+    InvalidRequestError,
+)
 from splashdam.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,

@@ -13,9 +13,7 @@ from splashdam.embedded_broker.controller.controller import Controller
 from splashdam.embedded_broker.controller.reassignment import begun, cancelled, check_replicas
 from splashdam.embedded_broker.controller.state import PartitionState
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

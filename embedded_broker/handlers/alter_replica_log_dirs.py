@@ -10,15 +10,15 @@ from splashdam.embedded_broker.security.permissions import Operation, ResourceTy
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.partitions import hosted_log
 from splashdam.model.broker_errors import (
+    BrokerResponseError,
     ClusterAuthorizationFailedError,
+    ErrorCode,
     InvalidTopicError,
     KafkaStorageError,
     NotLeaderOrFollowerError,
     ReplicaNotAvailableError,
     error_for,
 )
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.manager.moves import future_directory_name
 from splashdam.storage.topic_names import MAX_DIRECTORY_CHARACTERS

@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from splashdam.embedded_broker.answering.turns import Steps
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.model.broker_errors import ClusterAuthorizationFailedError, error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError, IllegalArgumentError
+from splashdam.model.broker_errors import (
+    BrokerResponseError,
+    ClusterAuthorizationFailedError,
+    ErrorCode,
+    error_for,
+)
+from splashdam.model.errors import IllegalArgumentError
 from splashdam.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,

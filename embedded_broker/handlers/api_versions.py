@@ -12,7 +12,7 @@ import re
 from collections.abc import Container
 
 from splashdam.embedded_broker.serving.registry import RequestContext, handles, registered_apis
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,

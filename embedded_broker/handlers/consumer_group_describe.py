@@ -12,9 +12,7 @@ from splashdam.embedded_broker.groups.consumer.records import by_topic
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.topics import Topics
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.wire.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,

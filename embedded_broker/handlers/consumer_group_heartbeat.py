@@ -22,9 +22,7 @@ from splashdam.embedded_broker.groups.consumer.migration import heartbeat_of
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.model.quoting import quoted
 from splashdam.wire.messages.consumer_group_heartbeat import (
     Assignment,

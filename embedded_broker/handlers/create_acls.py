@@ -5,9 +5,12 @@ from __future__ import annotations
 from splashdam.embedded_broker.answering.turns import CHANGE_UNITS, PARTITIONS_IN_A_UNIT, Steps
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.model.broker_errors import ClusterAuthorizationFailedError, error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import (
+    BrokerResponseError,
+    ClusterAuthorizationFailedError,
+    ErrorCode,
+    error_for,
+)
 from splashdam.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
 

@@ -7,9 +7,13 @@ from collections import Counter
 from splashdam.embedded_broker.answering.turns import CHANGE_UNITS, PARTITION_UNITS, Steps
 from splashdam.embedded_broker.handlers.create_topics import MAX_PARTITIONS, PARTITIONS_TOGETHER
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.model.broker_errors import InvalidRequestError, UnknownTopicOrPartitionError, error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import (
+    BrokerResponseError,
+    ErrorCode,
+    InvalidRequestError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
 from splashdam.model.quoting import quoted
 from splashdam.storage.manager.topic_registry import NewTopic
 from splashdam.wire.messages.create_partitions import (

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from splashdam.embedded_broker.answering.turns import CHANGE_UNITS, Steps, in_steps, parted
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
 from splashdam.wire.messages.delete_acls import (
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,

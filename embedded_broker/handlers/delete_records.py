@@ -17,9 +17,7 @@ from splashdam.embedded_broker.answering.turns import Steps, let_others
 from splashdam.embedded_broker.configs.topics import options_of
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.partitions import leader_log
-from splashdam.model.broker_errors import InvalidTopicError, error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, InvalidTopicError, error_for
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.storage.log import Log

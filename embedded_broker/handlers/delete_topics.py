@@ -12,13 +12,13 @@ from splashdam.embedded_broker.handlers.create_topics import (
 )
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import (
+    BrokerResponseError,
+    ErrorCode,
     InvalidRequestError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
     error_for,
 )
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
 from splashdam.model.quoting import quoted
 from splashdam.storage.manager.topic_registry import Topic
 from splashdam.wire.fields import NO_UUID

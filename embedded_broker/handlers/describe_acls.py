@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps, parted
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.wire.messages.describe_acls import (
     AclDescription,
     DescribeAclsRequest,

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import (
+    BrokerResponseError,
     ClusterAuthorizationFailedError,
     InvalidRequestError,
     UnsupportedVersionError,
 )
-from splashdam.model.errors import BrokerResponseError
 from splashdam.model.quoting import quoted
 from splashdam.wire.messages.describe_client_quotas import (
     ComponentData,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from splashdam.embedded_broker.handlers.metadata import CLUSTER_OPERATIONS
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,

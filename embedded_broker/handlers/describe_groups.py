@@ -12,8 +12,7 @@ from splashdam.embedded_broker.groups.classic.membership import ClassicMembershi
 from splashdam.embedded_broker.groups.classic.states import GroupState
 from splashdam.embedded_broker.groups.group import Group
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
 from splashdam.wire.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from splashdam.embedded_broker.answering.turns import Steps
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.model.broker_errors import KafkaStorageError
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.log_directories import LogDirectory
 from splashdam.storage.log import Log

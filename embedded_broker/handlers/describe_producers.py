@@ -6,8 +6,7 @@ from splashdam.embedded_broker.answering.turns import Steps
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.partitions import leader_log
-from splashdam.model.broker_errors import TopicAuthorizationFailedError
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, TopicAuthorizationFailedError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.topic_names import check_topic_name
 from splashdam.wire.messages.describe_producers import (

@@ -8,8 +8,7 @@ offsets count what the controller has changed since it began: there is no log th
 from __future__ import annotations
 
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, error_for
 from splashdam.wire.messages.describe_quorum import (
     AskedTopic,
     DescribeQuorumRequest,

@@ -13,7 +13,7 @@ from splashdam.embedded_broker.configs.own_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.handlers.metadata import TOPIC_OPERATIONS, described_partition
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.storage.topic_names import is_topic_name
 from splashdam.wire.messages.describe_topic_partitions import (

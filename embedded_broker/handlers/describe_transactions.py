@@ -8,9 +8,12 @@ from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Step
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
-from splashdam.model.broker_errors import TransactionalIdAuthorizationFailedError, error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import (
+    BrokerResponseError,
+    ErrorCode,
+    TransactionalIdAuthorizationFailedError,
+    error_for,
+)
 from splashdam.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,

@@ -14,9 +14,7 @@ from splashdam.embedded_broker.controller.controller import Controller
 from splashdam.embedded_broker.controller.election import IsEligible, changed
 from splashdam.embedded_broker.controller.state import NOBODY, PartitionState
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.elect_leaders import (
     ElectLeadersRequest,

@@ -13,7 +13,7 @@ from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import answer_when_safe, term_of
 from splashdam.embedded_broker.transactions.answers import client_code
 from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS, ProducerIdentity
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 _FIRST_FENCED_VERSION, _FIRST_BUMPING_VERSION = 2, 5

@@ -28,8 +28,7 @@ from splashdam.embedded_broker.fetching.sessions import (
 )
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.parking import FetchIsolation, FetchWaiter
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.wire.messages.fetch import (
     FetchableTopicResponse,

@@ -11,9 +11,7 @@ from splashdam.embedded_broker.answering.turns import Steps, units_of_names
 from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import InternalTopic
-from splashdam.model.broker_errors import CoordinatorNotAvailableError
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, CoordinatorNotAvailableError, ErrorCode
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.find_coordinator import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.wire.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,

@@ -13,8 +13,7 @@ from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import answer_when_safe
 from splashdam.embedded_broker.transactions.answers import client_code
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
-from splashdam.model.broker_errors import KafkaStorageError
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 _FIRST_FENCED_VERSION = 4

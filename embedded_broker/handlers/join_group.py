@@ -19,9 +19,7 @@ from splashdam.embedded_broker.groups.classic.requests import check_group_id, me
 from splashdam.embedded_broker.groups.consumer.classic_requests import ClassicRequests
 from splashdam.embedded_broker.groups.replies import Reply, answer_to
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.wire.messages.join_group import (
     JoinGroupRequest,
     JoinGroupResponse,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from splashdam.embedded_broker.answering.turns import Steps, in_steps, units_of_names
 from splashdam.embedded_broker.groups.classic.requests import Answering, membership_of
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
 from splashdam.wire.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from splashdam.embedded_broker.dynamic_configs.resources import ResourceType
 from splashdam.embedded_broker.dynamic_configs.stored import CLIENT_METRICS, GROUP
 from splashdam.embedded_broker.serving.registry import AskedBroker, RequestContext, handles
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.wire.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,

@@ -20,13 +20,13 @@ from splashdam.embedded_broker.answering.turns import Steps
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.partitions import check_leader_epoch, hosted_log, leader_log
 from splashdam.model.broker_errors import (
+    BrokerResponseError,
+    ErrorCode,
     InvalidRequestError,
     LeaderNotAvailableError,
     UnsupportedVersionError,
     error_for,
 )
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
 from splashdam.model.quoting import quoted
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.storage.log import EARLIEST, LATEST, MAX_TIMESTAMP, Log

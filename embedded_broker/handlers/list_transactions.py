@@ -10,7 +10,7 @@ from splashdam.embedded_broker.security.permissions import Operation, ResourceTy
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
 from splashdam.embedded_broker.transactions.states import TransactionState as State
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,

@@ -25,9 +25,13 @@ from splashdam.embedded_broker.handlers.create_topics import (
 )
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import AskedBroker, RequestContext, handles
-from splashdam.model.broker_errors import UnknownTopicIdError, UnknownTopicOrPartitionError, error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import (
+    BrokerResponseError,
+    ErrorCode,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
 from splashdam.model.values import TopicPartition
 from splashdam.storage.manager.topic_registry import Topic
 from splashdam.storage.topic_names import check_topic_name, folded, is_topic_name

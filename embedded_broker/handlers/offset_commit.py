@@ -14,7 +14,7 @@ from splashdam.embedded_broker.groups.committing import not_committed, sorted_to
 from splashdam.embedded_broker.groups.group import Member, check_may_commit
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.options import MAX_LONG
 from splashdam.wire.messages.offset_commit import (
     OffsetCommitRequest,

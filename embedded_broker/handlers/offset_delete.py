@@ -10,9 +10,7 @@ from splashdam.embedded_broker.groups.group import Group
 from splashdam.embedded_broker.groups.offset_records import OffsetKey
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.offset_delete import (

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.embedded_broker.groups.group import NOBODY, Group, Member
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.wire.fields import NO_UUID
 from splashdam.wire.messages.offset_fetch import (

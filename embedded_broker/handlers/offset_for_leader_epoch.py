@@ -9,7 +9,7 @@ from __future__ import annotations
 from splashdam.embedded_broker.answering.turns import Steps
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.partitions import check_leader_epoch, leader_log
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,

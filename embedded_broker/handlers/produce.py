@@ -47,14 +47,14 @@ from splashdam.embedded_broker.transactions.answers import FIRST_IMPLICIT_PRODUC
 from splashdam.embedded_broker.transactions.enrolment import enrol, producer_of
 from splashdam.embedded_broker.transactions.remote_enrolment import Consent, Enrolment
 from splashdam.model.broker_errors import (
+    BrokerResponseError,
+    ErrorCode,
     InvalidRequiredAcksError,
     InvalidTopicError,
     KafkaStorageError,
     RequestTimedOutError,
     UnknownTopicIdError,
 )
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
 from splashdam.model.quoting import quoted
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import HEADER_BYTES, TRANSACTIONAL_BIT

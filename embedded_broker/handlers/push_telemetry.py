@@ -7,7 +7,7 @@ import uuid
 
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.telemetry.client_metrics import Push
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.quoting import quoted
 from splashdam.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 

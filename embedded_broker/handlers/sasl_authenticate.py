@@ -6,7 +6,7 @@ from functools import partial
 
 from splashdam.embedded_broker.answering.answers import Parked
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 

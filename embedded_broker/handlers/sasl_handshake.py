@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 

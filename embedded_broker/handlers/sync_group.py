@@ -9,9 +9,7 @@ from splashdam.embedded_broker.groups.classic.members import SyncResult
 from splashdam.embedded_broker.groups.classic.requests import lacks_protocol, membership_of
 from splashdam.embedded_broker.groups.replies import Reply, answer_to
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 

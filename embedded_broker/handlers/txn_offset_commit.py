@@ -19,9 +19,7 @@ from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.embedded_broker.transactions.enrolment import join_transaction
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
 from splashdam.embedded_broker.transactions.remote_enrolment import Consent, Enrolment
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.storage.log import Log
 from splashdam.wire.message import Response
 from splashdam.wire.messages.txn_offset_commit import (

@@ -9,7 +9,7 @@ from splashdam.embedded_broker.answering.turns import Steps, let_others
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import term_of, wait_safe
 from splashdam.embedded_broker.transactions.markers import write_marker
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.log import Log
 from splashdam.storage.transaction_marker import TransactionMarker

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from splashdam.embedded_broker.producing.admission import ATTRIBUTES_LOW_BYTE, Admitted
 from splashdam.model.broker_errors import (
+    BrokerResponseError,
+    ErrorCode,
     InvalidRecordError,
     KafkaStorageError,
     UnsupportedCompressionTypeError,
 )
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import CODEC_MASK, HEADER_BYTES, Codec
 from splashdam.storage.append_checks import RecordErrors

@@ -20,7 +20,7 @@ from splashdam.embedded_broker.producing.appending import (
     refuse,
 )
 from splashdam.embedded_broker.transactions.enrolment import Enrols, enrol
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.options import MAX_LONG
 from splashdam.record.batch import TRANSACTIONAL_BIT
 from splashdam.record.compression import OverLimitError

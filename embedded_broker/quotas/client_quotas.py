@@ -18,8 +18,7 @@ from splashdam.embedded_broker.quotas.entities import (
     quota_for,
 )
 from splashdam.embedded_broker.quotas.rates import Rate, TokenBucket, Windows
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, error_for
 
 _T = TypeVar("_T")
 

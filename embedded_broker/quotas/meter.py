@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from splashdam.embedded_broker.answering.answers import Dispatched, encode_answer
 from splashdam.embedded_broker.quotas.client_quotas import Asking, ClientQuotas
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.wire.fields import Part
 from splashdam.wire.message import Request, Response
 from splashdam.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest

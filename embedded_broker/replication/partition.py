@@ -16,13 +16,13 @@ import trio
 from splashdam.embedded_broker.configs.topics import options_of
 from splashdam.embedded_broker.controller.state import IsrProposal
 from splashdam.embedded_broker.fetching.replica_fetches import not_a_replica
-from splashdam.embedded_broker.replication.leader_state import Follower, LeaderState
+from splashdam.embedded_broker.replication.isr import Follower, LeaderState
 from splashdam.model.broker_errors import (
+    BrokerResponseError,
     NetworkExceptionError,
     NotLeaderOrFollowerError,
     RequestTimedOutError,
 )
-from splashdam.model.errors import BrokerResponseError
 from splashdam.storage.log import Log
 
 if TYPE_CHECKING:

@@ -10,17 +10,18 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+import attrs
 import trio
 
 from splashdam.embedded_broker.controller.state import NOBODY, ClusterChange
 from splashdam.embedded_broker.replication.partition import Partition
-from splashdam.model.broker_errors import KafkaStorageError, NotLeaderOrFollowerError
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError, NotLeaderOrFollowerError
 from splashdam.storage.turns import logged
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
-    from splashdam.embedded_broker.controller.peers import ConnectToBroker
+    from splashdam.embedded_broker.controller.controller import Controller
+    from splashdam.embedded_broker.controller.inter_broker_client import ConnectToBroker
     from splashdam.embedded_broker.controller.state import (
         ClusterState,
         IsrAnswer,
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
         PartitionState,
     )
     from splashdam.embedded_broker.fetching.replica_fetches import ReplicaFetch
-    from splashdam.embedded_broker.replication.fetcher import LeaderFetcher
-    from splashdam.embedded_broker.replication.leader_state import Follower
+    from splashdam.embedded_broker.replication.isr import Follower
+    from splashdam.embedded_broker.replication.replica_fetcher import LeaderFetcher
     from splashdam.embedded_broker.topics.parking import FetchParking
     from splashdam.embedded_broker.topics.topics import Topics
     from splashdam.model.values import TopicPartition
@@ -256,7 +257,7 @@ class ReplicaManager:
             self._fetcher(state.leader).follow(partition.log, state.leader_epoch)
 
     def _fetcher(self, leader_id: int) -> LeaderFetcher:
-        from splashdam.embedded_broker.replication.fetcher import LeaderFetcher
+        from splashdam.embedded_broker.replication.replica_fetcher import LeaderFetcher
 
         if leader_id not in self._fetchers:
             fetcher = self._fetchers[leader_id] = LeaderFetcher(leader_id, self)
@@ -347,3 +348,18 @@ class ReplicaManager:
         """A log begins later: its leader, or its followers, are to hear of that."""
         for fetcher in self._fetchers.values():
             fetcher.tell(topic_partition)
+
+
+@attrs.frozen
+class Membership:
+    """A broker's place in a cluster.
+
+    Attributes:
+        controller: of the cluster.
+        connect: opens a stream to another broker, by node id.
+        line: what the broker's replicas ask in the controller's stead, as over a line that can break.
+    """
+
+    controller: Controller
+    connect: ConnectToBroker
+    line: ControlsPartitions | None = None

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from splashdam.embedded_broker.answering.answers import CloseConnectionError
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.options import MAX_LONG
 from splashdam.model.quoting import quoted

@@ -38,7 +38,7 @@ from splashdam.embedded_broker.serving.receiving import BusyPolling, FrameReceiv
 from splashdam.embedded_broker.serving.registry import AskedBroker, Client
 from splashdam.embedded_broker.serving.request_memory import RequestMemory, network_of
 from splashdam.embedded_broker.serving.sending import Outbox
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import ProtocolError, message_of
 from splashdam.model.quoting import quoted
 from splashdam.wire.fields import Part

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.answering.turns import Steps, Turns
     from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
     from splashdam.embedded_broker.controller.controller import Controller
+    from splashdam.embedded_broker.controller.inter_broker_client import InterBrokerClient
     from splashdam.embedded_broker.controller.leadership import Leadership
-    from splashdam.embedded_broker.controller.peers import Peers
     from splashdam.embedded_broker.controller.producer_ids import HandsOutIds
     from splashdam.embedded_broker.dynamic_configs.stored import DynamicConfigs
     from splashdam.embedded_broker.fetching.replica_fetches import TakesReplicaFetches
@@ -81,7 +81,7 @@ class AskedBroker(Protocol):
     logs: LogManager
     offsets: GroupOffsets
     parking: FetchParking
-    peers: Peers
+    peers: InterBrokerClient
     producer_ids: HandsOutIds
     refused_topics: set[str]
     replicas: TakesReplicaFetches

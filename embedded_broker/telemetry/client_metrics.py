@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from splashdam.model.broker_errors import CorruptMessageError, error_for
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import CorruptMessageError, ErrorCode, error_for
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.quoting import quoted
 from splashdam.record.batch import Codec

@@ -14,8 +14,7 @@ from collections.abc import Callable
 import attrs
 
 from splashdam.embedded_broker.topics.parking import FetchParking
-from splashdam.model.broker_errors import KafkaStorageError
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock
 

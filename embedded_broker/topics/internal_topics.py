@@ -19,15 +19,15 @@ import trio
 from splashdam.embedded_broker.answering.answers import Answer, Parked
 from splashdam.embedded_broker.configs.own_topics import new_internal_topic
 from splashdam.model.broker_errors import (
+    BrokerResponseError,
     CoordinatorNotAvailableError,
+    ErrorCode,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
     RequestTimedOutError,
     error_for,
 )
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import BatchHeader
 from splashdam.record.reader import Record, iter_records

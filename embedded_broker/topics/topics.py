@@ -13,8 +13,7 @@ from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.own_topics import new_internal_topic
 from splashdam.embedded_broker.configs.topics import new_topic_settings
 from splashdam.embedded_broker.topics.parking import FetchParking
-from splashdam.model.broker_errors import InvalidRequestError
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, InvalidRequestError
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock
 from splashdam.storage.directories.partition_metadata import new_uuid

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from splashdam.model.broker_errors import (
+    BrokerResponseError,
+    ErrorCode,
     InvalidProducerEpochError,
     InvalidTxnStateError,
     KafkaStorageError,
     NotEnoughReplicasError,
 )
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
 
 FIRST_ABORTABLE_PRODUCE = 11
 """Produce version from which TRANSACTION_ABORTABLE (120) is understood."""

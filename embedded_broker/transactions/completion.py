@@ -25,7 +25,7 @@ from splashdam.embedded_broker.transactions.markers import (
 )
 from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
 from splashdam.embedded_broker.transactions.states import TransactionState
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.storage.transaction_marker import TransactionMarker

@@ -33,6 +33,7 @@ from splashdam.embedded_broker.transactions.states import AT_REST, TransactionSt
 from splashdam.model.broker_errors import (
     CoordinatorNotAvailableError,
     CorruptMessageError,
+    ErrorCode,
     InvalidRequestError,
     KafkaStorageError,
     MessageTooLargeError,
@@ -42,7 +43,6 @@ from splashdam.model.broker_errors import (
     UnknownServerError,
     error_for,
 )
-from splashdam.model.error_codes import ErrorCode
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.storage.turns import logged

@@ -20,8 +20,7 @@ from splashdam.embedded_broker.transactions.metadata import (
     concurrent_transactions,
 )
 from splashdam.embedded_broker.transactions.states import TransactionState
-from splashdam.model.broker_errors import InvalidTxnStateError, error_for
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, InvalidTxnStateError, error_for
 from splashdam.model.quoting import quoted
 
 

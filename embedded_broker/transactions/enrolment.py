@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Protocol
 from splashdam.embedded_broker.transactions.answers import FIRST_IMPLICIT_PRODUCE, produce_error
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
 from splashdam.embedded_broker.transactions.remote_enrolment import Consent, Enrolment, RemoteEnrolments
-from splashdam.model.broker_errors import NotCoordinatorError, TransactionalIdAuthorizationFailedError
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import (
+    BrokerResponseError,
+    NotCoordinatorError,
+    TransactionalIdAuthorizationFailedError,
+)
 from splashdam.record.batch import PRODUCER, PRODUCER_AT
 
 if TYPE_CHECKING:

@@ -11,8 +11,12 @@ import trio
 from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
 from splashdam.embedded_broker.controller.state import NOBODY
 from splashdam.embedded_broker.topics.partitions import KnowsPartitions, leader_log
-from splashdam.model.broker_errors import InvalidProducerEpochError, UnknownTopicOrPartitionError, error_class
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import (
+    ErrorCode,
+    InvalidProducerEpochError,
+    UnknownTopicOrPartitionError,
+    error_class,
+)
 from splashdam.model.errors import KafkaError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.transaction_marker import MARKER_BYTES, TransactionMarker
@@ -23,7 +27,7 @@ from splashdam.wire.messages.write_txn_markers import (
 )
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.controller.peers import Peers
+    from splashdam.embedded_broker.controller.inter_broker_client import InterBrokerClient
     from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
     from splashdam.embedded_broker.topics.parking import FetchParking
     from splashdam.net.clock import Clock
@@ -45,7 +49,7 @@ class WritesMarkers(KnowsPartitions, Protocol):
     clock: Clock
     parking: FetchParking
     offsets: GroupOffsets
-    peers: Peers
+    peers: InterBrokerClient
 
 
 def write_marker(broker: WritesMarkers, topic_partition: TopicPartition, marker: TransactionMarker) -> Log:
@@ -93,7 +97,9 @@ class Leaders:
                 self.elsewhere.setdefault(leader.node_id, []).append(topic_partition)
 
 
-async def write_elsewhere(peers: Peers, leaders: Leaders, marker: TransactionMarker) -> set[TopicPartition]:
+async def write_elsewhere(
+    peers: InterBrokerClient, leaders: Leaders, marker: TransactionMarker
+) -> set[TopicPartition]:
     """Has other brokers write markers; returns where there is nothing left to do."""
     done: set[TopicPartition] = set()
     async with trio.open_nursery() as nursery:
@@ -103,7 +109,7 @@ async def write_elsewhere(peers: Peers, leaders: Leaders, marker: TransactionMar
 
 
 async def _ask(
-    peers: Peers, node_id: int, request: WriteTxnMarkersRequest, done: set[TopicPartition]
+    peers: InterBrokerClient, node_id: int, request: WriteTxnMarkersRequest, done: set[TopicPartition]
 ) -> None:
     try:
         answer = await peers.ask(node_id, request)

@@ -18,9 +18,7 @@ from splashdam.embedded_broker.transactions.states import (
     TransactionEvent,
     TransactionState,
 )
-from splashdam.model.broker_errors import ProducerFencedError, error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, ProducerFencedError, error_for
 from splashdam.model.lifecycle import next_state
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 
 from splashdam.embedded_broker.configs.own_topics import TRANSACTION_STATE
-from splashdam.embedded_broker.controller.view import ClusterView
+from splashdam.embedded_broker.controller.leadership import ClusterView
 from splashdam.embedded_broker.transactions.completion import CompletesTransactions
 from splashdam.embedded_broker.transactions.markers import WritesMarkers, write_marker
 from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS, TransactionMetadata

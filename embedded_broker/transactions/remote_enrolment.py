@@ -14,12 +14,13 @@ from splashdam.embedded_broker.topics.internal_topics import InternalTopic, Owns
 from splashdam.embedded_broker.topics.partitions import KnowsPartitions
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
 from splashdam.model.broker_errors import (
+    BrokerResponseError,
     CoordinatorNotAvailableError,
     InvalidTxnStateError,
     NotCoordinatorError,
     error_for,
 )
-from splashdam.model.errors import BrokerResponseError, KafkaError
+from splashdam.model.errors import KafkaError
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -29,7 +30,7 @@ from splashdam.wire.messages.add_partitions_to_txn import (
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.controller.controller import Controller
-    from splashdam.embedded_broker.controller.peers import Peers
+    from splashdam.embedded_broker.controller.inter_broker_client import InterBrokerClient
     from splashdam.storage.manager.log_manager import LogManager
     from splashdam.storage.producers.state import Verification
 
@@ -93,7 +94,7 @@ class AsksCoordinators(OwnsTopics, KnowsPartitions, Protocol):
     """What the questions need of the broker that asks; the attributes are those of `Broker`."""
 
     controller: Controller
-    peers: Peers
+    peers: InterBrokerClient
 
 
 class RemoteEnrolments:

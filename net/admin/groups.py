@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import NamedTuple
 
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError, ProtocolError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
+from splashdam.model.errors import ProtocolError
 from splashdam.model.groups import OffsetAndMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.net.cluster.cluster_client import ClusterClient

@@ -6,8 +6,7 @@ import re
 
 import attrs
 
-from splashdam.model.broker_errors import InvalidTxnStateError, ProducerFencedError, error_for
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, InvalidTxnStateError, ProducerFencedError, error_for
 from splashdam.model.prepared import PreparedTransaction
 from splashdam.net.cluster.cluster_client import TRANSACTION, ClusterClient
 from splashdam.net.connection.connection import Connection

@@ -12,12 +12,12 @@ from typing import TypeVar
 import attrs
 
 from splashdam.model.broker_errors import (
+    ErrorCode,
     KafkaStorageError,
     UnknownTopicOrPartitionError,
     error_for,
 )
 from splashdam.model.cluster import ClusterMetadata, Node
-from splashdam.model.error_codes import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock
 from splashdam.net.cluster.cluster_connections import ClusterConnections, open_connections

@@ -11,8 +11,7 @@ import struct
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from splashdam.model.broker_errors import UnsupportedVersionError, error_for
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, UnsupportedVersionError, error_for
 from splashdam.model.errors import ProtocolError
 from splashdam.model.values import Buffer
 from splashdam.wire.header import decode_response

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import trio
 
-from splashdam.model.broker_errors import NetworkExceptionError
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, NetworkExceptionError
 from splashdam.model.errors import (
     ForeignBytesError,
     KafkaConnectionError,

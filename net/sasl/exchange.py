@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import attrs
 
-from splashdam.model.broker_errors import UnsupportedVersionError, error_for
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, UnsupportedVersionError, error_for
 from splashdam.model.errors import SaslError, WrongListenerError
 from splashdam.net.connection.connection import Connection
 from splashdam.net.connection.in_flight import Ask

@@ -13,8 +13,7 @@ from enum import auto
 
 import attrs
 
-from splashdam.model.broker_errors import UnsupportedVersionError
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, UnsupportedVersionError
 from splashdam.model.errors import KafkaError, UnsupportedCodecError
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.log_fields import fields

@@ -17,10 +17,9 @@ from typing import Any
 
 from splashdam.accumulator.backoff import Backoff
 from splashdam.accumulator.batch import ProducerBatch
-from splashdam.model.broker_errors import error_for
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.model.cluster import Node
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError, IllegalStateError, KafkaError, TransactionAbortedError
+from splashdam.model.errors import IllegalStateError, KafkaError, TransactionAbortedError
 from splashdam.model.groups import ConsumerGroupMetadata, OffsetAndMetadata
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.prepared import PreparedTransaction

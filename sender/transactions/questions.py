@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable
 from enum import auto
 from typing import Any, NamedTuple
 
-from splashdam.model.broker_errors import UnsupportedVersionError, error_class
+from splashdam.model.broker_errors import ErrorCode, UnsupportedVersionError, error_class
 from splashdam.model.cluster import Node
-from splashdam.model.error_codes import ErrorCode
 from splashdam.model.groups import ConsumerGroupMetadata, OffsetAndMetadata
 from splashdam.model.lifecycle import Stage
 from splashdam.model.values import TopicPartition

@@ -10,8 +10,8 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from splashdam.model.broker_errors import KafkaStorageError
-from splashdam.model.errors import BrokerResponseError, UnsupportedCodecError
+from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
+from splashdam.model.errors import UnsupportedCodecError
 from splashdam.record.batch import CODEC_MASK, MAGIC, BatchHeader, Codec
 from splashdam.record.reader import Record, iter_records
 from splashdam.storage.directories.checkpoints import decode_lines, parse_entry

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import attrs
 
-from splashdam.model.broker_errors import KafkaStorageError
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.checkpoints import (
     CLEANER_OFFSET_NAME,

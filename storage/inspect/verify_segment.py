@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from struct import Struct
 
-from splashdam.model.errors import BrokerResponseError, UnsupportedCodecError
+from splashdam.model.broker_errors import BrokerResponseError
+from splashdam.model.errors import UnsupportedCodecError
 from splashdam.record.batch import MAGIC, BatchHeader
 from splashdam.record.reader import RecordScan, iter_records, scan_batch
 from splashdam.storage.index import offset_index, time_index, txn_index

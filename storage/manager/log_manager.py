@@ -16,12 +16,12 @@ from typing import TypeAlias
 import trio
 
 from splashdam.model.broker_errors import (
+    ErrorCode,
     KafkaStorageError,
     NotLeaderOrFollowerError,
     UnknownTopicOrPartitionError,
     error_for,
 )
-from splashdam.model.error_codes import ErrorCode
 from splashdam.model.options import MAX_LONG
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition

@@ -17,8 +17,7 @@ from typing import Protocol
 
 import trio
 
-from splashdam.model.broker_errors import KafkaStorageError
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.cleaning.cleaner import LogCleaner
 from splashdam.storage.directories.log_directories import LogDirectories, LogDirectory

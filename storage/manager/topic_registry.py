@@ -16,13 +16,14 @@ from typing import Any, TypeAlias
 import attrs
 
 from splashdam.model.broker_errors import (
+    BrokerResponseError,
+    ErrorCode,
     InvalidTopicError,
     KafkaStorageError,
     TopicAlreadyExistsError,
     error_for,
 )
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError
+from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import MAX_INT
 from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition

@@ -14,12 +14,12 @@ from weakref import WeakValueDictionary
 import attrs
 
 from splashdam.model.broker_errors import (
+    ErrorCode,
     InvalidProducerEpochError,
     InvalidTxnStateError,
     OutOfOrderSequenceNumberError,
     error_for,
 )
-from splashdam.model.error_codes import ErrorCode
 from splashdam.record.batch import BatchHeader
 from splashdam.storage.transaction_marker import TransactionMarker
 

@@ -18,16 +18,16 @@ from typing import Any
 from splashdam.testing.contract.toolchains import Driver, MissingToolError, all_drivers
 from splashdam.testing.contract.vocabulary import Client, Refused
 
-_CLIENTS = "splashdam.testing.contract.clients"
+_CONTRACT = "splashdam.testing.contract"
 
 PYTHON_CLIENTS: Mapping[str, tuple[str, str]] = {
-    "splashdam": ("splashdam_client", "SplashdamClient"),
-    "kafka-python": ("kafka_python", "KafkaPythonClient"),
-    "confluent-kafka": ("confluent", "ConfluentClient"),
-    "aiokafka": ("aiokafka_client", "AiokafkaClient"),
-    "protocol": ("protocol", "ProtocolClient"),
+    "splashdam": ("clients.splashdam_client", "SplashdamClient"),
+    "kafka-python": ("clients.kafka_python", "KafkaPythonClient"),
+    "confluent-kafka": ("clients.confluent", "ConfluentClient"),
+    "aiokafka": ("clients.aiokafka_client", "AiokafkaClient"),
+    "protocol": ("raw_connection", "ProtocolClient"),
 }
-"""Those that run in this process, where they are installed: module and class."""
+"""The clients that run in this process: module and class. Those that are not installed are left out."""
 
 EMBEDDED_CONFIG: Mapping[str, str] = {
     "auto.create.topics.enable": "false",
@@ -57,7 +57,7 @@ def available(
         try:
             if name in PYTHON_CLIENTS:
                 module, cls = PYTHON_CLIENTS[name]
-                found[name] = getattr(import_module(f"{_CLIENTS}.{module}"), cls)
+                found[name] = getattr(import_module(f"{_CONTRACT}.{module}"), cls)
             else:
                 found[name] = partial(_external, drivers[name]())
         except ImportError as error:

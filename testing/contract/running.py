@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from splashdam.model.errors import KafkaError
 from splashdam.testing.contract.behaviour import Behaviour, BrokenPromise, Run
-from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, SPEAK, Client, Refused
+from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, PROTOCOL, Client, Refused
 
 DIFFERENCES: Mapping[tuple[str, str], str] = {
     ("a_compacted_topic_wants_keys", "aiokafka"): (
@@ -80,7 +80,7 @@ def hold(behaviour: Behaviour, client: Client, helper: Client, bootstrap_servers
 
 def meet(behaviour: Behaviour, client: Client) -> bool:
     """Whether they are for each other: what speaks the protocol itself needs no client, and the other way."""
-    return (SPEAK in behaviour.needs) == (SPEAK in client.ops)
+    return (PROTOCOL in behaviour.needs) == (PROTOCOL in client.ops)
 
 
 def hold_all(

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Self
 NOT_IN_CLIENT = "NOT_IN_CLIENT"
 """The error of an operation that a client does not have."""
 
-SPEAK = "speak"
-"""The one operation of what speaks the protocol itself (``conversation``)."""
+PROTOCOL = "speak"
+"""The operation of behaviours that use a `RawConnection` instead of a client."""
 
 TIMEOUT_MS = 15_000
 """For how long a client looks for the records it is asked for."""

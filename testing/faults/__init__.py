@@ -1,6 +1,6 @@
-"""Faults on demand: what an embedded broker or cluster does wrong when a test says so, and what it was asked.
+"""Faults that an embedded broker or cluster commits on demand, and the log of the requests it received.
 
-``faults`` is the language, ``switchboard`` lets faults happen and knows the errors of any API, ``places``
-its topics. Nothing of it runs in a broker without faults.
+``faults`` is the interface for tests, ``interceptor`` applies faults to requests, ``messages`` knows topics,
+partitions and errors of any API. Nothing of it runs in a broker without faults and without a log.
 May import: nothing.
 """

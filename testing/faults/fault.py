@@ -1,9 +1,13 @@
-"""One fault: which requests it is about, what happens to them, how often it has."""
+"""A fault: the requests it applies to, what happens to them, and how often it has happened."""
 
 from __future__ import annotations
 
 import difflib
+import threading
+import time
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from random import Random
 from types import TracebackType
@@ -11,10 +15,9 @@ from typing import TYPE_CHECKING, Literal, Self
 
 import attrs
 
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import KafkaTimeoutError
-from splashdam.testing.faults.gates import Gates
-from splashdam.testing.faults.places import Names, Place, leaves
+from splashdam.testing.faults.messages import Names, Place, leaves
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.serving.dispatch import Arrived
@@ -23,15 +26,15 @@ When = Literal["before", "after"]
 
 
 @attrs.frozen
-class Which:
-    """The requests that a fault or a question is about; None is any.
+class RequestFilter:
+    """The requests that a fault, or a question to the request log, is about; None matches any.
 
     Attributes:
-        api: its name in snake case, such as ``"list_offsets"``.
+        api: the API's name in snake case, such as ``"list_offsets"``.
         topic: name, or pattern with ``*``, of a topic in the request.
-        partition: number of a partition in the request, of that topic if one is named.
-        client_id: the client's name for itself, or a pattern with ``*``.
-        broker: node id of the broker that was asked.
+        partition: number of a partition in the request; of ``topic`` if that is given.
+        client_id: the client id, or a pattern with ``*``.
+        broker: node id of the broker that received the request.
     """
 
     api: str | None
@@ -41,24 +44,24 @@ class Which:
     broker: int | None = None
 
     def __attrs_post_init__(self) -> None:
-        """Refuses what no request could match, so that no test waits for it."""
+        """Refuse what no request can match: a test would wait for it in vain."""
         for name in ("partition", "broker"):
             if not isinstance(getattr(self, name), int | None):
-                raise TypeError(f"{name}={getattr(self, name)!r}: it is a number")
+                raise TypeError(f"{name}={getattr(self, name)!r}: must be a number")
 
     @property
-    def is_about_places(self) -> bool:
-        """Whether only a part of a request may be meant."""
+    def names_places(self) -> bool:
+        """Whether it names a topic or partition, so that it may match a part of a request only."""
         return self.topic is not None or self.partition is not None
 
     def includes(self, place: Place) -> bool:
-        """Whether this topic and partition are meant."""
+        """Return whether this topic and partition match."""
         if self.partition is not None and place.partition not in (None, self.partition):
             return False
         return self.topic is None or (place.topic is not None and fnmatchcase(place.topic, self.topic))
 
     def admits(self, api: str, client_id: str | None, broker: int) -> bool:
-        """Whether a request like that is meant, whatever it is about."""
+        """Return whether a request matches, its topics and partitions left aside."""
         return (
             self.api in (None, api)
             and self.broker in (None, broker)
@@ -75,7 +78,7 @@ class Which:
 class Action:
     """What happens to a request: at most one end, a delay before it, a throttle time in the answer.
 
-    The fields are the arguments of ``ApiFaults``.
+    The fields are the arguments of `ApiFaults.__call__`.
     """
 
     error: int | None
@@ -87,21 +90,19 @@ class Action:
     black_hole: bool
 
     def __attrs_post_init__(self) -> None:
-        """Refuses what says nothing, or two things."""
+        """Refuse an action that does nothing, and one that ends a request in two ways."""
         if self._ends > 1:
-            raise ValueError("a request ends in one way: error, drop, cut_after_bytes or black_hole")
+            raise ValueError("give only one of error, drop, cut_after_bytes and black_hole")
         if not (self._ends or self.delay_ms or self.throttle_ms):
-            raise ValueError(
-                "a fault does something: error, drop, cut_after_bytes, black_hole, delay_ms or throttle_ms"
-            )
+            raise ValueError("give one of error, drop, cut_after_bytes, black_hole, delay_ms and throttle_ms")
         if self.drop not in (None, "before", "after"):
-            raise ValueError(f"drop={self.drop!r}: it is 'before' or 'after' the request is handled")
+            raise ValueError(f"drop={self.drop!r}: must be 'before' or 'after' (the request is handled)")
         for name in ("delay_ms", "throttle_ms", "cut_after_bytes"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | float) and value >= 0):
-                raise ValueError(f"{name}={value!r}: it is a number, 0 or more")
+                raise ValueError(f"{name}={value!r}: must be a number, 0 or more")
         if self.after and self.error is None:
-            raise ValueError("after=True goes with an error; drop='after' is how a connection is dropped")
+            raise ValueError("after=True needs an error; drop='after' closes the connection")
 
     @property
     def _ends(self) -> int:
@@ -110,38 +111,38 @@ class Action:
 
     @property
     def is_end(self) -> bool:
-        """Whether the request ends by it; otherwise it is handled."""
+        """Whether it ends the request; otherwise the request is handled."""
         return self._ends > 0
 
 
 def error_code(error: int | str) -> int:
-    """The number of an error given by number or by Kafka's name.
+    """Return the code of an error that is given by its code or by Kafka's name.
 
     Raises:
         ValueError: there is no such error.
     """
     if isinstance(error, int):
         if error == 0 or error not in list(ErrorCode):
-            raise ValueError(f"error={error!r} is no error code of Kafka's")
+            raise ValueError(f"error={error!r}: Kafka has no such error code")
         return int(error)
     name = error.upper()
     if name not in ErrorCode.__members__ or name == "NONE":
         close = difflib.get_close_matches(name, ErrorCode.__members__, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
-        raise ValueError(f"error={error!r} is no error of Kafka's{hint}")
+        raise ValueError(f"error={error!r}: Kafka has no such error{hint}")
     return int(ErrorCode[name])
 
 
 class Fault:
-    """A fault that was set, by ``Faults``; in a ``with`` block it is removed at the end.
+    """A fault that `Faults` has set; as a context manager it is removed at the end of the block.
 
     Attributes:
-        hits: how many requests it has happened to.
+        hits: number of requests it has happened to.
     """
 
     def __init__(
         self,
-        which: Which,
+        which: RequestFilter,
         action: Action,
         *,
         on_call: int,
@@ -152,7 +153,7 @@ class Fault:
         remove: Callable[[Fault], None],
     ) -> None:
         if on_call < 1 or (times is not None and times < 1) or not 0 < probability <= 1:
-            raise ValueError("on_call and times begin with 1, probability is above 0 and at most 1")
+            raise ValueError("on_call and times must be 1 or more, probability above 0 and at most 1")
         self.which = which
         self.action = action
         self.hits = 0
@@ -163,16 +164,16 @@ class Fault:
         self._from_brokers = from_brokers
         self._remove = remove
         self._calls = 0
-        self._gates = Gates()
+        self._changes = Changes()
 
     def take(self, arrived: Arrived, api: str, names: Names) -> bool:
-        """Whether it happens to this request, which it then counts."""
+        """Return whether it happens to this request; counts the request then."""
         context = arrived.context
         if not self.which.admits(api, context.client_id, context.broker.node_id):
             return False
         if not self.concerns(arrived):
             return False
-        if self.which.is_about_places:
+        if self.which.names_places:
             places = leaves(arrived.request, context.version, names)
             if not any(map(self.which.includes, places)):
                 return False
@@ -182,30 +183,30 @@ class Fault:
             return False
         if self._left is not None:
             self._left -= 1
-        self.hits += 1  # brokers of one cluster share a loop: nobody else counts here
-        self._gates.open()
+        self.hits += 1  # no lock: the brokers of a cluster share one trio loop
+        self._changes.announce()
         return True
 
     def concerns(self, arrived: Arrived) -> bool:
-        """Whether whoever asks is meant: other brokers are not, unless the fault says so."""
+        """Return whether the sender of a request is meant: followers are with ``from_brokers`` only."""
         return self._from_brokers or not is_from_broker(arrived)
 
     @property
     def is_spent(self) -> bool:
-        """Whether it has happened as often as it was meant to."""
+        """Whether it has happened ``times`` times."""
         return self._left == 0
 
     def wait(self, hits: int = 1, timeout_s: float = 10.0) -> None:
-        """Returns once it has happened so often; for tests in threads, not in a trio loop.
+        """Block until it has happened ``hits`` times. Not for use in a trio loop.
 
         Raises:
-            KafkaTimeoutError: it has not, within ``timeout_s``.
+            KafkaTimeoutError: it has happened less often after ``timeout_s`` seconds.
         """
-        if not self._gates.wait_until(lambda: self.hits >= hits, timeout_s):
-            raise KafkaTimeoutError(f"{self}: not {hits} within {timeout_s} s")
+        if not self._changes.wait_until(lambda: self.hits >= hits, timeout_s):
+            raise KafkaTimeoutError(f"{self}: not hit {hits} times within {timeout_s} s")
 
     def remove(self) -> None:
-        """Ends the fault: later requests go unharmed. Removing it twice does nothing."""
+        """End the fault: it happens to no later request. Removing it twice does nothing."""
         self._remove(self)
 
     def __enter__(self) -> Self:
@@ -220,8 +221,47 @@ class Fault:
         return f"<fault {self.which}, {self.hits} hits>"
 
 
+class Changes:
+    """Wake the threads of a test that wait for a count in the broker's thread.
+
+    It holds no lock while a thread waits. With ``threading.Condition`` a Ctrl-C could leave the condition
+    locked (seen on Python 3.14), and the broker's thread would then wait for ever.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[threading.Lock] = deque()
+
+    def announce(self) -> None:
+        """Let every waiting thread look again."""
+        with suppress(IndexError):  # each lock is released by the thread that popped it
+            while True:
+                self._waiting.popleft().release()
+
+    def wait_until(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
+        """Block until ``is_so()`` is true, or ``timeout_s`` seconds have passed; return its last result.
+
+        Args:
+            is_so: called at once, then after each `announce`.
+            timeout_s: limit in seconds.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            waiting = threading.Lock()
+            waiting.acquire()
+            self._waiting.append(waiting)  # before the look: a change after the look releases this lock
+            try:
+                if is_so():
+                    return True
+                left = deadline - time.monotonic()
+                if left <= 0 or not waiting.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
+                    return is_so()
+            finally:
+                with suppress(ValueError):  # it was released meanwhile
+                    self._waiting.remove(waiting)
+
+
 def is_from_broker(arrived: Arrived) -> bool:
-    """Whether another broker asks, as a follower: it says so, or has the name that Kafka's fetchers have."""
+    """Return whether a follower sent this: it has a replica id, or the client id of Kafka's fetchers."""
     request = arrived.request
     if fnmatchcase(arrived.context.client_id or "", "broker-*-fetcher-*"):
         return True

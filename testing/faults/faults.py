@@ -1,4 +1,4 @@
-"""How a test says what is to go wrong: ``broker.faults.produce(topic="t", error="REQUEST_TIMED_OUT")``."""
+"""Faults on demand: ``broker.faults.produce(topic="t", error="REQUEST_TIMED_OUT")``."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 from splashdam.embedded_broker.serving.dispatch import Interception
 from splashdam.embedded_broker.serving.registry import registered_apis
-from splashdam.testing.faults.fault import Action, Fault, When, Which, error_code
-from splashdam.testing.faults.places import speaks_of_topics
-from splashdam.testing.faults.switchboard import Refusals, Switchboard, api_of
+from splashdam.testing.faults.fault import Action, Fault, RequestFilter, When, error_code
+from splashdam.testing.faults.interceptor import FaultInterceptor, Refusals, api_of
+from splashdam.testing.faults.messages import can_name_topics
 
 if TYPE_CHECKING:
     from splashdam.testing.faults.request_log import RequestLog
 
 
 class ApiFaults:
-    """Sets faults of one API, or of all; what it returns is called."""
+    """Sets faults of one API, or of all APIs, when it is called."""
 
-    def __init__(self, board: Switchboard, api: str | None) -> None:
-        self._board = board
+    def __init__(self, interceptor: FaultInterceptor, api: str | None) -> None:
+        self._interceptor = interceptor
         self._api = api
 
     def __call__(
@@ -42,35 +42,35 @@ class ApiFaults:
         seed: int = 0,
         from_brokers: bool = False,
     ) -> Fault:
-        """Sets a fault, for what arrives from now on, until it has happened ``times`` times or is removed.
+        """Set a fault for requests that arrive from now on, until it has happened ``times`` times.
 
         Where several faults are due, delays add up, and the one set first ends the request.
 
         Args:
-            error: the answer says this, by Kafka's name or number, and nothing is done. With ``topic`` or
-                ``partition`` the other places of the request are handled and answered truly.
-            after: everything is done, and then the answer says the error.
-            delay_ms: how long the request, and what follows on its connection, waits before anything else.
-            drop: the connection is closed ``"before"`` or ``"after"`` the request is handled.
-            cut_after_bytes: so many bytes of the answer (size included) are sent, then the end.
-            throttle_ms: what the answer tells the client to wait.
-            black_hole: the connection is read on, and nothing on it is answered any more.
-            topic: of requests that name this topic, or one like ``"orders-*"``.
-            partition: of requests that name this partition.
-            client_id: of clients with this name, or one like ``"billing-*"``.
-            broker: of requests to the broker with this node id.
-            on_call: the first of these requests that it happens to, counted from 1.
-            times: how often it happens; None: every time.
-            probability: of each, drawn from ``seed``.
-            seed: the same draws every time.
-            from_brokers: whether other brokers' requests, as followers, are meant too.
+            error: answer with this error, by Kafka's name or code, without handling the request. With
+                ``topic`` or ``partition`` the other partitions of the request are handled as usual.
+            after: handle the request first, then answer with the error.
+            delay_ms: milliseconds that the request waits first; later requests of its connection wait, too.
+            drop: close the connection ``"before"`` or ``"after"`` the request is handled.
+            cut_after_bytes: send this many bytes of the answer, its size field included, then close.
+            throttle_ms: throttle time in the answer, in milliseconds.
+            black_hole: go on reading from the connection, and answer nothing on it any more.
+            topic: match requests that name this topic, or a topic like ``"orders-*"``.
+            partition: match requests that name this partition.
+            client_id: match this client id, or one like ``"billing-*"``.
+            broker: match requests to the broker with this node id.
+            on_call: number of the first matching request that it happens to, counted from 1.
+            times: how often it happens; None for every time.
+            probability: chance of each matching request, drawn from ``seed``.
+            seed: of the random draws; equal seeds give equal draws.
+            from_brokers: match the requests of followers, too.
 
         Raises:
-            ValueError: it says nothing, contradicts itself, or names what is not there.
+            ValueError: the arguments do nothing, contradict each other, or name an unknown error.
         """
-        which = Which(self._api, topic, partition, client_id, broker)
-        if which.is_about_places and self._api is not None and not speaks_of_topics(_requests()[self._api]):
-            raise ValueError(f"requests of {self._api} name no topics; leave out topic and partition")
+        which = RequestFilter(self._api, topic, partition, client_id, broker)
+        if which.names_places and self._api is not None and not can_name_topics(_requests()[self._api]):
+            raise ValueError(f"requests of {self._api} name no topics: leave out topic and partition")
         action = Action(
             error=None if error is None else error_code(error),
             after=after,
@@ -88,14 +88,14 @@ class ApiFaults:
             probability=probability,
             seed=seed,
             from_brokers=from_brokers,
-            remove=self._board.remove,
+            remove=self._interceptor.remove,
         )
-        self._board.add(fault)
+        self._interceptor.add(fault)
         return fault
 
 
 class ApiNames:
-    """One method for each API: what type checkers and editors know of `Faults`."""
+    """The methods of `Faults`, one for each API, for type checkers and editors."""
 
     add_offsets_to_txn: ApiFaults
     add_partitions_to_txn: ApiFaults
@@ -157,55 +157,55 @@ class ApiNames:
 class Faults(ApiNames):
     """The faults of a broker or cluster: one method for each API that it serves, by its name in snake case.
 
-    All methods may be called from any thread. While there is no fault, and no log, requests take the same
-    way as without this.
+    All methods may be called from any thread. Without a fault and with the log off, requests take their usual
+    path through the broker.
 
     Args:
-        interception: of the brokers concerned.
+        interception: the ``interception`` of the broker or cluster.
 
     Attributes:
-        any_request: sets faults of all APIs, ApiVersions too, with which every client begins.
-        requests: the log of what was asked; off until started.
+        any_request: sets faults of all APIs; of ApiVersions, too, which every client sends first.
+        requests: the request log; off until started.
     """
 
     def __init__(self, interception: Interception) -> None:
-        self._board = Switchboard(interception)
-        self.any_request = ApiFaults(self._board, None)
+        self._interceptor = FaultInterceptor(interception)
+        self.any_request = ApiFaults(self._interceptor, None)
 
     @property
     def requests(self) -> RequestLog:
-        """What the brokers were asked."""
-        return self._board.log
+        """The request log."""
+        return self._interceptor.log
 
     def refuse_connections(self, *, times: int | None = None, broker: int | None = None) -> Refusals:
-        """Closes new connections as soon as they are made; those that are there stay.
+        """Close new connections as soon as they are made; existing ones stay.
 
         Args:
-            times: how many; None: all, until it is removed.
-            broker: by the broker with this node id; None: by all.
+            times: number of connections; None for all, until it is removed.
+            broker: node id of the broker that closes them; None for all brokers.
         """
-        refusals = Refusals(self._board, times, broker)
-        self._board.add_refusals(refusals)
+        refusals = Refusals(self._interceptor, times, broker)
+        self._interceptor.add_refusals(refusals)
         return refusals
 
     @property
     def unhit(self) -> list[Fault | Refusals]:
-        """The faults that were set and have happened to no request, those that were removed since included.
+        """The faults that have happened to no request, removed ones included.
 
-        A test that ends with one has not tested what it says: ``assert not faults.unhit``.
+        A test that ends with an unhit fault has not tested what it names: ``assert not faults.unhit``.
         """
-        return self._board.unhit()
+        return self._interceptor.unhit()
 
     def clear(self) -> None:
-        """Removes every fault; the log stays as it is."""
-        self._board.clear()
+        """Remove every fault; the log stays as it is."""
+        self._interceptor.clear()
 
     def __getattr__(self, name: str) -> ApiFaults:
         if name.startswith("_") or name not in _requests():
             close = difflib.get_close_matches(name, _requests(), n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise AttributeError(f"the broker serves no API {name!r}{hint}")
-        return ApiFaults(self._board, name)
+        return ApiFaults(self._interceptor, name)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *_requests()})

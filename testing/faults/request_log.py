@@ -1,4 +1,4 @@
-"""What a broker was asked and what it answered, for a test to look at."""
+"""The request log: requests that a broker received and the errors it answered, for tests."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any, Self
 
 import attrs
 
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import KafkaTimeoutError
-from splashdam.testing.faults.fault import Which
-from splashdam.testing.faults.gates import Gates
-from splashdam.testing.faults.places import Place
+from splashdam.testing.faults.fault import Changes, RequestFilter
+from splashdam.testing.faults.messages import Place
 from splashdam.wire.message import Request
 
 _KEPT = 10_000
@@ -21,21 +20,21 @@ _KEPT = 10_000
 
 @attrs.frozen(kw_only=True)
 class LoggedRequest:
-    """One request and what became of it.
+    """One request and its outcome.
 
     Attributes:
         api: the API's name in snake case, such as ``"produce"``.
-        version: of request and answer.
-        client_id: the client's name for itself.
-        broker: node id of the broker that was asked.
-        topics: the topics it is about, each once, in its order.
-        places: the same with partitions.
-        request: as decoded.
-        at_ms: when it came, by the broker's wall clock, in milliseconds since the epoch.
-        took_ms: from there to the answer.
-        errors: the errors in the answer by Kafka's names, each once, in its order.
-        outcome: ``answered``; ``unanswered`` where none was wanted (``acks=0``), ``dropped`` with the
-            connection, ``silenced`` by a black hole, or ``abandoned`` by a client that left.
+        version: API version of request and answer.
+        client_id: the client id in the request header.
+        broker: node id of the broker that received it.
+        topics: the topics it names, each once, in its order.
+        places: the topics and partitions it names.
+        request: the decoded request.
+        at_ms: time of arrival by the broker's wall clock, in milliseconds since the epoch.
+        took_ms: milliseconds from arrival to answer.
+        errors: Kafka's names of the errors in the answer, each once, in its order.
+        outcome: ``answered``; ``unanswered`` if it asked for no answer (``acks=0``), ``dropped`` if the
+            connection was closed, ``silenced`` by a black hole, ``abandoned`` if the client disconnected.
     """
 
     api: str
@@ -52,53 +51,51 @@ class LoggedRequest:
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of an error."""
+    """Return Kafka's name of an error code."""
     return ErrorCode(code).name if code in list(ErrorCode) else str(code)
 
 
 class RequestLog:
-    """The requests of a broker or cluster, in the order in which they were done with; off until started.
+    """The last 10,000 requests of a broker or cluster, in the order they finished; off until started.
 
-    A request stands here before its answer leaves: who has an answer finds its request. The last 10,000 are
-    kept. Everything may be called from any thread; the methods that wait belong in a test's thread, not in
-    a trio loop.
+    A request is logged before its answer is sent, so a client that has the answer finds the request here. All
+    methods may be called from any thread; those that wait must not be called in a trio loop.
 
     Attributes:
         is_on: whether requests are logged.
-        has_brokers: whether those of other brokers are, too.
+        has_brokers: whether requests of followers are logged.
     """
 
-    def __init__(self, changed: Callable[[], None]) -> None:
+    def __init__(self, on_switch: Callable[[], None]) -> None:
         self.is_on = False
         self.has_brokers = False
-        self._changed = changed
-        self._requests: deque[LoggedRequest] = deque(maxlen=_KEPT)  # each use of it is one atomic step
-        self._gates = Gates()
+        self._on_switch = on_switch
+        self._requests: deque[LoggedRequest] = deque(maxlen=_KEPT)  # each use is atomic under the GIL
+        self._changes = Changes()
 
     def start(self, *, from_brokers: bool = False) -> Self:
-        """Begins to log; ``with broker.requests.start():`` stops at the end of the block.
+        """Begin to log; ``with broker.requests.start():`` stops at the end of the block.
 
         Args:
-            from_brokers: other brokers' requests, as followers, too.
+            from_brokers: log the requests of followers, too.
         """
         self.is_on = True
         self.has_brokers = from_brokers
-        self._changed()
+        self._on_switch()
         return self
 
     def stop(self) -> None:
-        """Ends logging; what was logged stays."""
+        """Stop logging; the requests logged so far stay."""
         self.is_on = False
-        self._changed()
+        self._on_switch()
 
     def clear(self) -> None:
-        """Forgets what was logged so far."""
+        """Forget the requests logged so far."""
         self._requests.clear()
 
     def add(self, request: LoggedRequest) -> None:
-        """Logs one."""
         self._requests.append(request)
-        self._gates.open()
+        self._changes.announce()
 
     def of(
         self,
@@ -109,8 +106,8 @@ class RequestLog:
         client_id: str | None = None,
         broker: int | None = None,
     ) -> list[LoggedRequest]:
-        """Those of one kind, oldest first; what is not given may be any, as with faults."""
-        which = Which(api, topic, partition, client_id, broker)
+        """Return the requests that match, oldest first; None matches any, as in faults."""
+        which = RequestFilter(api, topic, partition, client_id, broker)
         return self._meant(which)
 
     def wait_for(
@@ -124,26 +121,26 @@ class RequestLog:
         client_id: str | None = None,
         broker: int | None = None,
     ) -> list[LoggedRequest]:
-        """As ``of``, once there are ``count`` of them.
+        """Block until `of` finds ``count`` requests, and return them.
 
         Raises:
-            KafkaTimeoutError: there are fewer after ``timeout_s``; the text says what came instead.
+            KafkaTimeoutError: there are fewer after ``timeout_s`` seconds; the message says what was logged.
         """
-        which = Which(api, topic, partition, client_id, broker)
+        which = RequestFilter(api, topic, partition, client_id, broker)
         found: list[LoggedRequest] = []
 
         def are_enough() -> bool:
             found[:] = self._meant(which)
             return len(found) >= count
 
-        if not self._gates.wait_until(are_enough, timeout_s):
+        if not self._changes.wait_until(are_enough, timeout_s):
             raise KafkaTimeoutError(
                 f"{len(found)} of {count} requests {which} within {timeout_s} s; "
-                f"there were {self._summary() or 'none at all, is the log on?'}"
+                f"logged: {self._summary() or 'none; was the log started?'}"
             )
         return found
 
-    def _meant(self, which: Which) -> list[LoggedRequest]:
+    def _meant(self, which: RequestFilter) -> list[LoggedRequest]:
         return [each for each in self._requests.copy() if _is_meant(which, each)]
 
     def _summary(self) -> str:
@@ -167,7 +164,7 @@ class RequestLog:
         self.stop()
 
 
-def _is_meant(which: Which, logged: LoggedRequest) -> bool:
+def _is_meant(which: RequestFilter, logged: LoggedRequest) -> bool:
     if not which.admits(logged.api, logged.client_id, logged.broker):
         return False
-    return not which.is_about_places or any(map(which.includes, logged.places))
+    return not which.names_places or any(map(which.includes, logged.places))

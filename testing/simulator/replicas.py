@@ -22,8 +22,7 @@ from splashdam.embedded_broker.configs.own_topics import (
     TRANSACTION_STATE,
     new_internal_topic,
 )
-from splashdam.embedded_broker.controller.committing import Member
-from splashdam.embedded_broker.controller.controller import Controller
+from splashdam.embedded_broker.controller.controller import Controller, Member
 from splashdam.embedded_broker.controller.election import changed, moved
 from splashdam.embedded_broker.controller.producer_ids import ProducerIds
 from splashdam.embedded_broker.controller.reassignment import begun
@@ -34,9 +33,9 @@ from splashdam.embedded_broker.controller.state import (
     IsrAnswer,
     IsrProposal,
 )
-from splashdam.embedded_broker.replication.membership import Membership
-from splashdam.model.broker_errors import NetworkExceptionError
-from splashdam.model.errors import BrokerResponseError, KafkaConnectionError
+from splashdam.embedded_broker.replication.replica_manager import Membership
+from splashdam.model.broker_errors import BrokerResponseError, NetworkExceptionError
+from splashdam.model.errors import KafkaConnectionError
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.net.memory import MemoryStream
 from splashdam.record.batch import BatchHeader, iter_headers

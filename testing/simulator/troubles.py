@@ -10,8 +10,7 @@ from __future__ import annotations
 import zlib
 from random import Random
 
-from splashdam.model.broker_errors import CorruptMessageError, error_for
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, CorruptMessageError, error_for
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import HEADER_BYTES, BatchHeader, parse_header
 from splashdam.storage.log import AppendResult, Log

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from splashdam.accumulator.accumulator import RecordAccumulator
-from splashdam.accumulator.results import Appended, Exhausted
+from splashdam.accumulator.accumulator import Exhausted, RecordAccumulator
+from splashdam.accumulator.open_batches import Appended
 from splashdam.model.cluster import ClusterMetadata, Node, PartitionInfo, TopicInfo
 from splashdam.model.values import TopicPartition
 from splashdam.record.compression import NO_COMPRESSION

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from splashdam.accumulator.open_batches import BATCH_OVERHEAD_BYTES
-from splashdam.accumulator.results import Appended, BatchFull, Exhausted
+from splashdam.accumulator.accumulator import BatchFull, Exhausted
+from splashdam.accumulator.open_batches import BATCH_OVERHEAD_BYTES, Appended
 from splashdam.model.broker_errors import MessageTooLargeError
 from splashdam.model.errors import IllegalArgumentError, IllegalStateError
 from splashdam.model.values import TopicPartition

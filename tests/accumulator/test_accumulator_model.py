@@ -6,10 +6,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from splashdam.accumulator.accumulator import RecordAccumulator
+from splashdam.accumulator.accumulator import Exhausted, RecordAccumulator
 from splashdam.accumulator.batch import BatchState, ProducerBatch
 from splashdam.accumulator.memory import MemoryTicket, TicketState
-from splashdam.accumulator.results import Appended, Exhausted
+from splashdam.accumulator.open_batches import Appended
 from splashdam.model.cluster import ClusterMetadata, Node, PartitionInfo, TopicInfo
 from splashdam.model.values import TopicPartition
 from splashdam.record.batch import HEADER_BYTES

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from splashdam.accumulator.open_batches import BATCH_OVERHEAD_BYTES
-from splashdam.accumulator.results import Appended, Exhausted
+from splashdam.accumulator.accumulator import Exhausted
+from splashdam.accumulator.open_batches import BATCH_OVERHEAD_BYTES, Appended
 from splashdam.model.errors import IllegalArgumentError, IllegalStateError
 from splashdam.model.values import TopicPartition
 from splashdam.record.kernel import FutureCell

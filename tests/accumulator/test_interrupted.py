@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from splashdam.accumulator.accumulator import Exhausted
 from splashdam.accumulator.memory import MemoryBudget
-from splashdam.accumulator.results import Exhausted
 from splashdam.model.errors import KafkaError
 from splashdam.record.kernel import FAILED
 

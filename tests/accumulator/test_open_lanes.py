@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from splashdam.accumulator.accumulator import RecordAccumulator
-from splashdam.accumulator.results import Appended
+from splashdam.accumulator.open_batches import Appended
 from splashdam.model.cluster import ClusterMetadata, Node, PartitionInfo, TopicInfo
 from splashdam.model.errors import KafkaError
 from splashdam.model.values import TopicPartition

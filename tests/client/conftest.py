@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import trio
+from support.broker.scripted_cluster import ScriptedCluster
 from support.clients.holding import holding
 from support.clients.local_cluster import TOPICS, LocalCluster
 from trio.testing import MockClock
@@ -17,7 +18,6 @@ from trio.testing import MockClock
 from splashdam.client.async_producer import AsyncKafkaProducer
 from splashdam.client.producer import KafkaProducer
 from splashdam.net.listen import address_of, tcp_listen
-from splashdam.testing.scripted_broker import ScriptedCluster
 from splashdam.wire.messages.produce import ProduceRequest
 
 

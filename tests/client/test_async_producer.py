@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from support.broker.scripted_cluster import Trouble
 
 from splashdam.client.async_producer import AsyncKafkaProducer
 from splashdam.client.partitioning.partitioners import hashed_partition
-from splashdam.model.broker_errors import MessageTooLargeError, TopicAuthorizationFailedError
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, MessageTooLargeError, TopicAuthorizationFailedError
 from splashdam.model.errors import (
     IllegalArgumentError,
     IllegalStateError,
@@ -23,7 +23,6 @@ from splashdam.model.errors import (
     WouldBlock,
 )
 from splashdam.model.values import TopicPartition
-from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.produce import ProduceRequest
 
 SILENCE = Trouble(then="silence")

@@ -10,10 +10,11 @@ import attrs
 import pytest
 import trio
 import trio.testing
+from support.broker.scripted_cluster import Trouble
 
 from splashdam.client.interceptors import ProducerInterceptor, ProducerRecord
 from splashdam.client.producer import KafkaProducer
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import (
     BufferExhaustedError,
     BulkSendError,
@@ -23,7 +24,6 @@ from splashdam.model.errors import (
     WouldBlock,
 )
 from splashdam.model.values import RecordMetadata, TopicPartition
-from splashdam.testing.scripted_broker import Trouble
 
 
 class Diary(ProducerInterceptor):

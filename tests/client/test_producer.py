@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 import trio
+from support.broker.scripted_cluster import Trouble
 
 from splashdam.client.partitioning.partitioners import hashed_partition
 from splashdam.client.producer import KafkaProducer
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import (
     BufferExhaustedError,
     IllegalStateError,
@@ -26,7 +27,6 @@ from splashdam.model.errors import (
     WouldBlock,
 )
 from splashdam.record.kernel import Sends
-from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.produce import ProduceRequest
 
 ENDS = pytest.mark.timeout(60)

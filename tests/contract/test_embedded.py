@@ -12,7 +12,7 @@ from splashdam.testing.contract.behaviours import all_behaviours
 from splashdam.testing.contract.clients.splashdam_client import SplashdamClient
 from splashdam.testing.contract.line_up import EMBEDDED_CONFIG, PYTHON_CLIENTS, available, lined_up
 from splashdam.testing.contract.running import Verdict, hold
-from splashdam.testing.contract.vocabulary import SPEAK, Client
+from splashdam.testing.contract.vocabulary import PROTOCOL, Client
 
 WAITING = {"a_topic_that_is_missing_is_named": ("confluent-kafka",)}
 """Behaviours that clients wait for, up to ten seconds; here through the quickest alone."""
@@ -22,7 +22,7 @@ CASES = [
     pytest.param(behaviour, client, id=f"{behaviour.name}-{client}")
     for behaviour in BEHAVIOURS.values()
     for client in WAITING.get(behaviour.name, tuple(PYTHON_CLIENTS))
-    if (client == "protocol") == (SPEAK in behaviour.needs)
+    if (client == "protocol") == (PROTOCOL in behaviour.needs)
 ]
 
 

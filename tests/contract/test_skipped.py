@@ -8,7 +8,7 @@ import pytest
 from support.running.house_tree import ROOT
 
 from splashdam import EmbeddedBroker
-from splashdam.testing.contract.conversation import Conversation
+from splashdam.testing.contract.raw_connection import RawConnection
 from splashdam.testing.contract.skipped import OTHER_VERSIONS, SKIPPED, ranges_table, skipped_table
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
 
@@ -23,8 +23,8 @@ TELEMETRY = {71, 72}
 def served(tmp_path_factory: pytest.TempPathFactory) -> set[int]:
     with EmbeddedBroker(tmp_path_factory.mktemp("served"), fsync=False) as broker:
         host, _, port = broker.bootstrap_servers.partition(":")
-        with Conversation(host, int(port)) as talk:
-            return {each.api_key for each in talk.ask(ApiVersionsRequest(), 0).api_keys}
+        with RawConnection(host, int(port)) as conn:
+            return {each.api_key for each in conn.ask(ApiVersionsRequest(), 0).api_keys}
 
 
 def test_every_request_is_served_or_left_out(served: set[int]) -> None:

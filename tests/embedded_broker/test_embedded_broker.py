@@ -17,16 +17,15 @@ import trio
 from support.broker.broker_talk import Talk, batch, fetch_request, fetched, produce
 from support.running.alone import alone, descriptor_count
 
-from splashdam.embedded_broker.embedded import EmbeddedBroker
+from splashdam.embedded_broker.embedded import EmbeddedBroker, LoopThread
 from splashdam.embedded_broker.embedded_cluster import EmbeddedCluster
-from splashdam.embedded_broker.embedded import LoopThread
 from splashdam.model.errors import (
     IllegalStateError,
     KafkaConfigurationError,
     KafkaConnectionError,
 )
 from splashdam.net.connect import Connect
-from splashdam.testing.contract.conversation import Conversation
+from splashdam.testing.contract.raw_connection import RawConnection
 from splashdam.wire.header import encode_request
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -292,6 +291,6 @@ def test_the_host_that_was_given_is_advertised(tmp_path: Path) -> None:
     """By its name, to programs and to clients: it may be the only one that a certificate or a proxy knows."""
     with EmbeddedBroker(tmp_path, host="localhost", fsync=False) as broker:
         host, _, port = broker.bootstrap_servers.partition(":")
-        with Conversation(host, int(port)) as talk:
+        with RawConnection(host, int(port)) as talk:
             (node,) = talk.ask(MetadataRequest(topics=[]), 9).brokers
     assert (host, node.host, node.port) == ("localhost", "localhost", int(port))

@@ -8,10 +8,8 @@ import kafka.errors
 import pytest
 
 from splashdam.model import broker_errors, errors
-from splashdam.model.broker_errors import error_class, error_for
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_class, error_for
 from splashdam.model.errors import (
-    BrokerResponseError,
     InvalidMetadataError,
     KafkaError,
     KafkaTimeoutError,
@@ -134,7 +132,7 @@ MESSAGES_SAY_IT = {
     errors.SslAuthenticationError,
     errors.WrongListenerError,
     errors.BulkSendError,
-    errors.BrokerResponseError,
+    broker_errors.BrokerResponseError,
 }
 """Raised for many reasons, or with a cause that knows: each message, or its cause, has the remedy."""
 

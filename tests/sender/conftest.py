@@ -10,11 +10,12 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from support.broker.scripted_cluster import ScriptedCluster
 from support.clients.holding import holding
 from trio.testing import MockClock
 
 from splashdam.accumulator.accumulator import RecordAccumulator
-from splashdam.accumulator.results import Appended
+from splashdam.accumulator.open_batches import Appended
 from splashdam.model.values import TopicPartition
 from splashdam.net.guard import Guard
 from splashdam.net.memory import MemoryNetwork
@@ -25,7 +26,6 @@ from splashdam.sender.sender import Sender
 from splashdam.sender.settings import SenderSettings
 from splashdam.sender.wakeup import Wakeup
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.scripted_broker import ScriptedCluster
 
 ACCUMULATOR_DEFAULTS: dict[str, Any] = {
     "batch_bytes": 16_384,

@@ -7,12 +7,12 @@ import random
 
 import pytest
 import trio
+from support.broker.scripted_cluster import ScriptedBroker, Trouble
 
 from splashdam.accumulator.backoff import exponential_ms
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import KafkaTimeoutError
 from splashdam.model.values import TopicPartition
-from splashdam.testing.scripted_broker import ScriptedBroker, Trouble
 from splashdam.wire.messages.metadata import MetadataRequest
 from splashdam.wire.messages.produce import ProduceRequest
 

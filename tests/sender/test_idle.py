@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import trio
+from support.broker.scripted_cluster import Trouble
 
 from splashdam.model.errors import KafkaTimeoutError
-from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.produce import ProduceRequest
 
 HOUR = 3600

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 import trio
+from support.broker.scripted_cluster import Trouble
 from support.running.patches import perhaps
 
 from splashdam.model.values import Buffer
 from splashdam.net.connection import connection, streams
-from splashdam.testing.scripted_broker import Trouble
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import trio
+from support.broker.scripted_cluster import Trouble
 from support.clients.holding import holding
 
 from splashdam.model.broker_errors import UnsupportedCompressionTypeError, UnsupportedVersionError
@@ -13,7 +14,6 @@ from splashdam.model.errors import IllegalStateError, KafkaTimeoutError
 from splashdam.model.values import TopicPartition
 from splashdam.record.batch import Codec, parse_header
 from splashdam.record.compression import Compression
-from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest
 from splashdam.wire.messages.metadata import MetadataRequest
 from splashdam.wire.messages.produce import ProduceRequest

@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import pytest
 import trio
+from support.broker.scripted_cluster import Trouble
 
-from splashdam.accumulator.results import Appended
+from splashdam.accumulator.open_batches import Appended
 from splashdam.model.errors import IllegalStateError, KafkaTimeoutError
 from splashdam.model.values import TopicPartition
-from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.metadata import MetadataRequest
 from splashdam.wire.messages.produce import ProduceRequest
 

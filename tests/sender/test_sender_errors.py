@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import trio
+from support.broker.scripted_cluster import Trouble
 
 from splashdam.model.broker_errors import (
     ClusterAuthorizationFailedError,
+    ErrorCode,
     InvalidRecordError,
     KafkaStorageError,
     MessageTooLargeError,
@@ -14,11 +16,9 @@ from splashdam.model.broker_errors import (
     TopicAuthorizationFailedError,
     error_class,
 )
-from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import InvalidMetadataError, KafkaTimeoutError, ProtocolError
 from splashdam.model.values import TopicPartition
 from splashdam.record.kernel import FutureCell
-from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest
 from splashdam.wire.messages.metadata import MetadataRequest
 from splashdam.wire.messages.produce import ProduceRequest

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 import trio
+from support.broker.scripted_cluster import Trouble
 
-from splashdam.accumulator.queues import PartitionQueues
+from splashdam.accumulator.readiness import PartitionQueues
 from splashdam.model.errors import KafkaTimeoutError
-from splashdam.testing.scripted_broker import Trouble
 
 TOPICS = [f"t{number}" for number in range(60)]
 

@@ -12,7 +12,7 @@ from support.clients.holding import holding
 from support.clients.librdkafka_mock import LibrdkafkaMock, librdkafka_mock
 
 from splashdam.accumulator.accumulator import RecordAccumulator
-from splashdam.accumulator.results import Appended
+from splashdam.accumulator.open_batches import Appended
 from splashdam.model.broker_errors import TopicAuthorizationFailedError, error_class
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import SystemClock

@@ -15,6 +15,7 @@ import pytest
 import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.broker.scripted_cluster import ScriptedCluster, Trouble
 from trio.testing import MockClock
 
 from splashdam.model.broker_errors import NetworkExceptionError
@@ -23,7 +24,6 @@ from splashdam.record.batch import Codec
 from splashdam.record.compression import Compression
 from splashdam.record.reader import read_records
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.scripted_broker import ScriptedCluster, Trouble
 from splashdam.wire.messages.produce import ProduceRequest
 
 PARTITIONS = 2

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from splashdam.model.broker_errors import error_class
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, error_class
 from splashdam.model.errors import InvalidMetadataError
 from splashdam.sender.completion import VERDICTS, Verdict, verdict_for
 

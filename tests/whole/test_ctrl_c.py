@@ -82,8 +82,8 @@ def clean_up():  # whom Ctrl-C strikes between the return and the assignment has
     "faults": (
         """
 from splashdam.embedded_broker.serving.dispatch import Interception
-from splashdam.testing.faults.switchboard import Refusals, Switchboard
-board = Switchboard(Interception())
+from splashdam.testing.faults.interceptor import FaultInterceptor, Refusals
+board = FaultInterceptor(Interception())
 each = Refusals(board, 1, None)
 each.hits = 1
 """,
@@ -92,11 +92,11 @@ each.hits = 1
     ),
     "waits for faults and requests": (
         """
-from splashdam.testing.faults.gates import Gates
-gates = Gates()
+from splashdam.testing.faults.fault import Changes
+changes = Changes()
 """,
-        "gates.open(); gates.wait_until(lambda: False, 0.0)",
-        "assert not gates._closed",
+        "changes.announce(); changes.wait_until(lambda: False, 0.0)",
+        "assert not changes._waiting",
     ),
     "a broker's clock": (
         """

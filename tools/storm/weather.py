@@ -10,7 +10,7 @@ from collections.abc import Callable
 from endurance.records import PARTITIONS, TOPIC
 
 from splashdam import EmbeddedCluster
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError
 
 _STEP_SECONDS = 0.1
 _IN_SYNC_SECONDS = 30.0

@@ -21,8 +21,7 @@ from splashdam.embedded_broker.groups.classic.roster import Roster
 from splashdam.embedded_broker.groups.classic.states import TRANSITIONS, GroupEvent, GroupState
 from splashdam.embedded_broker.groups.group import GroupHost
 from splashdam.embedded_broker.groups.timers import TimerKey
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
 from splashdam.model.lifecycle import next_state
 from splashdam.model.quoting import quoted
 

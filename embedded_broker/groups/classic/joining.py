@@ -10,8 +10,7 @@ from splashdam.embedded_broker.groups.classic.members import (
 )
 from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
 from splashdam.embedded_broker.groups.classic.states import GroupState
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
 from splashdam.model.quoting import quoted
 
 

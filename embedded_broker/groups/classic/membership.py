@@ -20,8 +20,7 @@ from splashdam.embedded_broker.groups.classic.roster import Roster
 from splashdam.embedded_broker.groups.classic.states import GroupEvent, GroupState
 from splashdam.embedded_broker.groups.group import GroupHost, Member
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, error_for
 from splashdam.model.quoting import quoted
 from splashdam.model.values import Buffer
 

@@ -8,8 +8,7 @@ from splashdam.embedded_broker.groups.classic.membership import ClassicMembershi
 from splashdam.embedded_broker.groups.consumer.classic_requests import ClassicRequests
 from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership
 from splashdam.embedded_broker.groups.group import Group, GroupHost
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, error_for
 from splashdam.model.quoting import quoted
 from splashdam.wire.messages.sync_group import SyncGroupRequest
 

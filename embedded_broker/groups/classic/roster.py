@@ -15,8 +15,7 @@ from splashdam.embedded_broker.groups.classic.members import (
     SyncReply,
     SyncResult,
 )
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, error_for
 from splashdam.model.quoting import quoted
 
 

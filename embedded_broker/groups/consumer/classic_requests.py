@@ -35,9 +35,8 @@ from splashdam.embedded_broker.groups.consumer.member import (
     SupportedProtocol,
 )
 from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError, ProtocolError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
+from splashdam.model.errors import ProtocolError
 from splashdam.model.quoting import quoted
 
 

@@ -27,8 +27,7 @@ from splashdam.embedded_broker.groups.consumer.member import (
     Share,
     TopicIdPartition,
 )
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, error_for
 from splashdam.model.quoting import quoted
 
 V = TypeVar("V")

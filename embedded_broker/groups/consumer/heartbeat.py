@@ -33,9 +33,7 @@ from splashdam.embedded_broker.groups.consumer.member import (
 )
 from splashdam.embedded_broker.groups.consumer.world import World
 from splashdam.embedded_broker.groups.pattern_parsing import InvalidPatternError
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.quoting import quoted
 

@@ -23,9 +23,7 @@ from splashdam.embedded_broker.groups.consumer.records import by_topic, encode_c
 from splashdam.embedded_broker.groups.consumer.world import PatternMatches, World
 from splashdam.embedded_broker.groups.group import FIRST_TRANSACTIONAL_EPOCH_VERSION, GroupHost, Member
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.model.quoting import quoted
 
 _log = logging.getLogger(__name__)

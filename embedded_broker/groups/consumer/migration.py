@@ -19,9 +19,8 @@ from splashdam.embedded_broker.groups.consumer.membership import (
     HeartbeatReply,
 )
 from splashdam.embedded_broker.groups.group import Group, GroupHost, Membership
-from splashdam.model.broker_errors import error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError, ProtocolError, message_of
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
+from splashdam.model.errors import ProtocolError, message_of
 from splashdam.model.quoting import quoted
 
 _ROUNDS_BESIDE = 3

@@ -1,6 +1,6 @@
 """What a cluster does, an area a file.
 
-May import: behaviour, conversation, vocabulary.
+May import: behaviour, raw_connection, vocabulary.
 """
 
 from __future__ import annotations

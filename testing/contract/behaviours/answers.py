@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from functools import partial
 
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.testing.contract.behaviour import Run, behaviour, expect
-from splashdam.testing.contract.conversation import (
+from splashdam.testing.contract.raw_connection import (
     TRANSACTION,
-    Conversation,
+    RawConnection,
     connected,
     coordinator_of,
     leader_of,
     retried,
 )
-from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, SPEAK, Refused
+from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, PROTOCOL, Refused
 from splashdam.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -44,138 +45,136 @@ from splashdam.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 
-INVALID_GROUP_ID = 24
-INVALID_REQUEST = 42
-GROUP_ID_NOT_FOUND = 69
-REBOOTSTRAP_REQUIRED = 129
-UNKNOWN_TOPIC_OR_PARTITION = 3
-
 _METADATA_LOG = "__cluster_metadata"
 _UNKNOWN_ELECTION = 9
 
 
-def _offered(talk: Conversation, kind: type[ApiVersionsRequest], version: int) -> None:
+def _offered(conn: RawConnection, kind: type[ApiVersionsRequest], version: int) -> None:
     """Leaves the behaviour out on clusters that are older."""
-    if talk.version_of(kind) < version:
+    if conn.version_of(kind) < version:
         raise Refused(NOT_IN_CLIENT, f"the cluster does not offer {kind.NAME} {version}")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def what_is_created_has_no_error_message(run: Run) -> None:
     """CreateTopics of every version: null, and not the empty text."""
-    with connected(run) as talk:
+    with connected(run) as conn:
         for version in CreateTopicsRequest.VERSIONS:
             asked = CreatableTopic(name=run.new_topic(), num_partitions=1, replication_factor=1)
-            (answer,) = talk.ask(CreateTopicsRequest(topics=[asked]), version).topics
+            (answer,) = conn.ask(CreateTopicsRequest(topics=[asked]), version).topics
             expect(
                 (answer.error_code, answer.error_message), (0, None), f"code and text of version {version}"
             )
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def a_coordinator_is_found_without_an_error(run: Run) -> None:
     """FindCoordinator up to version 3 says NONE, later the empty text; null never."""
-    with connected(run) as talk:
+    with connected(run) as conn:
         for version in (1, 2, 3):
             asked = FindCoordinatorRequest(key=run.group())
-            one = retried(partial(talk.ask, asked, version), lambda answer: answer.error_code)
+            one = retried(partial(conn.ask, asked, version), lambda answer: answer.error_code)
             expect((one.error_code, one.error_message), (0, "NONE"), f"code and text of version {version}")
-        many = talk.ask(FindCoordinatorRequest(coordinator_keys=[run.group()]), 4)
+        many = conn.ask(FindCoordinatorRequest(coordinator_keys=[run.group()]), 4)
         (found,) = many.coordinators
         expect((found.error_code, found.error_message), (0, ""), "code and text of version 4")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def reassignments_that_are_none_have_no_error_message(run: Run) -> None:
     """Neither the answer nor its partitions: null."""
     topic = run.topic()
-    with leader_of(run, topic) as talk:
-        listed = talk.ask(ListPartitionReassignmentsRequest(topics=None), 0)
+    with leader_of(run, topic) as conn:
+        listed = conn.ask(ListPartitionReassignmentsRequest(topics=None), 0)
         expect((listed.error_code, listed.error_message), (0, None), "code and text of the list")
-        (state,) = talk.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 8).topics
+        (state,) = conn.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 8).topics
         same = ReassignablePartition(partition_index=0, replicas=state.partitions[0].replica_nodes)
         asked = [ReassignableTopic(name=topic, partitions=[same])]
-        answer = talk.ask(AlterPartitionReassignmentsRequest(topics=asked), 0)
+        answer = conn.ask(AlterPartitionReassignmentsRequest(topics=asked), 0)
         expect((answer.error_code, answer.error_message), (0, None), "code and text of the change")
         (partition,) = answer.responses[0].partitions
         expect((partition.error_code, partition.error_message), (0, None), "code and text of the partition")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def what_describes_nothing_says_so_in_an_empty_text(run: Run) -> None:
     """Quotas and SCRAM credentials: the empty text beside code 0."""
-    with connected(run) as talk:
-        quotas = talk.ask(DescribeClientQuotasRequest(components=[], strict=False), 0)
+    with connected(run) as conn:
+        quotas = conn.ask(DescribeClientQuotasRequest(components=[], strict=False), 0)
         expect((quotas.error_code, quotas.error_message), (0, ""), "code and text of the quotas")
-        users = talk.ask(DescribeUserScramCredentialsRequest(users=None), 0)
+        users = conn.ask(DescribeUserScramCredentialsRequest(users=None), 0)
         expect((users.error_code, users.error_message), (0, ""), "code and text of the credentials")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def an_election_nobody_needs_names_its_topics(run: Run) -> None:
     """Of all partitions: each topic without partitions. Of an unknown kind: each partition asked for."""
     topic = run.topic()
-    with leader_of(run, topic) as talk:
-        everything = talk.ask(ElectLeadersRequest(topic_partitions=None, timeout_ms=5_000), 2)
+    with leader_of(run, topic) as conn:
+        everything = conn.ask(ElectLeadersRequest(topic_partitions=None, timeout_ms=5_000), 2)
         found = {each.topic: len(each.partition_result) for each in everything.replica_election_results}
         expect(found.get(topic), 0, "partitions of the topic")
         one = [TopicPartitions(topic=topic, partitions=[0])]
         asked = ElectLeadersRequest(election_type=_UNKNOWN_ELECTION, topic_partitions=one, timeout_ms=5_000)
-        unknown = talk.ask(asked, 2)
+        unknown = conn.ask(asked, 2)
         (result,) = unknown.replica_election_results
         codes = [each.error_code for each in result.partition_result]
-        expect((unknown.error_code, codes), (INVALID_REQUEST, [INVALID_REQUEST]), "error codes")
+        expect(
+            (unknown.error_code, codes),
+            (ErrorCode.INVALID_REQUEST, [ErrorCode.INVALID_REQUEST]),
+            "error codes",
+        )
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def offsets_of_a_missing_partition_cannot_be_deleted(run: Run) -> None:
     """UNKNOWN_TOPIC_OR_PARTITION for the partition, as for a missing topic."""
     topic, group = run.topic(), run.group()
     run.helper.commit(group, topic, {0: (1, "")})
     numbers = [OffsetDeleteRequestPartition(partition_index=each) for each in (0, 7)]
     asked = OffsetDeleteRequestTopic(name=topic, partitions=numbers)
-    with coordinator_of(run, group) as talk:
-        (answer,) = talk.ask(OffsetDeleteRequest(group_id=group, topics=[asked]), 0).topics
+    with coordinator_of(run, group) as conn:
+        (answer,) = conn.ask(OffsetDeleteRequest(group_id=group, topics=[asked]), 0).topics
     codes = {each.partition_index: each.error_code for each in answer.partitions}
-    expect(codes, {0: 0, 7: UNKNOWN_TOPIC_OR_PARTITION}, "error codes")
+    expect(codes, {0: 0, 7: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}, "error codes")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def partitions_that_are_not_there_have_no_aborted_transactions(run: Run) -> None:
     """Fetch of a missing partition: the empty list, not null."""
     topic = run.topic()
     missing = FetchPartition(partition=7, fetch_offset=0, partition_max_bytes=1_000)
     asked = [FetchTopic(topic=topic, partitions=[missing])]
-    with leader_of(run, topic) as talk:
-        answer = talk.ask(FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1_000, topics=asked), 11)
+    with leader_of(run, topic) as conn:
+        answer = conn.ask(FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1_000, topics=asked), 11)
     (partition,) = answer.responses[0].partitions
     found = (partition.error_code, partition.aborted_transactions)
-    expect(found, (UNKNOWN_TOPIC_OR_PARTITION, []), "code and aborted transactions")
+    expect(found, (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []), "code and aborted transactions")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def the_metadata_have_a_quorum(run: Run) -> None:
     """DescribeQuorum: the leader is a voter, and nobody is ahead of the high watermark."""
-    with connected(run) as talk:
+    with connected(run) as conn:
         asked = [AskedTopic(topic_name=_METADATA_LOG, partitions=[AskedPartition()])]
         for version in DescribeQuorumRequest.VERSIONS:
-            answer = talk.ask(DescribeQuorumRequest(topics=asked), version)
+            answer = conn.ask(DescribeQuorumRequest(topics=asked), version)
             (quorum,) = answer.topics[0].partitions
             expect((answer.error_code, quorum.error_code), (0, 0), f"error codes of version {version}")
             voters = {each.replica_id for each in quorum.current_voters}
             expect(quorum.leader_id in voters, True, "the leader votes")
         expect(voters <= {each.node_id for each in answer.nodes}, True, "voters have addresses")
         asked = [AskedTopic(topic_name="other", partitions=[AskedPartition()])]
-        (other,) = talk.ask(DescribeQuorumRequest(topics=asked), 2).topics[0].partitions
-        expect(other.error_code, UNKNOWN_TOPIC_OR_PARTITION, "error code of another topic")
+        (other,) = conn.ask(DescribeQuorumRequest(topics=asked), 2).topics[0].partitions
+        expect(other.error_code, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "error code of another topic")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def who_reaches_another_broker_is_told(run: Run) -> None:
     """ApiVersions 5 (KIP-1242): REBOOTSTRAP_REQUIRED; a cluster and a node are named together."""
-    with connected(run) as talk:
-        _offered(talk, ApiVersionsRequest, 5)
-        cluster = talk.ask(MetadataRequest(topics=[]), 8)
+    with connected(run) as conn:
+        _offered(conn, ApiVersionsRequest, 5)
+        cluster = conn.ask(MetadataRequest(topics=[]), 8)
         node = cluster.controller_id if len(cluster.brokers) == 1 else None
 
         def code(cluster_id: str | None, node_id: int) -> int:
@@ -185,17 +184,17 @@ def who_reaches_another_broker_is_told(run: Run) -> None:
                 cluster_id=cluster_id,
                 node_id=node_id,
             )
-            return talk.ask(asked, 5).error_code
+            return conn.ask(asked, 5).error_code
 
         if node is not None:
             expect(code(cluster.cluster_id, node), 0, "error code for this broker")
-        expect(code(cluster.cluster_id, 10**6), REBOOTSTRAP_REQUIRED, "error code for another node")
-        expect(code("another", 1), REBOOTSTRAP_REQUIRED, "error code for another cluster")
-        expect(code("another", -1), INVALID_REQUEST, "error code for a cluster without a node")
-        expect(code(None, 1), INVALID_REQUEST, "error code for a node without a cluster")
+        expect(code(cluster.cluster_id, 10**6), ErrorCode.REBOOTSTRAP_REQUIRED, "error code for another node")
+        expect(code("another", 1), ErrorCode.REBOOTSTRAP_REQUIRED, "error code for another cluster")
+        expect(code("another", -1), ErrorCode.INVALID_REQUEST, "error code for a cluster without a node")
+        expect(code(None, 1), ErrorCode.INVALID_REQUEST, "error code for a node without a cluster")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def offsets_of_a_transaction_need_a_group(run: Run) -> None:
     """TxnOffsetCommit without a group's id: INVALID_GROUP_ID."""
     topic, transactional_id = run.topic(), run.name()
@@ -207,20 +206,20 @@ def offsets_of_a_transaction_need_a_group(run: Run) -> None:
         topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[partition])],
     )
 
-    def code(talk: Conversation) -> int:
-        return talk.ask(asked, 3).topics[0].partitions[0].error_code
+    def code(conn: RawConnection) -> int:
+        return conn.ask(asked, 3).topics[0].partitions[0].error_code
 
     run.helper.commit(run.group(), topic, {0: (1, "")})
-    with coordinator_of(run, transactional_id, TRANSACTION) as talk:
-        expect(code(talk), INVALID_GROUP_ID, "error code")
+    with coordinator_of(run, transactional_id, TRANSACTION) as conn:
+        expect(code(conn), ErrorCode.INVALID_GROUP_ID, "error code")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def a_group_that_is_not_there_is_deleted_without_a_text(run: Run) -> None:
     """DeleteGroups of every version that is offered; 3 has room for a text, and Kafka leaves it null."""
     group = run.group()
-    with coordinator_of(run, group) as talk:
-        for version in range(talk.version_of(DeleteGroupsRequest) + 1):
-            (answer,) = talk.ask(DeleteGroupsRequest(groups_names=[group]), version).results
+    with coordinator_of(run, group) as conn:
+        for version in range(conn.version_of(DeleteGroupsRequest) + 1):
+            (answer,) = conn.ask(DeleteGroupsRequest(groups_names=[group]), version).results
             found = (answer.error_code, answer.error_message)
-            expect(found, (GROUP_ID_NOT_FOUND, None), f"code and text of version {version}")
+            expect(found, (ErrorCode.GROUP_ID_NOT_FOUND, None), f"code and text of version {version}")

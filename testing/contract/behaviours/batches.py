@@ -5,26 +5,18 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.record.batch import HEADER, BatchHeader, Codec, crc_ok, parse_header, stamp_crc
 from splashdam.record.compression import Compression, compress
 from splashdam.record.kernel.building.varint import encode_varint
 from splashdam.record.sealing import build_batch
 from splashdam.testing.contract.behaviour import Run, behaviour, expect, expect_one_of
 from splashdam.testing.contract.behaviours.produce import NOON_MS
-from splashdam.testing.contract.conversation import Conversation, leader_of, retried
-from splashdam.testing.contract.vocabulary import SPEAK
+from splashdam.testing.contract.raw_connection import RawConnection, leader_of, retried
+from splashdam.testing.contract.vocabulary import PROTOCOL
 from splashdam.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest
 from splashdam.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-
-UNKNOWN_SERVER_ERROR = -1
-CORRUPT_MESSAGE = 2
-INVALID_REQUIRED_ACKS = 21
-INVALID_TIMESTAMP = 32
-UNSUPPORTED_COMPRESSION_TYPE = 76
-INVALID_RECORD = 87
-OUT_OF_ORDER_SEQUENCE = 45
-INVALID_PRODUCER_EPOCH = 47
 
 _MAGIC_AT = 16
 _LAST_SEQUENCE = 2**31 - 1
@@ -54,7 +46,7 @@ def request_with(
 
 
 def produced(
-    talk: Conversation,
+    conn: RawConnection,
     topic: str,
     records: bytes | None,
     *,
@@ -64,121 +56,127 @@ def produced(
 ) -> Answer:
     """Sends one batch to partition 0."""
     request = request_with(topic, records, acks=acks, transactional_id=transactional_id)
-    (answer,) = talk.ask(request, version).responses[0].partition_responses
+    (answer,) = conn.ask(request, version).responses[0].partition_responses
     return Answer(answer.error_code, answer.base_offset)
 
 
-def new_producer_id(talk: Conversation) -> int:
+def new_producer_id(conn: RawConnection) -> int:
     """One that nobody has used."""
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-    answer = retried(lambda: talk.ask(request, 3), lambda each: each.error_code)
+    answer = retried(lambda: conn.ask(request, 3), lambda each: each.error_code)
     expect((answer.error_code, answer.producer_epoch), (0, 0), "error code and epoch")
     return answer.producer_id
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def damaged_bytes_are_refused(run: Run) -> None:
     """CORRUPT_MESSAGE where the checksum is wrong, and nothing is written."""
     topic = run.topic()
     damaged = bytearray(batch_of(b"value"))
     damaged[-1] ^= 1
-    with leader_of(run, topic) as talk:
-        expect(produced(talk, topic, bytes(damaged)).error, CORRUPT_MESSAGE, "error code")
+    with leader_of(run, topic) as conn:
+        expect(produced(conn, topic, bytes(damaged)).error, ErrorCode.CORRUPT_MESSAGE, "error code")
     expect(run.helper.offsets(topic, "latest"), 0, "log end offset")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def a_partition_gets_one_batch_at_a_time(run: Run) -> None:
     """Two of them, or another magic than 2, are INVALID_RECORD."""
     topic = run.topic()
     one = batch_of(b"value")
     old = bytearray(one)
     old[_MAGIC_AT] = 1
-    with leader_of(run, topic) as talk:
-        expect(produced(talk, topic, one + one).error, INVALID_RECORD, "error code of two batches")
-        expect(produced(talk, topic, bytes(old)).error, INVALID_RECORD, "error code of magic 1")
+    with leader_of(run, topic) as conn:
+        expect(produced(conn, topic, one + one).error, ErrorCode.INVALID_RECORD, "error code of two batches")
+        expect(produced(conn, topic, bytes(old)).error, ErrorCode.INVALID_RECORD, "error code of magic 1")
     expect(run.helper.offsets(topic, "latest"), 0, "log end offset")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def acks_are_none_one_or_all(run: Run) -> None:
     """Anything else is INVALID_REQUIRED_ACKS, and nothing is written."""
     topic = run.topic()
-    with leader_of(run, topic) as talk:
-        expect(produced(talk, topic, batch_of(b"value"), acks=7).error, INVALID_REQUIRED_ACKS, "error code")
+    with leader_of(run, topic) as conn:
+        expect(
+            produced(conn, topic, batch_of(b"value"), acks=7).error,
+            ErrorCode.INVALID_REQUIRED_ACKS,
+            "error code",
+        )
     expect(run.helper.offsets(topic, "latest"), 0, "log end offset")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def acks_0_are_not_answered(run: Run) -> None:
     """Not a byte; the next answer belongs to the next request."""
     topic = run.topic()
-    with leader_of(run, topic) as talk:
-        talk.send_bytes(talk.frame(request_with(topic, batch_of(b"unanswered"), acks=0), _VERSION))
-        expect(produced(talk, topic, batch_of(b"answered")), (0, 1), "error code and offset")
+    with leader_of(run, topic) as conn:
+        conn.send_bytes(conn.frame(request_with(topic, batch_of(b"unanswered"), acks=0), _VERSION))
+        expect(produced(conn, topic, batch_of(b"answered")), (0, 1), "error code and offset")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def a_batch_that_comes_again_has_its_first_offset(run: Run) -> None:
     """An idempotent producer may send its last five batches again: they are not written twice."""
     topic = run.topic()
-    with leader_of(run, topic) as talk:
-        who = new_producer_id(talk)
+    with leader_of(run, topic) as conn:
+        who = new_producer_id(conn)
         batches = [
             batch_of(b"a", b"b", producer_id=who, producer_epoch=0, base_sequence=2 * number)
             for number in range(5)
         ]
-        first = [produced(talk, topic, each) for each in batches]
-        again = [produced(talk, topic, each) for each in batches]
+        first = [produced(conn, topic, each) for each in batches]
+        again = [produced(conn, topic, each) for each in batches]
     expect(first, [(0, 2 * number) for number in range(5)], "error codes and offsets")
     expect(again, first, "the second time")
     expect(run.helper.offsets(topic, "latest"), 10, "log end offset")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def sequences_have_no_gap(run: Run) -> None:
     """One that leaves numbers out, and one that is older than the last five, are out of order."""
     topic = run.topic()
-    with leader_of(run, topic) as talk:
-        who = new_producer_id(talk)
+    with leader_of(run, topic) as conn:
+        who = new_producer_id(conn)
 
         def send(sequence: int) -> int:
             records = batch_of(b"v", producer_id=who, producer_epoch=0, base_sequence=sequence)
-            return produced(talk, topic, records).error
+            return produced(conn, topic, records).error
 
         expect([send(number) for number in range(6)], [0] * 6, "error codes")
-        expect(send(7), OUT_OF_ORDER_SEQUENCE, "error code of a gap")
-        expect(send(0), OUT_OF_ORDER_SEQUENCE, "error code of what is long past")
+        expect(send(7), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "error code of a gap")
+        expect(send(0), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "error code of what is long past")
     expect(run.helper.offsets(topic, "latest"), 6, "log end offset")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def a_new_epoch_begins_at_0_and_ends_the_old_one(run: Run) -> None:
     """INVALID_PRODUCER_EPOCH for what comes late from the old one."""
     topic = run.topic()
-    with leader_of(run, topic) as talk:
-        who = new_producer_id(talk)
+    with leader_of(run, topic) as conn:
+        who = new_producer_id(conn)
 
         def send(epoch: int, sequence: int) -> int:
             records = batch_of(b"v", producer_id=who, producer_epoch=epoch, base_sequence=sequence)
-            return produced(talk, topic, records).error
+            return produced(conn, topic, records).error
 
         expect(send(0, 0), 0, "error code")
-        expect(send(1, 5), OUT_OF_ORDER_SEQUENCE, "error code of a new epoch that begins at 5")
+        expect(
+            send(1, 5), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "error code of a new epoch that begins at 5"
+        )
         expect(send(1, 0), 0, "error code of a new epoch")
-        expect(send(0, 1), INVALID_PRODUCER_EPOCH, "error code of the old epoch")
+        expect(send(0, 1), ErrorCode.INVALID_PRODUCER_EPOCH, "error code of the old epoch")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def sequences_begin_anew_after_the_largest(run: Run) -> None:
     """A producer that the partition does not know may begin anywhere; behind 2^31-1 comes 0."""
     topic = run.topic()
-    with leader_of(run, topic) as talk:
-        who = new_producer_id(talk)
+    with leader_of(run, topic) as conn:
+        who = new_producer_id(conn)
 
         def send(sequence: int, *values: bytes) -> int:
             records = batch_of(*values, producer_id=who, producer_epoch=0, base_sequence=sequence)
-            return produced(talk, topic, records).error
+            return produced(conn, topic, records).error
 
         expect(send(_LAST_SEQUENCE - 1, b"a"), 0, "error code of a producer that is not known")
         expect(send(_LAST_SEQUENCE, b"b", b"c"), 0, "error code of a batch across the end")
@@ -216,10 +214,10 @@ def batch_around_packed(packed: bytes, count: int, codec: Codec, **fields: int) 
 def expect_errors(run: Run, batches: dict[str, bytes], *wanted: int) -> None:
     """Each is refused with one of these errors, and what is sound goes behind nothing."""
     topic = run.topic()
-    with leader_of(run, topic) as talk:
+    with leader_of(run, topic) as conn:
         for what, batch in batches.items():
-            expect_one_of(produced(talk, topic, batch).error, wanted, f"error code of {what}")
-        expect(produced(talk, topic, batch_of(b"sound")), (0, 0), "error code and offset of a sound one")
+            expect_one_of(produced(conn, topic, batch).error, wanted, f"error code of {what}")
+        expect(produced(conn, topic, batch_of(b"sound")), (0, 0), "error code and offset of a sound one")
     expect([each.value for each in run.helper.fetch(topic, count=1)], [b"sound"], "what consumers read")
 
 
@@ -227,13 +225,15 @@ _GARBAGE = bytes.fromhex("2265b1f5917f4b2d11ad4ab9cde1b2c4cdb5ba84b0a5ce6e8a2ef2
 _TWO = numbered(0) + numbered(1)
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def garbage_for_records_is_refused(run: Run) -> None:
     """INVALID_RECORD, under every codec, though header and checksum are right: nobody could read past it."""
-    expect_errors(run, {f"{codec.name}": batch_around(_GARBAGE, 1, codec) for codec in Codec}, INVALID_RECORD)
+    expect_errors(
+        run, {f"{codec.name}": batch_around(_GARBAGE, 1, codec) for codec in Codec}, ErrorCode.INVALID_RECORD
+    )
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def a_batch_holds_the_records_it_counts(run: Run) -> None:
     """INVALID_RECORD for more, fewer, half a record, bytes behind the last, and none at all."""
     kinds = {
@@ -251,10 +251,10 @@ def a_batch_holds_the_records_it_counts(run: Run) -> None:
         for kind, (records, count) in kinds.items()
         for codec in Codec
     }
-    expect_errors(run, batches, INVALID_RECORD)
+    expect_errors(run, batches, ErrorCode.INVALID_RECORD)
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def the_last_offset_delta_is_that_of_the_count(run: Run) -> None:
     """INVALID_RECORD for any other, under every codec."""
     batches = {
@@ -262,10 +262,10 @@ def the_last_offset_delta_is_that_of_the_count(run: Run) -> None:
         for delta in (2, 0, -1, _HUGE)
         for codec in Codec
     }
-    expect_errors(run, batches, INVALID_RECORD)
+    expect_errors(run, batches, ErrorCode.INVALID_RECORD)
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def fields_stay_within_their_record(run: Run) -> None:
     """INVALID_RECORD for lengths and counts beyond the end or below 0, and a header without a key."""
     kinds = {
@@ -288,10 +288,10 @@ def fields_stay_within_their_record(run: Run) -> None:
         for kind, record in kinds.items()
         for codec in Codec
     }
-    expect_errors(run, batches, INVALID_RECORD)
+    expect_errors(run, batches, ErrorCode.INVALID_RECORD)
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def bytes_that_do_not_unpack_are_refused(run: Run) -> None:
     """An error that is not tried again: INVALID_RECORD, or UNKNOWN_SERVER_ERROR, which is Kafka's."""
     batches = {}
@@ -302,10 +302,10 @@ def bytes_that_do_not_unpack_are_refused(run: Run) -> None:
             batches[f"plain bytes, {codec.name}"] = batch_around_packed(_TWO, 2, codec)
             batches[f"a cut end, {codec.name}"] = batch_around_packed(packed[:-5], 500, codec)
             batches[f"half of it, {codec.name}"] = batch_around_packed(packed[: len(packed) // 2], 500, codec)
-    expect_errors(run, batches, INVALID_RECORD, UNKNOWN_SERVER_ERROR)
+    expect_errors(run, batches, ErrorCode.INVALID_RECORD, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def packed_records_count_up_from_0(run: Run) -> None:
     """An error that is not tried again, where the offsets in a compressed batch jump, repeat or go back."""
     deltas = ((0, 2), (0, 0), (1, 0), (5, 6), (-1, 0), (0, _HUGE))
@@ -315,17 +315,17 @@ def packed_records_count_up_from_0(run: Run) -> None:
         for codec in Codec
         if codec is not Codec.NONE
     }
-    expect_errors(run, batches, INVALID_RECORD, UNKNOWN_SERVER_ERROR)
+    expect_errors(run, batches, ErrorCode.INVALID_RECORD, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def a_codec_that_does_not_exist_is_refused(run: Run) -> None:
     """UNSUPPORTED_COMPRESSION_TYPE, or UNKNOWN_SERVER_ERROR, which is Kafka's."""
     batches = {f"codec {number}": batch_around(_TWO, 2, attributes=number) for number in (5, 6, 7)}
-    expect_errors(run, batches, UNSUPPORTED_COMPRESSION_TYPE, UNKNOWN_SERVER_ERROR)
+    expect_errors(run, batches, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def what_is_unusual_and_sound_is_accepted(run: Run) -> None:
     """Attributes of a record, numbers longer than they need be, a base timestamp that no record has."""
     topic = run.topic()
@@ -334,17 +334,17 @@ def what_is_unusual_and_sound_is_accepted(run: Run) -> None:
         "a long number": record_of(0, b"\x80\0", 1, b"k", 1, b"v", 0),
         "a later time": numbered(0, time_delta=500),
     }
-    with leader_of(run, topic) as talk:
+    with leader_of(run, topic) as conn:
         for what, record in unusual.items():
             for codec in Codec:
                 batch = batch_around(record, 1, codec, max_timestamp=NOON_MS + (500 if "time" in what else 0))
-                expect(produced(talk, topic, batch).error, 0, f"error code of {what}, {codec.name}")
+                expect(produced(conn, topic, batch).error, 0, f"error code of {what}, {codec.name}")
     count = len(unusual) * len(Codec)
     read = run.helper.fetch(topic, count=count)
     expect([(each.offset, each.value) for each in read], [(at, b"v") for at in range(count)], "what is read")
 
 
-def stored_header(talk: Conversation, topic: str, offset: int) -> BatchHeader:
+def stored_header(conn: RawConnection, topic: str, offset: int) -> BatchHeader:
     """The header of the batch at an offset, whose checksum must be right."""
     part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
     request = FetchRequest(
@@ -356,7 +356,7 @@ def stored_header(talk: Conversation, topic: str, offset: int) -> BatchHeader:
         session_epoch=-1,
         topics=[FetchTopic(topic=topic, partitions=[part])],
     )
-    answer = talk.ask(request, _FETCH_VERSION).responses[0].partitions[0]
+    answer = conn.ask(request, _FETCH_VERSION).responses[0].partitions[0]
     records = answer.records
     assert isinstance(records, bytes | bytearray | memoryview)
     header = parse_header(records)
@@ -364,52 +364,52 @@ def stored_header(talk: Conversation, topic: str, offset: int) -> BatchHeader:
     return header
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def a_wrong_maximum_timestamp_is_put_right(run: Run) -> None:
     """Whatever the producer said, the stored header tells the largest timestamp of its records."""
     topic = run.topic()
     records = numbered(0) + numbered(1, time_delta=500) + numbered(2)
-    with leader_of(run, topic) as talk:
+    with leader_of(run, topic) as conn:
         for codec in Codec:
             for said in (NOON_MS, NOON_MS + 99_999, -1, -(2**63)):
-                answer = produced(talk, topic, batch_around(records, 3, codec, max_timestamp=said))
+                answer = produced(conn, topic, batch_around(records, 3, codec, max_timestamp=said))
                 expect(answer.error, 0, f"error code, {codec.name}")
-                header = stored_header(talk, topic, answer.base_offset)
+                header = stored_header(conn, topic, answer.base_offset)
                 expect(header.max_timestamp, NOON_MS + 500, f"maximum timestamp for {said}, {codec.name}")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def header_keys_are_any_bytes(run: Run) -> None:
     """A record with a header key that is not UTF-8 is stored as it came, and read."""
     topic = run.topic()
     record = record_of(0, 0, 1, b"k", 1, b"v", 1, 2, b"\xff\xfe", 1, b"h")
-    with leader_of(run, topic) as talk:
+    with leader_of(run, topic) as conn:
         for number, codec in enumerate(Codec):
             sent = batch_around(record, 1, codec)
-            expect(produced(talk, topic, sent), (0, number), f"error code and offset, {codec.name}")
-            stored = stored_header(talk, topic, number)
+            expect(produced(conn, topic, sent), (0, number), f"error code and offset, {codec.name}")
+            stored = stored_header(conn, topic, number)
             expect(stored.crc, parse_header(sent).crc, f"checksum, {codec.name}")
     read = run.helper.fetch(topic, count=len(Codec))
     expect([each.value for each in read], [b"v"] * len(Codec), "what is read")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def the_topic_says_whose_time_it_is(run: Run) -> None:
     """A producer's LogAppendTime is no error: where the topic has CreateTime, the bit is cleared."""
     topic = run.topic()
     records = numbered(0) + numbered(1, time_delta=500)
-    with leader_of(run, topic) as talk:
+    with leader_of(run, topic) as conn:
         for codec in Codec:
             sent = batch_around(records, 2, codec, attributes=codec | 8, max_timestamp=NOON_MS + 700)
-            answer = produced(talk, topic, sent)
+            answer = produced(conn, topic, sent)
             expect(answer.error, 0, f"error code, {codec.name}")
-            header = stored_header(talk, topic, answer.base_offset)
+            header = stored_header(conn, topic, answer.base_offset)
             expect(header.attributes, int(codec), f"attributes, {codec.name}")
             # Kafka keeps the producer's word here; the records' own maximum is as good.
             expect_one_of(header.max_timestamp - NOON_MS, (500, 700), f"maximum timestamp, {codec.name}")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def records_at_fault_are_named(run: Run) -> None:
     """By number: those without a key on a compacted topic, and those too old. One spoils the batch."""
     topic = run.topic(cleanup_policy="compact", message_timestamp_before_max_ms=str(10**9))
@@ -417,14 +417,14 @@ def records_at_fault_are_named(run: Run) -> None:
     old_ms = now_ms - 2 * 10**9
     good, keyless, old = (now_ms, b"k"), (now_ms, None), (old_ms, b"k")
     kinds = {
-        INVALID_RECORD: ([good, keyless, good, keyless], [1, 3]),
-        INVALID_TIMESTAMP: ([old, good, keyless, old], [0, 2, 3]),
+        ErrorCode.INVALID_RECORD: ([good, keyless, good, keyless], [1, 3]),
+        ErrorCode.INVALID_TIMESTAMP: ([old, good, keyless, old], [0, 2, 3]),
     }
-    with leader_of(run, topic) as talk:
+    with leader_of(run, topic) as conn:
         for error, (records, numbers) in kinds.items():
             for codec in Codec:
                 made = build_batch([(ms, key, b"v", None) for ms, key in records], Compression(codec))
-                (answer,) = talk.ask(request_with(topic, made), _VERSION).responses[0].partition_responses
+                (answer,) = conn.ask(request_with(topic, made), _VERSION).responses[0].partition_responses
                 named = [each.batch_index for each in answer.record_errors]
                 expect((answer.error_code, named), (error, numbers), f"error and numbers, {codec.name}")
     expect(run.helper.offsets(topic, "latest"), 0, "log end offset")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from splashdam.testing.contract.behaviour import BrokenPromise, Run, behaviour, expect
 from splashdam.testing.contract.behaviours.produce import NOON_MS
-from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, SPEAK, Read, Record, Refused
+from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, PROTOCOL, Read, Record, Refused
 
 _CLEANING_SECONDS = 20.0
 _PAUSE_SECONDS = 0.1
@@ -57,7 +57,7 @@ def segments(run: Run, topic: str, *records: Record) -> None:
         run.helper.produce(topic, [record._replace(timestamp_ms=NOON_MS + number * _LATER_MS)])
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def compaction_keeps_the_last_value_of_each_key(run: Run) -> None:
     """At the offsets they had; the newest segment stays as it is."""
     topic = run.topic(1, **_COMPACTED)
@@ -72,7 +72,7 @@ def compaction_keeps_the_last_value_of_each_key(run: Run) -> None:
     expect(run.helper.offsets(topic, "latest"), 4, "log end offset")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def compaction_deletes_what_a_null_deletes(run: Run) -> None:
     """A key whose last value is null is gone, and the null itself after delete.retention.ms."""
     topic = run.topic(1, **_COMPACTED)
@@ -86,7 +86,7 @@ def compaction_deletes_what_a_null_deletes(run: Run) -> None:
     once_cleaned(compacted)
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def records_that_are_too_old_are_deleted(run: Run) -> None:
     """By retention.ms, which goes by the time of the newest record of a segment; offsets go on."""
     topic = run.topic(retention_ms="3600000", segment_ms="10000")

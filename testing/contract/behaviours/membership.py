@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import struct
 
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.testing.contract.behaviour import Run, behaviour, expect
-from splashdam.testing.contract.conversation import Conversation, coordinator_of
-from splashdam.testing.contract.vocabulary import SPEAK
+from splashdam.testing.contract.raw_connection import RawConnection, coordinator_of
+from splashdam.testing.contract.vocabulary import PROTOCOL
 from splashdam.wire.messages.heartbeat import HeartbeatRequest
 from splashdam.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from splashdam.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from splashdam.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
-ILLEGAL_GENERATION = 22
-INCONSISTENT_GROUP_PROTOCOL = 23
-INVALID_GROUP_ID = 24
-UNKNOWN_MEMBER = 25
-INVALID_SESSION_TIMEOUT = 26
-REBALANCE_IN_PROGRESS = 27
 NON_EMPTY_GROUP = "NON_EMPTY_GROUP"
-MEMBER_ID_REQUIRED = 79
-FENCED_INSTANCE_ID = 82
 
 SESSION_TIMEOUT_MS = 30_000
 SUBSCRIPTION = struct.pack(">hii", 0, 0, -1)
@@ -47,16 +40,16 @@ def join_of(
     )
 
 
-def joined(talk: Conversation, group: str) -> JoinGroupResponse:
+def joined(conn: RawConnection, group: str) -> JoinGroupResponse:
     """A member that has joined; alone, or as the last of those who were waited for."""
-    member = talk.ask(join_of(group), 5).member_id
-    answer = talk.ask(join_of(group, member), 5)
+    member = conn.ask(join_of(group), 5).member_id
+    answer = conn.ask(join_of(group, member), 5)
     expect(answer.error_code, 0, "error code of JoinGroup")
     return answer
 
 
 def synced(
-    talk: Conversation, group: str, who: JoinGroupResponse, shares: dict[str, bytes] | None = None
+    conn: RawConnection, group: str, who: JoinGroupResponse, shares: dict[str, bytes] | None = None
 ) -> SyncGroupResponse:
     """Hears the share of a member; the leader tells those of all."""
     request = SyncGroupRequest(
@@ -68,51 +61,55 @@ def synced(
             for member, share in (shares or {}).items()
         ],
     )
-    return talk.ask(request, 3)
+    return conn.ask(request, 3)
 
 
-def beat(talk: Conversation, group: str, generation: int, member: str, instance: str | None = None) -> int:
+def beat(conn: RawConnection, group: str, generation: int, member: str, instance: str | None = None) -> int:
     """The error code of a heartbeat."""
     request = HeartbeatRequest(
         group_id=group, generation_id=generation, member_id=member, group_instance_id=instance
     )
-    return talk.ask(request, 3).error_code
+    return conn.ask(request, 3).error_code
 
 
-def left(talk: Conversation, group: str, member: str) -> int:
+def left(conn: RawConnection, group: str, member: str) -> int:
     """The error code of a member that leaves."""
-    answer = talk.ask(LeaveGroupRequest(group_id=group, members=[MemberIdentity(member_id=member)]), 3)
+    answer = conn.ask(LeaveGroupRequest(group_id=group, members=[MemberIdentity(member_id=member)]), 3)
     return answer.members[0].error_code
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def a_member_is_given_its_id_first(run: Run) -> None:
     """MEMBER_ID_REQUIRED and an id, with which it joins (KIP-394)."""
     group = run.group()
-    with coordinator_of(run, group) as talk:
-        first = talk.ask(join_of(group), 5)
-        expect((first.error_code, first.member_id != ""), (MEMBER_ID_REQUIRED, True), "the first answer")
-        second = talk.ask(join_of(group, first.member_id), 5)
+    with coordinator_of(run, group) as conn:
+        first = conn.ask(join_of(group), 5)
+        expect(
+            (first.error_code, first.member_id != ""),
+            (ErrorCode.MEMBER_ID_REQUIRED, True),
+            "the first answer",
+        )
+        second = conn.ask(join_of(group, first.member_id), 5)
         expect((second.error_code, second.leader), (0, first.member_id), "error code and leader")
-        expect(left(talk, group, first.member_id), 0, "error code of LeaveGroup")
+        expect(left(conn, group, first.member_id), 0, "error code of LeaveGroup")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def what_a_member_says_is_checked(run: Run) -> None:
     """The group's name, the session's time, the member's id."""
     group = run.group()
-    with coordinator_of(run, group) as talk:
+    with coordinator_of(run, group) as conn:
         wrong = {
-            INVALID_GROUP_ID: join_of(""),
-            INVALID_SESSION_TIMEOUT: join_of(group, session_timeout_ms=1),
-            UNKNOWN_MEMBER: join_of(group, "nobody"),
+            ErrorCode.INVALID_GROUP_ID: join_of(""),
+            ErrorCode.INVALID_SESSION_TIMEOUT: join_of(group, session_timeout_ms=1),
+            ErrorCode.UNKNOWN_MEMBER_ID: join_of(group, "nobody"),
         }
         for error, request in wrong.items():
-            expect(talk.ask(request, 5).error_code, error, "error code of JoinGroup")
-        expect(beat(talk, group, 1, "nobody"), UNKNOWN_MEMBER, "error code of Heartbeat")
+            expect(conn.ask(request, 5).error_code, error, "error code of JoinGroup")
+        expect(beat(conn, group, 1, "nobody"), ErrorCode.UNKNOWN_MEMBER_ID, "error code of Heartbeat")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def a_second_member_makes_the_group_share_anew(run: Run) -> None:
     """The first hears of it in its heartbeat, both join again, and the leader's shares reach both."""
     group = run.group()
@@ -125,7 +122,9 @@ def a_second_member_makes_the_group_share_anew(run: Run) -> None:
         second.send(join_of(group, newcomer), 5)
         run.eventually(
             lambda: expect(
-                beat(first, group, alone.generation_id, alone.member_id), REBALANCE_IN_PROGRESS, "heartbeat"
+                beat(first, group, alone.generation_id, alone.member_id),
+                ErrorCode.REBALANCE_IN_PROGRESS,
+                "heartbeat",
             )
         )
         leader = first.ask(join_of(group, alone.member_id), 5)
@@ -139,50 +138,50 @@ def a_second_member_makes_the_group_share_anew(run: Run) -> None:
         expect(synced(first, group, leader, shares).assignment, b"one half", "the leader's share")
         expect(synced(second, group, follower).assignment, b"the other", "the follower's share")
         late = beat(first, group, alone.generation_id, alone.member_id)
-        expect(late, ILLEGAL_GENERATION, "error code of the old generation")
+        expect(late, ErrorCode.ILLEGAL_GENERATION, "error code of the old generation")
         for member in members:
             expect(left(first, group, member), 0, "error code of LeaveGroup")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def members_must_have_something_in_common(run: Run) -> None:
     """One of another protocol type is INCONSISTENT_GROUP_PROTOCOL."""
     group = run.group()
-    with coordinator_of(run, group) as talk:
-        alone = joined(talk, group)
-        synced(talk, group, alone, {alone.member_id: b""})
-        answer = talk.ask(join_of(group, protocol_type="connect"), 5)
-        expect(answer.error_code, INCONSISTENT_GROUP_PROTOCOL, "error code")
-        left(talk, group, alone.member_id)
+    with coordinator_of(run, group) as conn:
+        alone = joined(conn, group)
+        synced(conn, group, alone, {alone.member_id: b""})
+        answer = conn.ask(join_of(group, protocol_type="connect"), 5)
+        expect(answer.error_code, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "error code")
+        left(conn, group, alone.member_id)
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def a_static_member_comes_back_to_its_share(run: Run) -> None:
     """Without a new generation; who had its place before is FENCED_INSTANCE_ID (KIP-345)."""
     group = run.group()
-    with coordinator_of(run, group) as talk:
-        first = talk.ask(join_of(group, instance="a"), 5)
+    with coordinator_of(run, group) as conn:
+        first = conn.ask(join_of(group, instance="a"), 5)
         expect(first.error_code, 0, "error code of JoinGroup")
-        synced(talk, group, first, {first.member_id: b"its share"})
-        again = talk.ask(join_of(group, instance="a"), 5)
+        synced(conn, group, first, {first.member_id: b"its share"})
+        again = conn.ask(join_of(group, instance="a"), 5)
         expect((again.error_code, again.generation_id), (0, first.generation_id), "error code, generation")
-        expect(synced(talk, group, again).assignment, b"its share", "share")
-        old = beat(talk, group, first.generation_id, first.member_id, "a")
-        expect(old, FENCED_INSTANCE_ID, "error code of the member that was replaced")
+        expect(synced(conn, group, again).assignment, b"its share", "share")
+        old = beat(conn, group, first.generation_id, first.member_id, "a")
+        expect(old, ErrorCode.FENCED_INSTANCE_ID, "error code of the member that was replaced")
         gone = MemberIdentity(group_instance_id="a")
-        answer = talk.ask(LeaveGroupRequest(group_id=group, members=[gone]), 3)
+        answer = conn.ask(LeaveGroupRequest(group_id=group, members=[gone]), 3)
         expect(answer.members[0].error_code, 0, "error code of LeaveGroup")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def a_group_with_members_cannot_be_deleted(run: Run) -> None:
     """NON_EMPTY_GROUP, and nobody else commits for it."""
     group, topic = run.group(), run.topic()
-    with coordinator_of(run, group) as talk:
-        alone = joined(talk, group)
-        synced(talk, group, alone, {alone.member_id: b""})
+    with coordinator_of(run, group) as conn:
+        alone = joined(conn, group)
+        synced(conn, group, alone, {alone.member_id: b""})
         with run.refused(NON_EMPTY_GROUP):
             run.helper.call("delete_group", group=group)
         with run.refused("UNKNOWN_MEMBER_ID"):
             run.helper.commit(group, topic, {0: (1, "")})
-        left(talk, group, alone.member_id)
+        left(conn, group, alone.member_id)

@@ -5,34 +5,29 @@ from __future__ import annotations
 from secrets import token_urlsafe
 from typing import Any
 
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.testing.contract.behaviour import Run, behaviour, expect
-from splashdam.testing.contract.conversation import Conversation, coordinator_of
-from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, SPEAK, Refused
+from splashdam.testing.contract.raw_connection import RawConnection, coordinator_of
+from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, PROTOCOL, Refused
 from splashdam.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
 
-INVALID_REQUEST = 42
-UNKNOWN_MEMBER = 25
-UNSUPPORTED_VERSION = 35
-FENCED_MEMBER_EPOCH = 110
-UNSUPPORTED_ASSIGNOR = 112
-
 
 class Member:
     """Owns what it is told as soon as it is told, and gives up likewise.
 
     Args:
-        talk: with the coordinator.
+        conn: with the coordinator.
         group: its group.
         topic: what it reads.
     """
 
-    def __init__(self, talk: Conversation, group: str, topic: str) -> None:
-        talk.version_of(ConsumerGroupHeartbeatRequest)
-        self._talk = talk
+    def __init__(self, conn: RawConnection, group: str, topic: str) -> None:
+        conn.version_of(ConsumerGroupHeartbeatRequest)
+        self._connection = conn
         self._group = group
         self._topic = topic
         self.member_id = token_urlsafe(16)
@@ -54,8 +49,8 @@ class Member:
             "subscribed_topic_names": [self._topic],
             "topic_partitions": self.owned,
         }
-        answer = self._talk.ask(ConsumerGroupHeartbeatRequest(**{**said, **fields}))
-        if answer.error_code == UNSUPPORTED_VERSION:
+        answer = self._connection.ask(ConsumerGroupHeartbeatRequest(**{**said, **fields}))
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             raise Refused(NOT_IN_CLIENT, "the cluster has this protocol switched off")
         return answer
 
@@ -80,16 +75,16 @@ def need_this_protocol(run: Run) -> None:
         Refused: the cluster does not have it, or has it switched off.
     """
     group = run.group()
-    with coordinator_of(run, group) as talk:
-        Member(talk, group, "").ask(subscribed_topic_names=None)
+    with coordinator_of(run, group) as conn:
+        Member(conn, group, "").ask(subscribed_topic_names=None)
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def the_coordinator_shares_out_the_partitions(run: Run) -> None:
     """A second member gets its half after the first has let go of it, which gets it back in the end."""
     topic, group = run.topic(partitions=4), run.group()
-    with coordinator_of(run, group) as talk:
-        first, second = Member(talk, group, topic), Member(talk, group, topic)
+    with coordinator_of(run, group) as conn:
+        first, second = Member(conn, group, topic), Member(conn, group, topic)
         run.eventually(lambda: expect(first.beat(), [0, 1, 2, 3], "partitions of the first"))
         expect(second.beat(), [], "partitions of the second at once")
 
@@ -104,39 +99,43 @@ def the_coordinator_shares_out_the_partitions(run: Run) -> None:
         first.leave()
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def epochs_of_members_are_checked(run: Run) -> None:
     """One ahead of the group's is FENCED_MEMBER_EPOCH, a member that nobody knows UNKNOWN_MEMBER_ID."""
     topic, group = run.topic(), run.group()
-    with coordinator_of(run, group) as talk:
-        member = Member(talk, group, topic)
+    with coordinator_of(run, group) as conn:
+        member = Member(conn, group, topic)
         member.beat()
-        expect(member.ask(member_epoch=1000).error_code, FENCED_MEMBER_EPOCH, "error code of a later epoch")
+        expect(
+            member.ask(member_epoch=1000).error_code,
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            "error code of a later epoch",
+        )
         stranger = member.ask(member_id=token_urlsafe(16), member_epoch=1)
-        expect(stranger.error_code, UNKNOWN_MEMBER, "error code of a stranger")
+        expect(stranger.error_code, ErrorCode.UNKNOWN_MEMBER_ID, "error code of a stranger")
         member.leave()
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def what_a_new_member_says_is_checked(run: Run) -> None:
     """It subscribes to something, and to an assignor that exists."""
     topic, group = run.topic(), run.group()
-    with coordinator_of(run, group) as talk:
-        member = Member(talk, group, topic)
+    with coordinator_of(run, group) as conn:
+        member = Member(conn, group, topic)
         answer = member.ask(subscribed_topic_names=None)
-        expect(answer.error_code, INVALID_REQUEST, "error code without topics")
+        expect(answer.error_code, ErrorCode.INVALID_REQUEST, "error code without topics")
         answer = member.ask(rebalance_timeout_ms=-1)
-        expect(answer.error_code, INVALID_REQUEST, "error code without a rebalance time-out")
+        expect(answer.error_code, ErrorCode.INVALID_REQUEST, "error code without a rebalance time-out")
         answer = member.ask(server_assignor="chance")
-        expect(answer.error_code, UNSUPPORTED_ASSIGNOR, "error code of an unknown assignor")
+        expect(answer.error_code, ErrorCode.UNSUPPORTED_ASSIGNOR, "error code of an unknown assignor")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def members_of_the_new_protocol_keep_others_out(run: Run) -> None:
     """While there are any: nobody else deletes the group or commits for it."""
     topic, group = run.topic(), run.group()
-    with coordinator_of(run, group) as talk:
-        member = Member(talk, group, topic)
+    with coordinator_of(run, group) as conn:
+        member = Member(conn, group, topic)
         member.beat()
         with run.refused("NON_EMPTY_GROUP"):
             run.helper.call("delete_group", group=group)

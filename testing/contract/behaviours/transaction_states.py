@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.testing.contract.behaviour import Run, behaviour, expect
 from splashdam.testing.contract.behaviours.batches import batch_of, produced
 from splashdam.testing.contract.behaviours.fetching import fetch_of, fetched, offset_at
 from splashdam.testing.contract.behaviours.produce import values
-from splashdam.testing.contract.conversation import (
+from splashdam.testing.contract.raw_connection import (
     TRANSACTION,
-    Conversation,
+    RawConnection,
     coordinator_of,
     leader_of,
     retried,
 )
-from splashdam.testing.contract.vocabulary import SPEAK
+from splashdam.testing.contract.vocabulary import PROTOCOL
 from splashdam.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -23,13 +24,6 @@ from splashdam.wire.messages.add_partitions_to_txn import (
 )
 from splashdam.wire.messages.end_txn import EndTxnRequest
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest
-
-INVALID_REQUEST = 42
-INVALID_PRODUCER_EPOCH = 47
-INVALID_TXN_STATE = 48
-INVALID_PRODUCER_ID_MAPPING = 49
-INVALID_TRANSACTION_TIMEOUT = 50
-PRODUCER_FENCED = 90
 
 READ_COMMITTED = 1
 
@@ -42,14 +36,14 @@ class Producer(NamedTuple):
     epoch: int
 
 
-def initialized(talk: Conversation, transactional_id: str, timeout_ms: int = 60_000) -> tuple[int, Producer]:
+def initialized(conn: RawConnection, transactional_id: str, timeout_ms: int = 60_000) -> tuple[int, Producer]:
     """The error code, and the producer with its next epoch."""
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
-    answer = retried(lambda: talk.ask(request, 4), lambda each: each.error_code)
+    answer = retried(lambda: conn.ask(request, 4), lambda each: each.error_code)
     return answer.error_code, Producer(transactional_id, answer.producer_id, answer.producer_epoch)
 
 
-def added(talk: Conversation, producer: Producer, topic: str) -> int:
+def added(conn: RawConnection, producer: Producer, topic: str) -> int:
     """The error code of adding partition 0 of a topic to the transaction."""
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=producer.transactional_id,
@@ -61,10 +55,10 @@ def added(talk: Conversation, producer: Producer, topic: str) -> int:
     def code(answer: AddPartitionsToTxnResponse) -> int:
         return answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
 
-    return code(retried(lambda: talk.ask(request, 3), code))
+    return code(retried(lambda: conn.ask(request, 3), code))
 
 
-def ended(talk: Conversation, producer: Producer, *, committed: bool) -> int:
+def ended(conn: RawConnection, producer: Producer, *, committed: bool) -> int:
     """The error code of ending the transaction."""
     request = EndTxnRequest(
         transactional_id=producer.transactional_id,
@@ -72,10 +66,10 @@ def ended(talk: Conversation, producer: Producer, *, committed: bool) -> int:
         producer_epoch=producer.epoch,
         committed=committed,
     )
-    return retried(lambda: talk.ask(request, 3), lambda each: each.error_code).error_code
+    return retried(lambda: conn.ask(request, 3), lambda each: each.error_code).error_code
 
 
-def written(talk: Conversation, producer: Producer, topic: str, sequence: int = 0) -> int:
+def written(conn: RawConnection, producer: Producer, topic: str, sequence: int = 0) -> int:
     """The error code of a transactional batch."""
     records = batch_of(
         b"v",
@@ -84,21 +78,21 @@ def written(talk: Conversation, producer: Producer, topic: str, sequence: int = 
         base_sequence=sequence,
         transactional=True,
     )
-    return produced(talk, topic, records, transactional_id=producer.transactional_id).error
+    return produced(conn, topic, records, transactional_id=producer.transactional_id).error
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def an_open_transaction_holds_up_committed_readers(run: Run) -> None:
     """They end at its first offset, the last stable one, until it ends; an abort is named to them."""
     topic, transactional_id = run.topic(), run.name()
-    with coordinator_of(run, transactional_id, TRANSACTION) as talk, leader_of(run, topic) as leader:
-        _, producer = initialized(talk, transactional_id)
-        expect(added(talk, producer, topic), 0, "error code of AddPartitionsToTxn")
+    with coordinator_of(run, transactional_id, TRANSACTION) as conn, leader_of(run, topic) as leader:
+        _, producer = initialized(conn, transactional_id)
+        expect(added(conn, producer, topic), 0, "error code of AddPartitionsToTxn")
         expect(written(leader, producer, topic), 0, "error code of Produce")
         run.helper.produce(topic, values("outside"))
         expect(offset_at(leader, topic, -1).offset, 2, "latest")
         expect(offset_at(leader, topic, -1, isolation_level=READ_COMMITTED).offset, 0, "last stable offset")
-        expect(ended(talk, producer, committed=False), 0, "error code of EndTxn")
+        expect(ended(conn, producer, committed=False), 0, "error code of EndTxn")
         run.eventually(lambda: expect(committed_end(leader, topic), 3, "last stable offset after the abort"))
         request = fetch_of(topic, 0)
         request.isolation_level = READ_COMMITTED
@@ -107,70 +101,84 @@ def an_open_transaction_holds_up_committed_readers(run: Run) -> None:
     expect(named, [(producer.producer_id, 0)], "aborted transactions")
 
 
-def committed_end(leader: Conversation, topic: str) -> int:
+def committed_end(leader: RawConnection, topic: str) -> int:
     """Where readers of committed records end."""
     offset: int = offset_at(leader, topic, -1, isolation_level=READ_COMMITTED).offset
     return offset
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def a_second_producer_fences_the_first(run: Run) -> None:
     """With the same transactional id: what the first had open is aborted, and it can do no more."""
     topic, transactional_id = run.topic(), run.name()
-    with coordinator_of(run, transactional_id, TRANSACTION) as talk, leader_of(run, topic) as leader:
-        _, first = initialized(talk, transactional_id)
-        expect(added(talk, first, topic), 0, "error code of AddPartitionsToTxn")
+    with coordinator_of(run, transactional_id, TRANSACTION) as conn, leader_of(run, topic) as leader:
+        _, first = initialized(conn, transactional_id)
+        expect(added(conn, first, topic), 0, "error code of AddPartitionsToTxn")
         expect(written(leader, first, topic), 0, "error code of Produce")
-        error, second = initialized(talk, transactional_id)
+        error, second = initialized(conn, transactional_id)
         expect((error, second.producer_id), (0, first.producer_id), "error code and producer id")
         expect(second.epoch > first.epoch, True, "a later epoch")
-        expect(added(talk, first, topic), PRODUCER_FENCED, "error code of AddPartitionsToTxn, fenced")
-        expect(ended(talk, first, committed=True), PRODUCER_FENCED, "error code of EndTxn, fenced")
+        expect(
+            added(conn, first, topic), ErrorCode.PRODUCER_FENCED, "error code of AddPartitionsToTxn, fenced"
+        )
+        expect(ended(conn, first, committed=True), ErrorCode.PRODUCER_FENCED, "error code of EndTxn, fenced")
         run.eventually(lambda: expect(committed_end(leader, topic), 2, "last stable offset"))
         fenced = written(leader, first, topic, 1)
-        expect(fenced, INVALID_PRODUCER_EPOCH, "error code of Produce, fenced")
+        expect(fenced, ErrorCode.INVALID_PRODUCER_EPOCH, "error code of Produce, fenced")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def a_transaction_ends_once(run: Run) -> None:
     """The same end again is good; the other one, and one without a beginning, is INVALID_TXN_STATE."""
     topic, transactional_id = run.topic(), run.name()
-    with coordinator_of(run, transactional_id, TRANSACTION) as talk:
-        _, producer = initialized(talk, transactional_id)
-        expect(ended(talk, producer, committed=True), INVALID_TXN_STATE, "error code without a beginning")
-        expect(added(talk, producer, topic), 0, "error code of AddPartitionsToTxn")
-        expect(ended(talk, producer, committed=True), 0, "error code")
-        expect(ended(talk, producer, committed=True), 0, "error code of the same again")
-        expect(ended(talk, producer, committed=False), INVALID_TXN_STATE, "error code of the other end")
+    with coordinator_of(run, transactional_id, TRANSACTION) as conn:
+        _, producer = initialized(conn, transactional_id)
+        expect(
+            ended(conn, producer, committed=True),
+            ErrorCode.INVALID_TXN_STATE,
+            "error code without a beginning",
+        )
+        expect(added(conn, producer, topic), 0, "error code of AddPartitionsToTxn")
+        expect(ended(conn, producer, committed=True), 0, "error code")
+        expect(ended(conn, producer, committed=True), 0, "error code of the same again")
+        expect(
+            ended(conn, producer, committed=False), ErrorCode.INVALID_TXN_STATE, "error code of the other end"
+        )
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def a_transactional_id_belongs_to_one_producer(run: Run) -> None:
     """Another producer id is INVALID_PRODUCER_ID_MAPPING, and an id that nobody has, too."""
     topic, transactional_id = run.topic(), run.name()
-    with coordinator_of(run, transactional_id, TRANSACTION) as talk:
-        _, producer = initialized(talk, transactional_id)
+    with coordinator_of(run, transactional_id, TRANSACTION) as conn:
+        _, producer = initialized(conn, transactional_id)
         stranger = producer._replace(producer_id=producer.producer_id + 1_000_000)
-        expect(added(talk, stranger, topic), INVALID_PRODUCER_ID_MAPPING, "error code of another producer")
+        expect(
+            added(conn, stranger, topic),
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            "error code of another producer",
+        )
         unknown = producer._replace(transactional_id=f"{transactional_id}-unknown")
-        expect(added(talk, unknown, topic), INVALID_PRODUCER_ID_MAPPING, "error code of an unknown id")
+        expect(
+            added(conn, unknown, topic), ErrorCode.INVALID_PRODUCER_ID_MAPPING, "error code of an unknown id"
+        )
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def transactional_ids_and_their_timeouts_are_checked(run: Run) -> None:
     """The empty id is INVALID_REQUEST, more than transaction.max.timeout.ms INVALID_TRANSACTION_TIMEOUT."""
     transactional_id = run.name()
-    with coordinator_of(run, transactional_id, TRANSACTION) as talk:
-        expect(initialized(talk, "")[0], INVALID_REQUEST, "error code of the empty id")
-        error, _ = initialized(talk, transactional_id, timeout_ms=2**31 - 1)
-        expect(error, INVALID_TRANSACTION_TIMEOUT, "error code of the time-out")
+    with coordinator_of(run, transactional_id, TRANSACTION) as conn:
+        expect(initialized(conn, "")[0], ErrorCode.INVALID_REQUEST, "error code of the empty id")
+        error, _ = initialized(conn, transactional_id, timeout_ms=2**31 - 1)
+        expect(error, ErrorCode.INVALID_TRANSACTION_TIMEOUT, "error code of the time-out")
 
 
-@behaviour(SPEAK)
+@behaviour(PROTOCOL)
 def a_partition_takes_only_what_is_in_the_transaction(run: Run) -> None:
     """A transactional batch for a partition that was not added is INVALID_TXN_STATE; nothing is written."""
     topic, transactional_id = run.topic(), run.name()
-    with coordinator_of(run, transactional_id, TRANSACTION) as talk, leader_of(run, topic) as leader:
-        _, producer = initialized(talk, transactional_id)
-        expect(written(leader, producer, topic), INVALID_TXN_STATE, "error code")
+    with coordinator_of(run, transactional_id, TRANSACTION) as conn, leader_of(run, topic) as leader:
+        _, producer = initialized(conn, transactional_id)
+        expect(written(leader, producer, topic), ErrorCode.INVALID_TXN_STATE, "error code")
     expect(run.helper.offsets(topic, "latest"), 0, "log end offset")

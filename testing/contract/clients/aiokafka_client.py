@@ -15,12 +15,14 @@ from aiokafka.errors import for_code
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from splashdam.testing.contract.clients.in_process import (
-    API_TIMEOUT_MS,
     CLIENT_ID,
     InProcessClient,
+    ProduceCall,
+    cluster_facts,
     name_of_code,
+    record_fields,
 )
-from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, Read, Refused, decoded, read_args
+from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, Read, Refused, Replicas, read_args
 
 _RESOURCES = {"topic": ConfigResourceType.TOPIC, "broker": ConfigResourceType.BROKER}
 
@@ -36,60 +38,22 @@ class AiokafkaClient(InProcessClient):
         code = getattr(error, "errno", None)
         return super().name_of(error) if code is None else name_of_code(code)
 
-    def do_produce(
-        self,
-        *,
-        topic: str,
-        records: Sequence[dict[str, Any]],
-        acks: str,
-        idempotent: bool,
-        compression: str,
-        transactional_id: str | None,
-        commit: bool,
-        create: bool,
-    ) -> list[dict[str, Any]]:
-        """Through its AIOKafkaProducer."""
-        return asyncio.run(
-            self._produce(
-                topic=topic,
-                records=records,
-                acks=acks,
-                idempotent=idempotent,
-                compression=compression,
-                transactional_id=transactional_id,
-                commit=commit,
-            )
-        )
+    def do_produce(self, **args: Any) -> list[dict[str, Any]]:
+        """AIOKafkaProducer.send; it has no option ``allow_auto_create_topics``."""
+        return asyncio.run(self._produce(ProduceCall(**args)))
 
-    async def _produce(
-        self,
-        *,
-        topic: str,
-        records: Sequence[dict[str, Any]],
-        acks: str,
-        idempotent: bool,
-        compression: str,
-        transactional_id: str | None,
-        commit: bool,
-    ) -> list[dict[str, Any]]:
+    async def _produce(self, call: ProduceCall) -> list[dict[str, Any]]:
         producer = AIOKafkaProducer(
-            bootstrap_servers=self.bootstrap_servers,
-            client_id=CLIENT_ID,
-            acks="all" if acks == "all" else int(acks),
-            enable_idempotence=idempotent or transactional_id is not None,
-            compression_type=None if compression == "none" else compression,
-            transactional_id=transactional_id,
-            linger_ms=20,
-            request_timeout_ms=API_TIMEOUT_MS // 4,
+            bootstrap_servers=self.bootstrap_servers, client_id=CLIENT_ID, **call.options()
         )
         await producer.start()
         try:
-            if transactional_id is not None:
+            if call.transactional_id is not None:
                 await producer.begin_transaction()
-            sent = [await self._send(producer, topic, each) for each in records]
+            sent = [await producer.send(call.topic, **record_fields(each)) for each in call.records]
             outcomes = [await self._outcome(each) for each in sent]
-            if transactional_id is not None:
-                await (producer.commit_transaction() if commit else producer.abort_transaction())
+            if call.transactional_id is not None:
+                await _end_transaction(producer, call.commit)
             return outcomes
         finally:
             await producer.stop()
@@ -109,26 +73,16 @@ class AiokafkaClient(InProcessClient):
             try:
                 await producer.begin_transaction()
                 await producer.send_offsets_to_transaction({TopicPartition(topic, 0): offset}, group)
-                await (producer.commit_transaction() if commit else producer.abort_transaction())
+                await _end_transaction(producer, commit)
             finally:
                 await producer.stop()
 
         asyncio.run(send())
 
-    async def _send(self, producer: AIOKafkaProducer, topic: str, record: dict[str, Any]) -> Any:
-        return await producer.send(
-            topic,
-            value=decoded(record["value"]),
-            key=decoded(record["key"]),
-            headers=[(name, decoded(value)) for name, value in record["headers"]],
-            partition=record["partition"],
-            timestamp_ms=record["timestamp_ms"],
-        )
-
     async def _outcome(self, sent: Awaitable[Any]) -> dict[str, Any]:
         try:
             metadata = await sent
-        except Exception as error:  # of any kind: it is this record's outcome
+        except Exception as error:  # any exception is this record's outcome
             return {"error": self.name_of(error), "text": str(error)}
         return {
             "partition": -1 if metadata is None else metadata.partition,
@@ -138,7 +92,7 @@ class AiokafkaClient(InProcessClient):
     def do_fetch(
         self, *, topic: str, partition: int, offset: int, count: int, isolation: str, timeout_ms: int
     ) -> list[dict[str, Any]]:
-        """Through an AIOKafkaConsumer with an assigned partition."""
+        """AIOKafkaConsumer.getmany, with an assigned partition."""
 
         async def fetch(consumer: AIOKafkaConsumer) -> list[dict[str, Any]]:
             where = TopicPartition(topic, partition)
@@ -151,7 +105,7 @@ class AiokafkaClient(InProcessClient):
     def do_consume(
         self, topic: str, group: str, count: int, isolation: str, timeout_ms: int, **options: str
     ) -> list[dict[str, Any]]:
-        """Through an AIOKafkaConsumer that subscribes."""
+        """AIOKafkaConsumer.subscribe, getmany and commit."""
 
         async def consume(consumer: AIOKafkaConsumer) -> list[dict[str, Any]]:
             consumer.subscribe([topic])
@@ -188,7 +142,7 @@ class AiokafkaClient(InProcessClient):
             await consumer.stop()
 
     def do_commit(self, group: str, topic: str, offsets: dict[str, list[Any]]) -> None:
-        """Through an AIOKafkaConsumer with assigned partitions: its admin client cannot commit."""
+        """AIOKafkaConsumer.commit, with assigned partitions: the admin client cannot commit."""
 
         async def commit(consumer: AIOKafkaConsumer) -> None:
             wanted = {
@@ -201,8 +155,7 @@ class AiokafkaClient(InProcessClient):
         asyncio.run(self._consuming(commit, "read_uncommitted", group))
 
     def do_offsets(self, topic: str, partition: int, at: str | int) -> int:
-        """Through an AIOKafkaConsumer."""
-
+        """AIOKafkaConsumer's beginning_offsets, end_offsets and offsets_for_times."""
         if at == "max_timestamp":
             raise Refused(NOT_IN_CLIENT, at)
 
@@ -264,12 +217,7 @@ class AiokafkaClient(InProcessClient):
         if found["error_code"]:
             raise for_code(found["error_code"])(topic)
         return [
-            {
-                "partition": each["partition"],
-                "leader": each["leader"],
-                "replicas": each["replicas"],
-                "isr": each["isr"],
-            }
+            Replicas(each["partition"], each["leader"], each["replicas"], each["isr"])._asdict()
             for each in sorted(found["partitions"], key=lambda each: int(each["partition"]))
         ]
 
@@ -301,11 +249,12 @@ class AiokafkaClient(InProcessClient):
     def do_describe_cluster(self) -> dict[str, Any]:
         """AIOKafkaAdminClient.describe_cluster."""
         found = self._administer(lambda admin: admin.describe_cluster())
-        return {
-            "cluster_id": found["cluster_id"],
-            "controller": found["controller_id"],
-            "brokers": sorted(each["node_id"] for each in found["brokers"]),
-        }
+        brokers = [each["node_id"] for each in found["brokers"]]
+        return cluster_facts(found["cluster_id"], found["controller_id"], brokers)
+
+
+async def _end_transaction(producer: AIOKafkaProducer, commit: bool) -> None:
+    await (producer.commit_transaction() if commit else producer.abort_transaction())
 
 
 def _check(errors: Sequence[Sequence[Any]]) -> None:
@@ -317,7 +266,7 @@ def _check(errors: Sequence[Sequence[Any]]) -> None:
 async def _poll(consumer: AIOKafkaConsumer, count: int, timeout_ms: int) -> list[Read]:
     records: list[Read] = []
     with suppress(TimeoutError):
-        async with asyncio.timeout(timeout_ms / 1000):  # getmany() waits for an assignment without an end
+        async with asyncio.timeout(timeout_ms / 1000):  # getmany() waits for an assignment without a limit
             while len(records) < count:
                 found = await consumer.getmany(timeout_ms=100, max_records=count - len(records))
                 records += (_read(each) for of_partition in found.values() for each in of_partition)

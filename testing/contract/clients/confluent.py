@@ -23,9 +23,12 @@ from splashdam.testing.contract.clients.in_process import (
     API_TIMEOUT_MS,
     CLIENT_ID,
     InProcessClient,
+    ProduceCall,
+    cluster_facts,
     name_of_code,
+    record_fields,
 )
-from splashdam.testing.contract.vocabulary import Read, Refused, decoded, read_args
+from splashdam.testing.contract.vocabulary import Read, Refused, Replicas, read_args
 
 _SECONDS = API_TIMEOUT_MS / 1000
 
@@ -56,47 +59,36 @@ class ConfluentClient(InProcessClient):
             return str(error.args[0].name()).lstrip("_") if code < 0 else name_of_code(code)
         return super().name_of(error)
 
-    def do_produce(
-        self,
-        *,
-        topic: str,
-        records: Sequence[dict[str, Any]],
-        acks: str,
-        idempotent: bool,
-        compression: str,
-        transactional_id: str | None,
-        commit: bool,
-        create: bool,
-    ) -> list[dict[str, Any]]:
-        """Through its Producer."""
+    def do_produce(self, **args: Any) -> list[dict[str, Any]]:
+        """Producer.produce."""
+        call = ProduceCall(**args)
         settings = self._settings(
-            acks=acks,
-            enable_idempotence=idempotent or transactional_id is not None,
-            compression_type=compression,
+            acks=call.acks,
+            enable_idempotence=call.idempotent or call.transactional_id is not None,
+            compression_type=call.compression,
             linger_ms=20,
-            allow_auto_create_topics=create,
+            allow_auto_create_topics=call.create,
             message_timeout_ms=API_TIMEOUT_MS // 2,
             topic_metadata_propagation_max_ms=1000,
         )
-        if transactional_id is not None:
-            settings["transactional.id"] = transactional_id
+        if call.transactional_id is not None:
+            settings["transactional.id"] = call.transactional_id
         producer = Producer(settings)
-        if transactional_id is not None:
+        if call.transactional_id is not None:
             producer.init_transactions(_SECONDS)
             producer.begin_transaction()
-        outcomes: list[dict[str, Any]] = [{} for _ in records]
-        for index, each in enumerate(records):
-            producer.produce(topic, **_message(each), on_delivery=_teller(outcomes, index))
+        outcomes: list[dict[str, Any]] = [{} for _ in call.records]
+        for index, each in enumerate(call.records):
+            producer.produce(call.topic, **_message(each), on_delivery=_on_delivery(outcomes, index))
         producer.flush(_SECONDS)
-        if transactional_id is not None:
-            end = producer.commit_transaction if commit else producer.abort_transaction
-            end(_SECONDS)
+        if call.transactional_id is not None:
+            _end_transaction(producer, call.commit)
         return outcomes
 
     def do_send_offsets(
         self, group: str, topic: str, offset: int, transactional_id: str, commit: bool
     ) -> None:
-        """Producer.send_offsets_to_transaction, for a group whose metadata a consumer has."""
+        """Producer.send_offsets_to_transaction, with the group metadata of a consumer."""
         producer = Producer(self._settings(transactional_id=transactional_id))
         consumer = self._consumer("read_uncommitted", group)
         try:
@@ -104,8 +96,7 @@ class ConfluentClient(InProcessClient):
             producer.begin_transaction()
             offsets = [TopicPartition(topic, 0, offset)]
             producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), _SECONDS)
-            end = producer.commit_transaction if commit else producer.abort_transaction
-            end(_SECONDS)
+            _end_transaction(producer, commit)
         finally:
             consumer.close()
 
@@ -124,7 +115,7 @@ class ConfluentClient(InProcessClient):
     def do_fetch(
         self, *, topic: str, partition: int, offset: int, count: int, isolation: str, timeout_ms: int
     ) -> list[dict[str, Any]]:
-        """Through a Consumer with an assigned partition; its group is never joined."""
+        """Consumer.poll, with an assigned partition; the required group id is never used."""
         consumer = self._consumer(isolation, "contract-unused")
         try:
             consumer.assign([TopicPartition(topic, partition, offset)])
@@ -135,7 +126,7 @@ class ConfluentClient(InProcessClient):
     def do_consume(
         self, topic: str, group: str, count: int, isolation: str, timeout_ms: int, **options: str
     ) -> list[dict[str, Any]]:
-        """Through a Consumer that subscribes."""
+        """Consumer.subscribe, poll and commit."""
         more: dict[str, Any] = {}
         if "protocol" in options:
             more["group_protocol"] = options["protocol"]
@@ -158,11 +149,11 @@ class ConfluentClient(InProcessClient):
             consumer.close()
 
     def do_consume_by_coordinator(self, **args: Any) -> list[dict[str, Any]]:
-        """As `do_consume`, with the group protocol of KIP-848."""
+        """`do_consume` with ``group.protocol=consumer`` (KIP-848)."""
         return self.do_consume(**args, protocol="consumer")
 
     def do_commit(self, group: str, topic: str, offsets: Mapping[str, Sequence[Any]]) -> None:
-        """Through a Consumer that never joins: its admin client sends no metadata."""
+        """Consumer.commit without joining: the admin client sends no metadata."""
         consumer = self._consumer("read_uncommitted", group)
         try:
             consumer.commit(
@@ -217,7 +208,7 @@ class ConfluentClient(InProcessClient):
         if found.error is not None:
             raise KafkaException(found.error)
         return [
-            {"partition": each.id, "leader": each.leader, "replicas": each.replicas, "isr": each.isrs}
+            Replicas(each.id, each.leader, tuple(each.replicas), tuple(each.isrs))._asdict()
             for _, each in sorted(found.partitions.items())
         ]
 
@@ -268,41 +259,37 @@ class ConfluentClient(InProcessClient):
     def do_describe_cluster(self) -> dict[str, Any]:
         """AdminClient.describe_cluster."""
         found = self._admin.describe_cluster().result(_SECONDS)
-        return {
-            "cluster_id": found.cluster_id,
-            "controller": found.controller.id,
-            "brokers": sorted(each.id for each in found.nodes),
-        }
+        return cluster_facts(found.cluster_id, found.controller.id, [each.id for each in found.nodes])
 
 
-def _message(record: Mapping[str, Any]) -> dict[str, Any]:
-    stamp = record["timestamp_ms"]
-    return {
-        "value": decoded(record["value"]),
-        "key": decoded(record["key"]),
-        "headers": [(name, decoded(value)) for name, value in record["headers"]],
-        "partition": record["partition"],
-        **({} if stamp is None else {"timestamp": stamp}),
-    }
+def _end_transaction(producer: Producer, commit: bool) -> None:
+    end = producer.commit_transaction if commit else producer.abort_transaction
+    end(_SECONDS)
+
+
+def _message(record: dict[str, Any]) -> dict[str, Any]:
+    fields = record_fields(record)
+    timestamp = fields.pop("timestamp_ms")
+    return fields if timestamp is None else {**fields, "timestamp": timestamp}
 
 
 def _metadata(committed: TopicPartition) -> str:
-    """What it makes of them: it reads on to the next zero byte in its memory, text or not."""
+    """Return the metadata; librdkafka reads on to the next zero byte in memory, which may not be UTF-8."""
     try:
         return committed.metadata or ""
     except UnicodeDecodeError:
         return "not text"
 
 
-def _teller(outcomes: list[dict[str, Any]], index: int) -> Any:
-    def tell(error: Any, message: Any) -> None:
+def _on_delivery(outcomes: list[dict[str, Any]], index: int) -> Any:
+    def note(error: Any, message: Any) -> None:
         if error is not None:
             outcomes[index] = {"error": _error_name(error), "text": error.str()}
         else:
             offset = message.offset()
             outcomes[index] = {"partition": message.partition(), "offset": -1 if offset is None else offset}
 
-    return tell
+    return note
 
 
 def _error_name(error: Any) -> str:

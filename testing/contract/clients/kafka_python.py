@@ -13,12 +13,12 @@ from kafka.admin import AlterConfigOp, ConfigResource, KafkaAdminClient, OffsetS
 from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 from splashdam.testing.contract.clients.in_process import (
-    API_TIMEOUT_MS,
     CLIENT_ID,
-    InProcessClient,
+    BlockingClient,
+    cluster_facts,
     name_of_code,
 )
-from splashdam.testing.contract.vocabulary import Read, decoded, read_args
+from splashdam.testing.contract.vocabulary import Read, Replicas, read_args
 
 _CODE = re.compile(r"\[Error (\d+)\]")
 
@@ -29,7 +29,7 @@ _SPECS = {
 }
 
 
-class KafkaPythonClient(InProcessClient):
+class KafkaPythonClient(BlockingClient):
     """kafka-python's producer, consumer and admin client."""
 
     name = "kafka-python"
@@ -41,7 +41,7 @@ class KafkaPythonClient(InProcessClient):
         return KafkaAdminClient(bootstrap_servers=self.bootstrap_servers, client_id=CLIENT_ID)
 
     def close(self) -> None:
-        """Closes the admin client, if there is one."""
+        """Close the admin client, if one was opened."""
         if "_admin" in self.__dict__:
             self._admin.close()
 
@@ -49,79 +49,12 @@ class KafkaPythonClient(InProcessClient):
         code = getattr(error, "errno", None)
         return super().name_of(error) if code is None else name_of_code(code)
 
-    def do_produce(
-        self,
-        *,
-        topic: str,
-        records: Sequence[dict[str, Any]],
-        acks: str,
-        idempotent: bool,
-        compression: str,
-        transactional_id: str | None,
-        commit: bool,
-        create: bool,
-    ) -> list[dict[str, Any]]:
-        """Through its KafkaProducer."""
-        producer = kafka.KafkaProducer(
-            bootstrap_servers=self.bootstrap_servers,
-            client_id=CLIENT_ID,
-            acks="all" if acks == "all" else int(acks),
-            enable_idempotence=idempotent or transactional_id is not None,
-            compression_type=None if compression == "none" else compression,
-            transactional_id=transactional_id,
-            linger_ms=20,
-            max_block_ms=API_TIMEOUT_MS // 4,
-            request_timeout_ms=API_TIMEOUT_MS // 4,
-            delivery_timeout_ms=API_TIMEOUT_MS // 2,
-            allow_auto_create_topics=create,
-        )
-        try:
-            if transactional_id is not None:
-                producer.init_transactions()
-                producer.begin_transaction()
-            sent = [self._send(producer, topic, each) for each in records]
-            producer.flush(API_TIMEOUT_MS / 1000)
-            outcomes = [self._outcome(each) for each in sent]
-            if transactional_id is not None:
-                end = producer.commit_transaction if commit else producer.abort_transaction
-                end()
-            return outcomes
-        finally:
-            producer.close(timeout=1)
+    def producer(self, **options: Any) -> kafka.KafkaProducer:
+        return kafka.KafkaProducer(bootstrap_servers=self.bootstrap_servers, client_id=CLIENT_ID, **options)
 
-    def do_send_offsets(
-        self, group: str, topic: str, offset: int, transactional_id: str, commit: bool
-    ) -> None:
-        """KafkaProducer.send_offsets_to_transaction."""
-        producer = kafka.KafkaProducer(
-            bootstrap_servers=self.bootstrap_servers, client_id=CLIENT_ID, transactional_id=transactional_id
-        )
-        try:
-            producer.init_transactions()
-            producer.begin_transaction()
-            offsets = {TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)}
-            producer.send_offsets_to_transaction(offsets, ConsumerGroupMetadata(group, -1, "", None))
-            end = producer.commit_transaction if commit else producer.abort_transaction
-            end()
-        finally:
-            producer.close(timeout=1)
-
-    def _send(self, producer: kafka.KafkaProducer, topic: str, record: dict[str, Any]) -> Any:
-        return producer.send(
-            topic,
-            value=decoded(record["value"]),
-            key=decoded(record["key"]),
-            headers=[(name, decoded(value)) for name, value in record["headers"]],
-            partition=record["partition"],
-            timestamp_ms=record["timestamp_ms"],
-        )
-
-    def _outcome(self, sent: Any) -> dict[str, Any]:
-        try:
-            metadata = sent.get(timeout=API_TIMEOUT_MS / 1000)
-        except Exception as error:  # of any kind: it is this record's outcome
-            return {"error": self.name_of(error), "text": str(error)}
-        return {"partition": metadata.partition, "offset": metadata.offset}
+    def send_offsets(self, producer: Any, group: str, topic: str, offset: int) -> None:
+        offsets = {TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)}
+        producer.send_offsets_to_transaction(offsets, ConsumerGroupMetadata(group, -1, "", None))
 
     def _consumer(self, isolation: str, group: str | None = None, **options: Any) -> kafka.KafkaConsumer:
         return kafka.KafkaConsumer(
@@ -139,7 +72,7 @@ class KafkaPythonClient(InProcessClient):
     def do_fetch(
         self, *, topic: str, partition: int, offset: int, count: int, isolation: str, timeout_ms: int
     ) -> list[dict[str, Any]]:
-        """Through a KafkaConsumer with an assigned partition."""
+        """KafkaConsumer.poll, with an assigned partition."""
         consumer = self._consumer(isolation)
         try:
             where = TopicPartition(topic, partition)
@@ -152,12 +85,14 @@ class KafkaPythonClient(InProcessClient):
     def do_consume(
         self, topic: str, group: str, count: int, isolation: str, timeout_ms: int, **options: str
     ) -> list[dict[str, Any]]:
-        """Through a KafkaConsumer that subscribes."""
+        """KafkaConsumer.subscribe, poll and commit."""
         instance = options.get("instance_id")
         consumer = self._consumer(isolation, group, group_instance_id=instance)
         try:
             consumer.subscribe([topic])
-            consumer.partitions_for_topic(topic)  # else it may assign before it knows them, and waits long
+            consumer.partitions_for_topic(
+                topic
+            )  # or it may assign before it has metadata, and then waits for the next refresh
             records = _poll(consumer, count, timeout_ms)
             next_offsets = {TopicPartition(topic, each.partition): each.offset + 1 for each in records}
             if next_offsets:
@@ -219,12 +154,9 @@ class KafkaPythonClient(InProcessClient):
         if found["error_code"]:
             raise kafka.errors.for_code(found["error_code"])(topic)
         return [
-            {
-                "partition": each["partition_index"],
-                "leader": each["leader_id"],
-                "replicas": each["replica_nodes"],
-                "isr": each["isr_nodes"],
-            }
+            Replicas(
+                each["partition_index"], each["leader_id"], each["replica_nodes"], each["isr_nodes"]
+            )._asdict()
             for each in sorted(found["partitions"], key=lambda each: each["partition_index"])
         ]
 
@@ -275,15 +207,12 @@ class KafkaPythonClient(InProcessClient):
     def do_describe_cluster(self) -> dict[str, Any]:
         """AdminClient.describe_cluster."""
         found = self._admin.describe_cluster()
-        return {
-            "cluster_id": found["cluster_id"],
-            "controller": found["controller_id"],
-            "brokers": sorted(each["broker_id"] for each in found["brokers"]),
-        }
+        brokers = [each["broker_id"] for each in found["brokers"]]
+        return cluster_facts(found["cluster_id"], found["controller_id"], brokers)
 
 
 def _raise(error: Any) -> None:
-    """Raises an error that stands in an answer, as class, as name, or as text with its code."""
+    """Raise the error of an answer: kafka-python reports it as class, as name, or as text with the code."""
     if isinstance(error, str):
         code = _CODE.match(error)
         if code is not None:

@@ -1,116 +1,92 @@
-"""splashdam's own producer and its reader under contract."""
+"""splashdam under contract: its producer, its fetch client and its admin functions."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import version
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar
 
 import trio
 
 from splashdam.client.producer import KafkaProducer
-from splashdam.model.errors import KafkaError
+from splashdam.model.broker_errors import BrokerResponseError
+from splashdam.model.groups import OffsetAndMetadata
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.net.addresses import parse_bootstrap_servers
+from splashdam.net.admin import configs, groups, topics
 from splashdam.net.clock import SystemClock
+from splashdam.net.cluster.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST, FetchClient, FetchSettings, open_fetch_client
 from splashdam.net.connect import TcpConnect
 from splashdam.record.reader import Record
-from splashdam.testing.contract.clients.in_process import API_TIMEOUT_MS, CLIENT_ID
-from splashdam.testing.contract.clients.splashdam_admin import SplashdamAdmin
-from splashdam.testing.contract.vocabulary import Read, decoded, read_args
+from splashdam.testing.contract.clients.in_process import (
+    API_TIMEOUT_MS,
+    CLIENT_ID,
+    BlockingClient,
+    cluster_facts,
+    name_of_code,
+)
+from splashdam.testing.contract.vocabulary import Read, Replicas, read_args
+from splashdam.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
 T = TypeVar("T")
-CompressionName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 MAX_TIMESTAMP = -3
-"""As a timestamp: the offset of the record with the largest one."""
+"""ListOffsets' timestamp for the record with the largest timestamp (KIP-734)."""
 
-_ACKS: dict[str, Literal[-1, 0, 1]] = {"all": -1, "1": 1, "0": 0}
+_ADMIN_SETTINGS = ClusterClientSettings(client_id=CLIENT_ID, timeout_ms=API_TIMEOUT_MS / 2)
 _ISOLATION = {
     "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
     "read_committed": IsolationLevel.READ_COMMITTED,
 }
 
 
-class SplashdamClient(SplashdamAdmin):
-    """splashdam's `KafkaProducer`, `FetchClient` for what a producer cannot do, and its admin functions."""
+class SplashdamClient(BlockingClient):
+    """`KafkaProducer`, `FetchClient`, and `splashdam.net.admin`, each over connections of its own."""
 
     name = "splashdam"
     version = version("splashdam")
 
-    def do_produce(
-        self,
-        *,
-        topic: str,
-        records: Sequence[dict[str, Any]],
-        acks: str,
-        idempotent: bool,
-        compression: str,
-        transactional_id: str | None,
-        commit: bool,
-        create: bool,
+    def name_of(self, error: BaseException) -> str:
+        cause: BaseException | None = error
+        while cause is not None:  # a time-out has the last refusal as its cause
+            if isinstance(cause, BrokerResponseError):
+                return name_of_code(cause.code)
+            cause = cause.__cause__
+        return super().name_of(error)
+
+    def producer(self, **options: Any) -> KafkaProducer:
+        return KafkaProducer(bootstrap_servers=self.bootstrap_servers, client_id=CLIENT_ID, **options)
+
+    def send_offsets(self, producer: Any, group: str, topic: str, offset: int) -> None:
+        producer.send_offsets_to_transaction({TopicPartition(topic, 0): offset}, group)
+
+    def do_fetch(
+        self, *, topic: str, partition: int, offset: int, count: int, isolation: str, timeout_ms: int
     ) -> list[dict[str, Any]]:
-        """Through its KafkaProducer."""
-        producer = KafkaProducer(
-            bootstrap_servers=self.bootstrap_servers,
-            client_id=CLIENT_ID,
-            acks=_ACKS[acks],
-            enable_idempotence=idempotent or transactional_id is not None,
-            compression_type=cast("CompressionName", compression),
-            transactional_id=transactional_id,
-            linger_ms=20,
-            max_block_ms=API_TIMEOUT_MS // 2,
-            delivery_timeout_ms=API_TIMEOUT_MS // 2,
-            request_timeout_ms=API_TIMEOUT_MS // 4,
-            allow_auto_create_topics=create,
-        )
-        with producer:
-            if transactional_id is not None:
-                producer.init_transactions()
-                producer.begin_transaction()
-            sent = [self._send(producer, topic, each) for each in records]
-            outcomes = [self._outcome(each) for each in sent]
-            if transactional_id is not None:
-                end = producer.commit_transaction if commit else producer.abort_transaction
-                end()
-            return outcomes
+        """FetchClient.fetch."""
 
-    def do_send_offsets(
-        self, group: str, topic: str, offset: int, transactional_id: str, commit: bool
-    ) -> None:
-        """KafkaProducer.send_offsets_to_transaction."""
-        producer = KafkaProducer(
-            bootstrap_servers=self.bootstrap_servers, client_id=CLIENT_ID, transactional_id=transactional_id
-        )
-        with producer:
-            producer.init_transactions()
-            producer.begin_transaction()
-            producer.send_offsets_to_transaction({TopicPartition(topic, 0): offset}, group)
-            end = producer.commit_transaction if commit else producer.abort_transaction
-            end()
+        async def fetch(client: FetchClient) -> list[dict[str, Any]]:
+            records: list[Read] = []
+            position = offset
+            with trio.move_on_after(timeout_ms / 1000):
+                while len(records) < count:
+                    for news in await client.fetch(topic, {partition: position}):
+                        position = news.next_offset
+                        records += (_read(partition, each) for each in news.records)
+            return [read_args(each) for each in records[:count]]
 
-    def _send(self, producer: KafkaProducer, topic: str, record: dict[str, Any]) -> Any:
-        try:
-            return producer.send(
-                topic,
-                decoded(record["value"]),
-                decoded(record["key"]),
-                headers=[(name, decoded(value)) for name, value in record["headers"]],
-                partition=record["partition"],
-                timestamp_ms=record["timestamp_ms"],
-            )
-        except KafkaError as error:
-            return error
+        return self._reading(fetch, isolation)
 
-    def _outcome(self, sent: Any) -> dict[str, Any]:
-        if isinstance(sent, KafkaError):
-            return {"error": self.name_of(sent), "text": str(sent)}
-        try:
-            metadata = sent.get(timeout=API_TIMEOUT_MS / 1000)
-        except Exception as error:  # of any kind: it is this record's outcome
-            return {"error": self.name_of(error), "text": str(error)}
-        return {"partition": metadata.partition, "offset": metadata.offset}
+    def do_offsets(self, topic: str, partition: int, at: str | int) -> int:
+        """FetchClient.offsets."""
+        named = {"earliest": EARLIEST, "latest": LATEST, "max_timestamp": MAX_TIMESTAMP}
+        timestamp = named[at] if isinstance(at, str) else at
+
+        async def offsets(client: FetchClient) -> int:
+            return (await client.offsets(topic, [partition], timestamp))[partition]
+
+        return self._reading(offsets)
 
     def _reading(self, task: Callable[[FetchClient], Awaitable[T]], isolation: str = "read_uncommitted") -> T:
         settings = FetchSettings(
@@ -131,32 +107,116 @@ class SplashdamClient(SplashdamAdmin):
 
         return trio.run(run)
 
-    def do_fetch(
-        self, *, topic: str, partition: int, offset: int, count: int, isolation: str, timeout_ms: int
-    ) -> list[dict[str, Any]]:
-        """Through a FetchClient."""
+    def do_create_topic(
+        self,
+        topic: str,
+        partitions: int,
+        replication_factor: int,
+        configs: dict[str, str],
+        validate_only: bool,
+    ) -> None:
+        """CreateTopics."""
+        self._administer(
+            lambda client: topics.create_topic(
+                client,
+                topic,
+                partitions=partitions,
+                replication_factor=replication_factor,
+                configs=configs,
+                validate_only=validate_only,
+            )
+        )
 
-        async def fetch(client: FetchClient) -> list[dict[str, Any]]:
-            records: list[Read] = []
-            position = offset
-            with trio.move_on_after(timeout_ms / 1000):
-                while len(records) < count:
-                    for news in await client.fetch(topic, {partition: position}):
-                        position = news.next_offset
-                        records += (_read(partition, each) for each in news.records)
-            return [read_args(each) for each in records[:count]]
+    def do_delete_topic(self, topic: str) -> None:
+        """DeleteTopics."""
+        self._administer(lambda client: topics.delete_topic(client, topic))
 
-        return self._reading(fetch, isolation)
+    def do_list_topics(self) -> list[str]:
+        """Metadata of all topics."""
+        return self._administer(topics.list_topics)
 
-    def do_offsets(self, topic: str, partition: int, at: str | int) -> int:
-        """Through a FetchClient."""
-        named = {"earliest": EARLIEST, "latest": LATEST, "max_timestamp": MAX_TIMESTAMP}
-        timestamp = named[at] if isinstance(at, str) else at
+    def do_describe_topic(self, topic: str) -> list[dict[str, Any]]:
+        """Metadata of one topic."""
+        found = self._administer(lambda client: topics.describe_topic(client, topic))
+        return [
+            Replicas(each.partition, each.leader, tuple(each.replicas), tuple(each.isr))._asdict()
+            for each in found.partitions
+        ]
 
-        async def offsets(client: FetchClient) -> int:
-            return (await client.offsets(topic, [partition], timestamp))[partition]
+    def do_create_partitions(self, topic: str, count: int) -> None:
+        """CreatePartitions."""
+        self._administer(lambda client: topics.create_partitions(client, topic, count))
 
-        return self._reading(offsets)
+    def do_describe_configs(self, kind: str, name: str) -> dict[str, str | None]:
+        """DescribeConfigs."""
+        resource = configs.Resource[kind.upper()]
+        found = self._administer(lambda client: configs.describe_configs(client, resource, name))
+        return {key: each.value for key, each in found.items()}
+
+    def do_alter_configs(
+        self, kind: str, name: str, set: Mapping[str, str] | None = None, delete: Sequence[str] = ()
+    ) -> None:
+        """IncrementalAlterConfigs."""
+        resource = configs.Resource[kind.upper()]
+        self._administer(
+            lambda client: configs.alter_configs(client, resource, name, changes=set, delete=delete)
+        )
+
+    def do_delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        """DeleteRecords."""
+        where = TopicPartition(topic, partition)
+        return self._administer(lambda client: topics.delete_records(client, where, before_offset))
+
+    def do_describe_cluster(self) -> dict[str, Any]:
+        """DescribeCluster."""
+
+        def facts(answer: DescribeClusterResponse) -> dict[str, Any]:
+            brokers = [each.broker_id for each in answer.brokers]
+            return cluster_facts(answer.cluster_id, answer.controller_id, brokers)
+
+        return self._administer(lambda client: client.any(DescribeClusterRequest(), facts))
+
+    def do_list_groups(self) -> list[str]:
+        """ListGroups of every broker."""
+        return [each.group_id for each in self._administer(groups.list_groups)]
+
+    def do_delete_group(self, group: str) -> None:
+        """DeleteGroups."""
+        self._administer(lambda client: groups.delete_group(client, group))
+
+    def do_committed(self, group: str, topic: str) -> dict[int, Any]:
+        """OffsetFetch."""
+        found = self._administer(lambda client: groups.committed_offsets(client, group))
+        return {
+            where.partition: (each.offset, each.metadata)
+            for where, each in found.items()
+            if where.topic == topic
+        }
+
+    def do_commit(self, group: str, topic: str, offsets: Mapping[str, Sequence[Any]]) -> None:
+        """OffsetCommit by a client that is no member of the group."""
+        wanted = {
+            TopicPartition(topic, int(partition)): OffsetAndMetadata(offset, metadata)
+            for partition, (offset, metadata) in offsets.items()
+        }
+        self._administer(lambda client: groups.commit_offsets(client, group, wanted))
+
+    def do_delete_offsets(self, group: str, topic: str, partition: int) -> None:
+        """OffsetDelete."""
+        where = [TopicPartition(topic, partition)]
+        self._administer(lambda client: groups.delete_offsets(client, group, where))
+
+    def _administer(self, task: Callable[[ClusterClient], Awaitable[T]]) -> T:
+        async def run() -> T:
+            async with open_cluster_client(
+                parse_bootstrap_servers(self.bootstrap_servers),
+                connect=TcpConnect(),
+                clock=SystemClock(),
+                settings=_ADMIN_SETTINGS,
+            ) as client:
+                return await task(client)
+
+        return trio.run(run)
 
 
 def _read(partition: int, record: Record) -> Read:

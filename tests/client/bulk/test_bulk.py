@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import trio
+from support.broker.scripted_cluster import Trouble
 
 from splashdam.client.bulk.reports import BulkReport
 from splashdam.client.partitioning.partitioners import RoundRobinPartitioner, hashed_partition
 from splashdam.model.errors import IllegalStateError, KafkaConfigurationError
-from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.produce import ProduceRequest
 
 VALUES = [b"%d" % number for number in range(2_000)]

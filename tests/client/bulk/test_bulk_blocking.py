@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from support.broker.scripted_cluster import Trouble
 from support.clients import foreign_clients
 
 from splashdam.client.partitioning.partitioners import hashed_partition
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.model.errors import BulkSendError, IllegalStateError, KafkaTimeoutError
-from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.produce import ProduceRequest
 
 PARTS = st.one_of(st.none(), st.binary(max_size=300))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from support.broker.scripted_cluster import Trouble
 from support.clients.local_cluster import LocalCluster
 from support.running.alone import alone
 from trio.testing import MockClock
@@ -17,11 +18,11 @@ from splashdam.client.bulk import sending as bulk_sending
 from splashdam.client.bulk.reports import BulkDelivery
 from splashdam.client.partitioning.partitioners import hashed_partition
 from splashdam.model.broker_errors import (
+    ErrorCode,
     InvalidRecordError,
     MessageTooLargeError,
     TopicAuthorizationFailedError,
 )
-from splashdam.model.error_codes import ErrorCode
 from splashdam.model.errors import (
     BufferExhaustedError,
     BulkSendError,
@@ -30,7 +31,6 @@ from splashdam.model.errors import (
 )
 from splashdam.model.values import TopicPartition
 from splashdam.record.bulk_places import BulkPlaces
-from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.produce import ProduceRequest
 
 VALUES = [b"%03d" % number + bytes(97) for number in range(300)]

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 import trio.testing
+from support.broker.scripted_cluster import Trouble
 
 from splashdam.client.producer import KafkaProducer
-from splashdam.model.broker_errors import InvalidRecordError
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, InvalidRecordError
 from splashdam.model.errors import KafkaConfigurationError, KafkaError
 from splashdam.model.values import BatchMetadata, TopicPartition
-from splashdam.testing.scripted_broker import Trouble
 
 ONE = TopicPartition("one", 0)
 

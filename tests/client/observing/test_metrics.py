@@ -11,12 +11,12 @@ import kafka
 import pytest
 import trio
 from kafka.metrics.metrics_reporter import AbstractMetricsReporter
+from support.broker.scripted_cluster import Trouble
 from support.running.house_tree import ROOT
 
 from splashdam import EmbeddedBroker, KafkaProducer
 from splashdam.client.observing.metric_table import NODE, OWN, PRODUCER, TOPIC
 from splashdam.model.errors import BufferExhaustedError, KafkaConfigurationError
-from splashdam.testing.scripted_broker import Trouble
 
 BOOTSTRAP = {"node-bootstrap-0": "node--1"}
 """kafka-python's name of the first address, and Java's, which is ours."""

@@ -9,7 +9,7 @@ import pytest
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a record without a key": ({"log.cleanup.policy": "compact"}, {"value": b"v"}),

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 import trio
+from support.broker.scripted_cluster import Trouble
 from support.clients.local_cluster import LocalCluster
 from support.running.alone import alone, descriptor_count
 from trio.testing import MockClock
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.model.errors import KafkaTimeoutError
-from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.produce import ProduceRequest
 
 

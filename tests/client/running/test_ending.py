@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+from support.broker.scripted_cluster import Trouble
 from support.clients.holding import holding
 from trio.testing import MockClock
 
@@ -15,7 +16,6 @@ from splashdam.client.async_producer import AsyncKafkaProducer
 from splashdam.client.producer import KafkaProducer
 from splashdam.client.waiters import wait_in_thread
 from splashdam.model.errors import BufferExhaustedError, IllegalStateError
-from splashdam.testing.scripted_broker import Trouble
 
 
 @pytest.mark.parametrize("call", ["close", "flush"])

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from support.broker.scripted_cluster import Trouble
 
 from splashdam.client.async_producer import AsyncKafkaProducer
 from splashdam.model.errors import BufferExhaustedError, IllegalStateError, KafkaTimeoutError
-from splashdam.testing.scripted_broker import Trouble
 
 
 async def test_full_memory_blocks_and_then_says_why(away: Any, autojump_clock: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+from support.broker.scripted_cluster import Trouble
 from support.clients.holding import holding
 
 from splashdam.client.future import RecordFuture
@@ -16,7 +17,6 @@ from splashdam.model.broker_errors import MessageTooLargeError
 from splashdam.model.errors import BufferExhaustedError, IllegalStateError, KafkaError, KafkaTimeoutError
 from splashdam.model.values import TopicPartition
 from splashdam.record.kernel import BatchOutcome
-from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.produce import ProduceRequest
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from support.broker.scripted_cluster import Trouble
 from support.clients.holding import holding
 
 from splashdam.client.producer import KafkaProducer
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import IllegalStateError, PurgedError, TransactionFailedError
-from splashdam.testing.scripted_broker import Trouble
 
 
 async def test_queued_records_fail_and_the_next_are_delivered(cluster: Any, autojump_clock: Any) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import trio
+from support.broker.scripted_cluster import Trouble
 from trio.testing import MockClock
 
 from splashdam.model.broker_errors import (
@@ -17,7 +18,6 @@ from splashdam.model.broker_errors import (
 from splashdam.model.errors import IllegalStateError, KafkaTimeoutError, TransactionFailedError
 from splashdam.model.groups import ConsumerGroupMetadata
 from splashdam.model.values import TopicPartition
-from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from splashdam.wire.messages.end_txn import EndTxnRequest
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest

@@ -8,11 +8,11 @@ import pytest
 from kafka import ConsumerGroupMetadata as TheirGroup
 from kafka.structs import OffsetAndMetadata as TheirOffset
 from kafka.structs import TopicPartition as TheirPartition
+from support.broker.scripted_cluster import Trouble
 from trio.testing import MockClock
 
 from splashdam.model.groups import ConsumerGroupMetadata, OffsetAndMetadata
 from splashdam.model.values import TopicPartition
-from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.end_txn import EndTxnRequest
 from splashdam.wire.messages.find_coordinator import FindCoordinatorRequest
 from splashdam.wire.messages.txn_offset_commit import TxnOffsetCommitRequest

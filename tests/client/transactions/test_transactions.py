@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import trio
+from support.broker.scripted_cluster import Trouble
 from trio.testing import MockClock
 
 from splashdam.model.broker_errors import (
@@ -20,7 +21,6 @@ from splashdam.model.errors import (
     TransactionFailedError,
 )
 from splashdam.model.values import TopicPartition
-from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.end_txn import EndTxnRequest
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest
 from splashdam.wire.messages.produce import ProduceRequest

@@ -14,7 +14,8 @@ from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.described import BrokerLayers, topic_entries
 from splashdam.embedded_broker.configs.table import Scope, as_markdown, known_configs
 from splashdam.embedded_broker.configs.topics import TopicSettings, topic_settings
-from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError
+from splashdam.model.broker_errors import BrokerResponseError
+from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import MAX_LONG
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.storage.settings import DAY_MS, HOUR_MS, MINUTE_MS

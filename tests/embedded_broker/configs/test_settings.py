@@ -8,7 +8,8 @@ import pytest
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.described import BrokerLayers, topic_entries
 from splashdam.embedded_broker.configs.topics import TopicSettings, topic_settings
-from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError
+from splashdam.model.broker_errors import BrokerResponseError
+from splashdam.model.errors import KafkaConfigurationError
 
 
 def test_defaults_are_kafkas() -> None:

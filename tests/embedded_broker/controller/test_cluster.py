@@ -12,9 +12,8 @@ from splashdam.embedded_broker.configs.security import AUTHORIZER
 from splashdam.embedded_broker.controller.state import NOBODY
 from splashdam.embedded_broker.security.acls import Acl, PatternType, Permission
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
-from splashdam.model.broker_errors import KafkaStorageError
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError, IllegalStateError, KafkaConfigurationError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, KafkaStorageError
+from splashdam.model.errors import IllegalStateError, KafkaConfigurationError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.manager.topic_registry import NewTopic
 from splashdam.wire.messages.describe_cluster import DescribeClusterRequest

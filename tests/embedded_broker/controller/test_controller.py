@@ -22,7 +22,7 @@ from splashdam.embedded_broker.controller.state import (
     IsrProposal,
     PartitionState,
 )
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.storage.manager.topic_registry import NewTopic

@@ -21,13 +21,13 @@ from support.broker.memory_cluster_kit import Kit, talk_to
 from trio.testing import MockClock
 
 from splashdam import KafkaProducer
+from splashdam.embedded_broker.cluster import ClusterOptions
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.replication import RACK_AWARE_SELECTOR
-from splashdam.embedded_broker.controller.assignment import placed
-from splashdam.embedded_broker.controller.options import ClusterOptions
+from splashdam.embedded_broker.controller.replica_placement import placed
 from splashdam.embedded_broker.controller.state import BrokerState, ClusterState
 from splashdam.embedded_broker.embedded_cluster import EmbeddedCluster
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.net.clock import SystemClock
 from splashdam.net.listen import tcp_listen

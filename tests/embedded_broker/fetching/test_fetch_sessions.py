@@ -19,7 +19,7 @@ from splashdam.embedded_broker.fetching.sessions import (
     SessionPartition,
     next_epoch,
 )
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.fetch import EpochEndOffset, FetchPartition, PartitionData
 

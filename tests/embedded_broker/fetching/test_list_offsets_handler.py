@@ -8,7 +8,7 @@ import pytest
 from support.broker.broker_talk import Talk, batch, produce
 
 from splashdam.embedded_broker.broker import Broker
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.record.batch import ATTRIBUTES_AT, Codec, stamp_crc
 from splashdam.record.sealing import build_batch

@@ -23,7 +23,7 @@ from splashdam.embedded_broker.fetching.sessions import (
     SessionPartition,
 )
 from splashdam.embedded_broker.topics.parking import FetchParking, FetchWaiter
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.wire.messages.fetch import (

@@ -22,8 +22,8 @@ from splashdam.embedded_broker.groups.classic.members import (
 from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
 from splashdam.embedded_broker.groups.classic.states import TRANSITIONS, GroupEvent, GroupState
 from splashdam.embedded_broker.groups.timers import Timers
-from splashdam.model.broker_errors import NotCoordinatorError
-from splashdam.model.errors import BrokerResponseError, IllegalStateError
+from splashdam.model.broker_errors import BrokerResponseError, NotCoordinatorError
+from splashdam.model.errors import IllegalStateError
 from splashdam.model.lifecycle import next_state
 
 SUBSCRIPTION = b"\0\0" + b"\0\0\0\1" + b"\0\1t" + b"\xff\xff\xff\xff"

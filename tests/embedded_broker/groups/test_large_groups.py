@@ -22,7 +22,7 @@ from splashdam.embedded_broker.groups.patterns import compiled
 from splashdam.embedded_broker.serving import dispatch
 from splashdam.embedded_broker.topics import internal_topics
 from splashdam.embedded_broker.topics.internal_topics import InternalTopic
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.wire.messages.api_versions import ApiVersionsRequest

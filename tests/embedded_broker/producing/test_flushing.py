@@ -10,7 +10,7 @@ from support.broker.broker_talk import Talk, batch, fetch_request, fetched, prod
 from trio.testing import wait_all_tasks_blocked
 
 from splashdam.embedded_broker.broker import Broker
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.files.memory import Fault, MemoryFiles

@@ -10,7 +10,7 @@ from support.storage.log_kit import DIRECTORY, TOPIC_ID, TP, batch, open_log
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
-from splashdam.embedded_broker.replication.fetcher import Follower, LeaderFetcher
+from splashdam.embedded_broker.replication.replica_fetcher import FetchingBroker, LeaderFetcher
 from splashdam.model.values import TopicPartition
 from splashdam.net.connection.connection import Connection
 from splashdam.storage.files.memory import MemoryFiles
@@ -74,7 +74,7 @@ def log() -> Log:
 @pytest.fixture
 def fetcher(log: Log, autojump_clock: MockClock) -> LeaderFetcher:
     """Follows that log."""
-    fetcher = LeaderFetcher(1, cast(Follower, Broker(VirtualClock(autojump_clock))))
+    fetcher = LeaderFetcher(1, cast(FetchingBroker, Broker(VirtualClock(autojump_clock))))
     fetcher.follow(log, 0)
     return fetcher
 

@@ -9,7 +9,7 @@ from support.broker.cluster_kit import T0, open_cluster
 from support.storage.failing_directory import FailingDirectory
 from trio.testing import MockClock
 
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.storage.files.memory import Fault
 from splashdam.storage.log import LogState
 

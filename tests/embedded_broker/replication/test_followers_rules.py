@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from splashdam.embedded_broker.fetching.sessions import SessionPartition
-from splashdam.embedded_broker.replication.fetcher import FetchSession, Wanted, truncation_offset
+from splashdam.embedded_broker.replication.replica_fetcher import FetchSession, Wanted, truncation_offset
 from splashdam.model.values import TopicPartition
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.storage.leader_epochs import EpochEnd, LeaderEpochs

@@ -14,10 +14,10 @@ from trio.testing import MockClock
 
 from splashdam.embedded_broker.controller.election import moved
 from splashdam.embedded_broker.fetching.reading import FetchReading
-from splashdam.embedded_broker.replication.fetcher import LeaderFetcher
 from splashdam.embedded_broker.replication.partition import Partition
+from splashdam.embedded_broker.replication.replica_fetcher import LeaderFetcher
 from splashdam.embedded_broker.replication.replica_manager import ReplicaManager
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories import checkpoints
 from splashdam.storage.manager.topic_registry import NewTopic

@@ -12,7 +12,7 @@ from support.broker.cluster_kit import T0, Cluster, open_cluster
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.replication.partition import Partition
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.storage.transaction_marker import TransactionMarker
 from splashdam.wire.messages.delete_records import (
     DeleteRecordsPartition,

@@ -12,8 +12,7 @@ from trio.testing import MockClock
 
 from splashdam.embedded_broker.controller.election import moved
 from splashdam.embedded_broker.replication.partition import Partition
-from splashdam.model.broker_errors import NotLeaderOrFollowerError
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, NotLeaderOrFollowerError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.change_log import ChangeLog
 from splashdam.storage.files.memory import Fault

@@ -11,7 +11,7 @@ from support.broker.cluster_kit import NODES, T0, Cluster, open_cluster
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.controller.election import moved
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError
 
 STEPS = 15
 

@@ -18,7 +18,7 @@ from splashdam.embedded_broker.security.acls import Acl, PatternType, Permission
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving import dispatch
 from splashdam.embedded_broker.serving.dispatch import TURN_ELEMENTS
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.files.memory import MemoryFiles

@@ -13,7 +13,7 @@ from support.running.patches import guard, perhaps
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.controller.state import Resource
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.storage.directories import checkpoints
 from splashdam.storage.directories.checkpoints import RootCheckpoints
 from splashdam.storage.files.memory import Fault, MemoryFiles

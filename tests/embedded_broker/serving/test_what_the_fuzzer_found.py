@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.topics import internal_topics
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.net.memory import memory_stream_pair
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock

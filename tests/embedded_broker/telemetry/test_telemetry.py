@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.telemetry.client_metrics import MOST_CLIENTS, ClientTelemetry
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
 from splashdam.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest

@@ -17,8 +17,7 @@ from splashdam.embedded_broker.topics.internal_topics import (
     java_string_hash,
     partition_for,
 )
-from splashdam.model.broker_errors import CoordinatorNotAvailableError, InvalidProducerEpochError
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import CoordinatorNotAvailableError, ErrorCode, InvalidProducerEpochError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.testing.clock import VirtualClock

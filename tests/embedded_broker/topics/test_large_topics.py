@@ -10,7 +10,7 @@ import trio
 from support.broker.broker_talk import Talk
 
 from splashdam.embedded_broker.broker import Broker
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic

@@ -25,7 +25,8 @@ from splashdam.embedded_broker.transactions.states import (
     TRANSITIONS,
     TransactionState,
 )
-from splashdam.model.errors import BrokerResponseError, IllegalStateError
+from splashdam.model.broker_errors import BrokerResponseError
+from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import TopicPartition
 
 S = TransactionState

@@ -9,7 +9,7 @@ from support.kafka.kafka_jars import MEASURE, KafkaBroker
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.net.addresses import parse_bootstrap_servers
-from splashdam.testing.contract.conversation import Conversation
+from splashdam.testing.contract.raw_connection import RawConnection
 from splashdam.testing.contract.skipped import SKIPPED
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 def ranges(servers: str) -> dict[int, tuple[int, int]]:
     """The versions of every request that a broker offers."""
-    with Conversation(*parse_bootstrap_servers(servers)[0]) as talk:
+    with RawConnection(*parse_bootstrap_servers(servers)[0]) as talk:
         offered = talk.ask(ApiVersionsRequest(), 0).api_keys
     return {each.api_key: (each.min_version, each.max_version) for each in offered}
 

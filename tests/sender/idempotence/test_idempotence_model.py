@@ -9,6 +9,7 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from support.broker.scripted_log import ScriptedLog
 
 from splashdam.accumulator.batch import BatchEvent, ProducerBatch
 from splashdam.model.values import TopicPartition
@@ -16,7 +17,6 @@ from splashdam.record.compression import NO_COMPRESSION
 from splashdam.record.kernel import BatchBuffer
 from splashdam.record.reader import read_records
 from splashdam.sender.idempotence import MOST_IN_FLIGHT, Idempotence
-from splashdam.testing.scripted_log import ScriptedLog
 
 TP = TopicPartition("t", 0)
 NOT_WRITTEN, OUT_OF_ORDER = 19, 45

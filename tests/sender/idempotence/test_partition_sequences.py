@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splashdam.accumulator.batch import BatchEvent, BatchState, ProducerBatch
-from splashdam.accumulator.sequences import SEQUENCE_COUNT, is_earlier, sequence_after
+from splashdam.accumulator.batch import (
+    SEQUENCE_COUNT,
+    BatchEvent,
+    BatchState,
+    ProducerBatch,
+    is_earlier,
+    sequence_after,
+)
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import TopicPartition
 from splashdam.record.kernel import BatchBuffer

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import trio
 import trio.lowlevel
+from support.broker.scripted_cluster import Trouble
 
-from splashdam.accumulator.sequences import SEQUENCE_COUNT
+from splashdam.accumulator.batch import SEQUENCE_COUNT
 from splashdam.model.broker_errors import InvalidRecordError
 from splashdam.model.errors import KafkaTimeoutError
 from splashdam.model.values import TopicPartition
 from splashdam.sender.idempotence import LAST_EPOCH
-from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest
 from splashdam.wire.messages.produce import ProduceRequest
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from support.broker.scripted_cluster import Trouble
+
 from splashdam.model.errors import KafkaTimeoutError
 from splashdam.model.values import TopicPartition
-from splashdam.testing.scripted_broker import Trouble
 
 
 async def test_a_text_of_kafka_that_names_the_partition_is_not_named_again(make_rig, autojump_clock):

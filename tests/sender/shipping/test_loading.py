@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
+from support.broker.scripted_cluster import Trouble
 
 from splashdam.model.broker_errors import UnsupportedCompressionTypeError
 from splashdam.record.batch import Codec, parse_header
 from splashdam.record.compression import Compression
-from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.produce import ProduceRequest
 
 GZIP = Compression(Codec.GZIP)

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from splashdam.model.broker_errors import UnsupportedVersionError
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, UnsupportedVersionError
 from splashdam.model.errors import IllegalStateError, KafkaConnectionError
 from splashdam.record.batch import Codec
 from splashdam.record.compression import decompress

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from support.clients.transaction_kit import Talk, new_batch
 
-from splashdam.model.broker_errors import ProducerFencedError, error_class
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode, ProducerFencedError, error_class
 from splashdam.model.errors import KafkaError, TransactionFailedError
 from splashdam.model.groups import ConsumerGroupMetadata
 from splashdam.sender.transactions.manager import TransactionState

@@ -13,6 +13,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.broker.scripted_cluster import USUAL, ScriptedCluster, Trouble
 
 from splashdam.accumulator.backoff import Backoff
 from splashdam.accumulator.batch import BatchEvent, ProducerBatch
@@ -26,7 +27,6 @@ from splashdam.record.kernel import BatchBuffer
 from splashdam.sender.transactions.calls import Operation, PendingCall
 from splashdam.sender.transactions.manager import TransactionManager, TransactionState
 from splashdam.sender.transactions.questions import Asked
-from splashdam.testing.scripted_broker import USUAL, ScriptedCluster, Trouble
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest
 
 PARTITIONS = [TopicPartition("t", number) for number in range(2)]

@@ -17,8 +17,7 @@ from support.storage.damage_kit import DAMAGE, INDEX, LOG, Damage
 from support.storage.log_kit import NOW_MS, batch, open_log
 from support.storage.log_workload import append_random, append_transactions
 
-from splashdam.model.broker_errors import KafkaStorageError
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
 from splashdam.storage.cleaning.cleanable import cleanable_of
 from splashdam.storage.files.disk import DiskFiles
 from splashdam.storage.inspect.dump import dump_file

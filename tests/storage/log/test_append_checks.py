@@ -12,6 +12,7 @@ from support.running import patches
 from support.storage.log_kit import DIRECTORY, NOW_MS, batch, open_log, read_all, read_headers
 
 from splashdam.model.broker_errors import (
+    BrokerResponseError,
     CorruptMessageError,
     InvalidRecordError,
     InvalidTimestampError,
@@ -20,7 +21,7 @@ from splashdam.model.broker_errors import (
     RecordListTooLargeError,
     UnsupportedCompressionTypeError,
 )
-from splashdam.model.errors import BrokerResponseError, KafkaConfigurationError
+from splashdam.model.errors import KafkaConfigurationError
 from splashdam.record import validation
 from splashdam.record.batch import (
     HEADER_BYTES,

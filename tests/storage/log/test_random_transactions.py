@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.storage.log_kit import DIRECTORY, NOW_MS, batch, open_log, read_all, read_headers
 
-from splashdam.model.broker_errors import InvalidProducerEpochError, KafkaStorageError
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, InvalidProducerEpochError, KafkaStorageError
 from splashdam.record.batch import iter_headers
 from splashdam.record.reader import read_records
 from splashdam.storage.files.memory import Fault, MemoryFiles

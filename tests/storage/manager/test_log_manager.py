@@ -10,13 +10,14 @@ from support.running.alone import files_open_below
 from support.storage.log_kit import NOW_MS, batch, values_of
 
 from splashdam.model.broker_errors import (
+    BrokerResponseError,
+    ErrorCode,
     InvalidTopicError,
     KafkaStorageError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError, IllegalStateError, KafkaConfigurationError
+from splashdam.model.errors import IllegalStateError, KafkaConfigurationError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.files.disk import DiskFiles
 from splashdam.storage.files.memory import Fault, MemoryFiles, PowerCutError

@@ -16,7 +16,7 @@ from splashdam.embedded_broker.controller.controller import Controller
 from splashdam.embedded_broker.controller.journal import Journal
 from splashdam.embedded_broker.controller.producer_ids import ProducerIds
 from splashdam.embedded_broker.controller.state import ClusterState, IsrAnswer, PartitionState
-from splashdam.embedded_broker.replication.membership import Membership
+from splashdam.embedded_broker.replication.replica_manager import Membership
 from splashdam.model.broker_errors import NetworkExceptionError
 from splashdam.model.errors import KafkaConnectionError
 from splashdam.model.values import TopicPartition

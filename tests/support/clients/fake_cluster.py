@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import trio
 
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.net.memory import MemoryNetwork, MemoryStream
 from splashdam.wire.message import Request, Response
 from splashdam.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse

@@ -11,7 +11,7 @@ import trio
 
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.accumulator.batch import ProducerBatch
-from splashdam.accumulator.queues import PartitionQueues
+from splashdam.accumulator.readiness import PartitionQueues
 from splashdam.embedded_broker.handlers import produce
 from splashdam.embedded_broker.producing import straight_produce
 from splashdam.record.batch import HEADER_BYTES

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from splashdam.embedded_broker.controller.state import PartitionState
-from splashdam.embedded_broker.replication import fetcher
-from splashdam.embedded_broker.replication.leader_state import Follower, LeaderState
+from splashdam.embedded_broker.replication import replica_fetcher
+from splashdam.embedded_broker.replication.isr import Follower, LeaderState
 from splashdam.embedded_broker.replication.partition import Partition
 from splashdam.embedded_broker.replication.replica_manager import ReplicaManager
 from splashdam.model.broker_errors import NotLeaderOrFollowerError
@@ -44,7 +44,7 @@ def truncated_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
             partition.log.truncate_to(partition.log.high_watermark, now_ms=self.clock.wall_ms())
 
     late = perhaps(to_the_high_watermark, because="few that were cut like this differ from their leader")
-    patch.setattr(fetcher, "truncation_offset", late)
+    patch.setattr(replica_fetcher, "truncation_offset", late)
     patch.setattr(ReplicaManager, "_follow", follow)
 
 

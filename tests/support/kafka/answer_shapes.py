@@ -16,7 +16,7 @@ import attrs
 
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.testing.contract.behaviour import BrokenPromise
-from splashdam.testing.contract.conversation import Conversation
+from splashdam.testing.contract.raw_connection import RawConnection
 from splashdam.wire.message import Request, Struct
 from splashdam.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from splashdam.wire.messages.sasl_handshake import SaslHandshakeRequest
@@ -100,7 +100,7 @@ class Speaker:
     login: bytes | None = None
     waits: bool = True
     notes: dict[str, Shape] = attrs.field(factory=dict)
-    _talk: Conversation | None = None
+    _talk: RawConnection | None = None
 
     def __enter__(self) -> Speaker:
         self._talk = self.another()
@@ -114,9 +114,9 @@ class Speaker:
         assert self._talk is not None
         self._talk.__exit__(None, None, None)
 
-    def another(self) -> Conversation:
+    def another(self) -> RawConnection:
         """A further connection."""
-        return Conversation(*parse_bootstrap_servers(self.servers)[0])
+        return RawConnection(*parse_bootstrap_servers(self.servers)[0])
 
     def ask(
         self,
@@ -124,7 +124,7 @@ class Speaker:
         request: Request[Any],
         version: int,
         until: Until | None = None,
-        talk: Conversation | None = None,
+        talk: RawConnection | None = None,
     ) -> Any:
         """Asks and notes the answer down; asks again while coordinators are not ready, or until it is so."""
         question = f"{API_KEYS[request.API_KEY].name} {version} {self.who}{what}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from splashdam.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

@@ -9,8 +9,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from splashdam.testing.scripted_broker import Trouble
 from splashdam.wire.messages.produce import ProduceRequest
+from support.broker.scripted_cluster import Trouble
 
 CLIENT = Path(__file__).parents[2] / "client"
 

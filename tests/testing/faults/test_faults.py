@@ -11,7 +11,7 @@ from trio.testing import MockClock, memory_stream_pair
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.serving.dispatch import Interception
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.testing.faults.faults import Faults
@@ -253,20 +253,20 @@ def test_every_served_api_has_a_method() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({}, "a fault does something"),
+        ({}, "give one of error"),
         ({"error": "NOT_LEADER"}, "did you mean NOT_LEADER_OR_FOLLOWER"),
-        ({"error": "NONE"}, "no error of Kafka's"),
-        ({"error": 0}, "no error code"),
-        ({"error": 9999}, "no error code"),
-        ({"error": 6, "drop": "after"}, "one way"),
+        ({"error": "NONE"}, "Kafka has no such error"),
+        ({"error": 0}, "no such error code"),
+        ({"error": 9999}, "no such error code"),
+        ({"error": 6, "drop": "after"}, "give only one of error"),
         ({"drop": "later"}, "'before' or 'after'"),
-        ({"after": True, "delay_ms": 3}, "goes with an error"),
-        ({"error": 6, "on_call": 0}, "begin with 1"),
+        ({"after": True, "delay_ms": 3}, "needs an error"),
+        ({"error": 6, "on_call": 0}, "must be 1 or more"),
         ({"error": 6, "probability": 1.5}, "at most 1"),
-        ({"delay_ms": -1}, "delay_ms=-1: it is a number, 0 or more"),
+        ({"delay_ms": -1}, "delay_ms=-1: must be a number, 0 or more"),
         ({"throttle_ms": "x"}, "throttle_ms='x'"),
         ({"cut_after_bytes": -1}, "cut_after_bytes=-1"),
-        ({"error": 6, "partition": "1"}, "partition='1': it is a number"),
+        ({"error": 6, "partition": "1"}, "partition='1': must be a number"),
         ({"error": 6, "broker": "1"}, "broker='1'"),
     ],
 )

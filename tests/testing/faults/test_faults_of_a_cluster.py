@@ -6,7 +6,7 @@ from support.broker.cluster_kit import Cluster, open_cluster
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.serving.dispatch import Interception
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.testing.faults.faults import Faults
 
 STORAGE = ErrorCode.KAFKA_STORAGE_ERROR

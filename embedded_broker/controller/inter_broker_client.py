@@ -34,7 +34,7 @@ class _Told(trio.TaskStatus[None]):
         self._event.set()
 
 
-class Peers:
+class InterBrokerClient:
     """The other brokers, as one of them asks them.
 
     Args:

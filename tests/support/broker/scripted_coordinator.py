@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.record.batch import parse_header
 from splashdam.wire.message import Request, Response
@@ -37,7 +37,7 @@ from splashdam.wire.messages.txn_offset_commit import (
 )
 
 if TYPE_CHECKING:
-    from splashdam.testing.scripted_broker import ScriptedCluster, Trouble
+    from support.broker.scripted_cluster import ScriptedCluster, Trouble
 
 COORDINATED: dict[type[Request[Any]], tuple[int, int]] = {
     FindCoordinatorRequest: (0, 6),

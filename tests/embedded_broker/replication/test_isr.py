@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from splashdam.embedded_broker.controller.state import PartitionState
-from splashdam.embedded_broker.replication.leader_state import LeaderState
+from splashdam.embedded_broker.replication.isr import LeaderState
 from splashdam.model.broker_errors import NotEnoughReplicasAfterAppendError, NotEnoughReplicasError
 
 LAG_MS = 30_000

@@ -8,16 +8,16 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from splashdam.embedded_broker.controller.peers import Peers
+from splashdam.embedded_broker.controller.inter_broker_client import InterBrokerClient
 from splashdam.model.errors import KafkaConnectionError
 from splashdam.net.memory import MemoryStream, memory_stream_pair
 from splashdam.testing.clock import VirtualClock
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
 
 
-def peers_of(clock: MockClock, connect: Any, start_soon: Any) -> Peers:
+def peers_of(clock: MockClock, connect: Any, start_soon: Any) -> InterBrokerClient:
     """Those of node 1."""
-    return Peers(1, VirtualClock(clock), connect, start_soon)
+    return InterBrokerClient(1, VirtualClock(clock), connect, start_soon)
 
 
 async def test_a_broker_that_is_being_started_keeps_nobody_from_the_others(autojump_clock: MockClock) -> None:

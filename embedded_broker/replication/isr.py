@@ -14,9 +14,7 @@ from collections.abc import Callable
 import attrs
 
 from splashdam.embedded_broker.controller.state import PartitionState
-from splashdam.model.broker_errors import NotEnoughReplicasError, error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, NotEnoughReplicasError, error_for
 
 UNKNOWN = -1
 

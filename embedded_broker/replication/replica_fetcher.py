@@ -23,9 +23,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import attrs
 import trio
 
-from splashdam.model.broker_errors import KafkaStorageError, OffsetOutOfRangeError, error_for
-from splashdam.model.error_codes import ErrorCode
-from splashdam.model.errors import BrokerResponseError, KafkaError, ProtocolError, message_of
+from splashdam.model.broker_errors import (
+    BrokerResponseError,
+    ErrorCode,
+    KafkaStorageError,
+    OffsetOutOfRangeError,
+    error_for,
+)
+from splashdam.model.errors import KafkaError, ProtocolError, message_of
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock
 from splashdam.net.connection.connection import Connection
@@ -60,7 +65,7 @@ _SESSION_ERRORS = frozenset(
 )
 
 
-class Follower(Protocol):
+class FetchingBroker(Protocol):
     """What a fetcher asks of its broker."""
 
     @property
@@ -109,7 +114,7 @@ class Follower(Protocol):
 
 
 @attrs.define(eq=False)
-class Followed:
+class FollowedPartition:
     """One partition that is followed, in one leader epoch.
 
     Attributes:
@@ -136,14 +141,14 @@ class LeaderFetcher:
         follower: this broker.
     """
 
-    def __init__(self, leader_id: int, follower: Follower) -> None:
+    def __init__(self, leader_id: int, follower: FetchingBroker) -> None:
         self._leader_id = leader_id
         self._follower = follower
-        self._followed: dict[TopicPartition, Followed] = {}
+        self._followed: dict[TopicPartition, FollowedPartition] = {}
         self._by_id: dict[tuple[bytes, int], TopicPartition] = {}
         self._news: dict[TopicPartition, None] = {}  # of which there may be something to say
         self._unwanted: dict[TopicPartition, None] = {}  # to be forgotten by the leader
-        self._paused: dict[TopicPartition, Followed] = {}
+        self._paused: dict[TopicPartition, FollowedPartition] = {}
         self._changed = trio.Event()
         self._session = FetchSession()
 
@@ -154,7 +159,7 @@ class LeaderFetcher:
             self._paused.pop(log.topic_partition, None)
             if before is not None:  # of a topic that was deleted and made again, its id is another one
                 self._by_id.pop((before.log.topic_id, log.topic_partition.partition), None)
-            self._followed[log.topic_partition] = Followed(log, leader_epoch)
+            self._followed[log.topic_partition] = FollowedPartition(log, leader_epoch)
             self._by_id[log.topic_id, log.topic_partition.partition] = log.topic_partition
             self._news[log.topic_partition] = None
             self._changed.set()
@@ -251,7 +256,7 @@ class LeaderFetcher:
         with trio.move_on_after(max(0.0, until_ms - now_ms) / 1000):
             await self._changed.wait()
 
-    def _pause(self, where: TopicPartition, followed: Followed) -> None:
+    def _pause(self, where: TopicPartition, followed: FollowedPartition) -> None:
         """Asks for nothing of a partition for a while."""
         if self._followed.get(where) is followed:
             followed.paused_until_ms = self._follower.clock.now_ms() + self._backoff_ms
@@ -286,7 +291,7 @@ class LeaderFetcher:
             topics=[],
         )
 
-    def _wanted(self, followed: Followed) -> Wanted:
+    def _wanted(self, followed: FollowedPartition) -> Wanted:
         log = followed.log
         followed.asked_offset = log.log_end_offset
         return Wanted(
@@ -304,7 +309,9 @@ class LeaderFetcher:
 
     # --- answers --------------------------------------------------------------------------------------------
 
-    def _partitions_of(self, response: FetchResponse) -> list[tuple[TopicPartition, Followed, PartitionData]]:
+    def _partitions_of(
+        self, response: FetchResponse
+    ) -> list[tuple[TopicPartition, FollowedPartition, PartitionData]]:
         """The partitions of an answer that are followed, as they are followed now."""
         found = []
         for topic in response.responses:
@@ -316,7 +323,7 @@ class LeaderFetcher:
         return found
 
     async def _take(
-        self, connection: Connection, where: TopicPartition, followed: Followed, data: PartitionData
+        self, connection: Connection, where: TopicPartition, followed: FollowedPartition, data: PartitionData
     ) -> None:
         self.tell(where)  # of where it is then, even if the answer is of no use any more
         if not self._is_current(where, followed):
@@ -335,7 +342,7 @@ class LeaderFetcher:
             self._pause(where, followed)
 
     async def _use(
-        self, connection: Connection, where: TopicPartition, followed: Followed, data: PartitionData
+        self, connection: Connection, where: TopicPartition, followed: FollowedPartition, data: PartitionData
     ) -> None:
         """Does what an answer means; raises what goes wrong."""
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -351,7 +358,7 @@ class LeaderFetcher:
             if followed.log.must_flush:  # or the next fetch would acknowledge what a power cut takes
                 await followed.log.sync(self._follower.clock.wall_ms())
 
-    def _is_current(self, where: TopicPartition, followed: Followed) -> bool:
+    def _is_current(self, where: TopicPartition, followed: FollowedPartition) -> bool:
         """Whether the partition is still followed as it was when the request was made."""
         return (
             self._followed.get(where) is followed
@@ -371,14 +378,16 @@ class LeaderFetcher:
             log.advance_log_start(start_offset)
             self._follower.changed(log.topic_partition)
 
-    async def _truncate(self, where: TopicPartition, followed: Followed, offset: int) -> None:
+    async def _truncate(self, where: TopicPartition, followed: FollowedPartition, offset: int) -> None:
         """Cuts the log; where it is not followed any more when the disk has time for that, it stays."""
         await followed.log.wait_for_sync()
         if self._is_current(where, followed):
             followed.log.truncate_to(offset, now_ms=self._follower.clock.wall_ms())
             self._follower.truncated(followed.log)
 
-    async def _find_a_place(self, connection: Connection, where: TopicPartition, followed: Followed) -> None:
+    async def _find_a_place(
+        self, connection: Connection, where: TopicPartition, followed: FollowedPartition
+    ) -> None:
         """The leader has nothing at our end: its log ends before, or starts behind it."""
         log = followed.log
         latest = await self._offset(connection, where, followed, LATEST)
@@ -396,7 +405,7 @@ class LeaderFetcher:
             self._follower.truncated(log)
 
     async def _offset(
-        self, connection: Connection, where: TopicPartition, followed: Followed, timestamp: int
+        self, connection: Connection, where: TopicPartition, followed: FollowedPartition, timestamp: int
     ) -> int:
         asked = ListOffsetsPartition(
             partition_index=where.partition,

@@ -1,4 +1,4 @@
-"""The protocol itself under contract: one connection, request by request, without a client's cleverness."""
+"""One TCP connection that sends single requests, without the retries and caches of a client."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.connection.negotiation import highest_common, offered_versions
 from splashdam.testing.contract.behaviour import PATIENCE_SECONDS, BrokenPromise, Run, expect
-from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, Refused
+from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, PROTOCOL, Client, Refused
 from splashdam.wire.header import decode_response, encode_request
 from splashdam.wire.message import Request, Response
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
@@ -24,20 +26,19 @@ from splashdam.wire.registry import API_KEYS
 R = TypeVar("R", bound=Response)
 
 GROUP, TRANSACTION = 0, 1
-CONCURRENT_TRANSACTIONS = 51
 _ANSWER_SECONDS = 20.0
 _PAUSE_SECONDS = 0.02
 _SIZE = struct.Struct(">i")
-_PASSING = (14, 15, 16, CONCURRENT_TRANSACTIONS)
-"""A coordinator that loads or moves, and a transaction that ends."""
+_PASSING = (14, 15, 16, ErrorCode.CONCURRENT_TRANSACTIONS)
+"""Codes that pass: the coordinator is loading or has moved, or the last transaction is still ending."""
 
 
-class Conversation:
-    """One connection to one broker.
+class RawConnection:
+    """A connection to one broker.
 
     Args:
-        host: where the broker answers.
-        port: likewise.
+        host: of the broker.
+        port: of the broker.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -56,7 +57,7 @@ class Conversation:
         self._socket.close()
 
     def version_of(self, kind: type[Request[Any]]) -> int:
-        """The newest version that both sides know.
+        """Return the newest version that both sides know.
 
         Raises:
             Refused: the broker does not offer the request.
@@ -68,7 +69,7 @@ class Conversation:
         return highest_common(kind, self._offered, "the broker")
 
     def frame(self, request: Request[Any], version: int) -> bytes:
-        """A request as bytes, numbered."""
+        """Encode a request with the next correlation id."""
         self._last_id += 1
         parts = encode_request(
             request, version=version, correlation_id=self._last_id, client_id="splashdam-contract"
@@ -76,20 +77,20 @@ class Conversation:
         return b"".join(bytes(part) for part in parts)
 
     def send(self, request: Request[Any], version: int | None = None) -> None:
-        """Sends a request; `answer` is for later."""
+        """Send a request; `answer` reads the response."""
         chosen = self.version_of(type(request)) if version is None else version
         self._sent.append((API_KEYS[request.API_KEY].response, chosen))
         self.send_bytes(self.frame(request, chosen))
 
     def send_bytes(self, data: bytes) -> None:
-        """Sends any bytes."""
+        """Send bytes as they are."""
         self._socket.sendall(data)
 
     def answer(self) -> Any:
-        """The next answer.
+        """Read the response to the oldest request that `send` has sent.
 
         Raises:
-            BrokenPromise: there is none.
+            BrokenPromise: the broker closed the connection, or was silent for too long.
         """
         kind, version = self._sent.pop(0)
         found = self.next_frame()
@@ -98,13 +99,13 @@ class Conversation:
         return decode_response(found, kind, version)[1]
 
     def ask(self, request: Request[R], version: int | None = None) -> R:
-        """Sends a request and waits for its answer; in the newest version both know, or in this one."""
+        """Send a request and read its response; ``version`` defaults to the newest that both sides know."""
         self.send(request, version)
         answer: R = self.answer()
         return answer
 
     def next_frame(self) -> bytes | None:
-        """The next frame, None where the broker closes the connection."""
+        """Read the next frame; None if the broker closes the connection."""
         try:
             head = self._read(_SIZE.size)
             return None if head is None else self._read(_SIZE.unpack(head)[0])
@@ -123,49 +124,64 @@ class Conversation:
         return bytes(data)
 
     def expect_closed(self, after: str) -> None:
-        """Checks that the broker closes the connection and says nothing."""
+        """Check that the broker closes the connection without an answer."""
         expect(self.next_frame(), None, f"after {after}")
 
 
 @contextmanager
-def connected(run: Run) -> Iterator[Conversation]:
-    """A connection to the first broker."""
-    with Conversation(*parse_bootstrap_servers(run.bootstrap_servers)[0]) as talk:
-        yield talk
+def connected(run: Run) -> Iterator[RawConnection]:
+    """Connect to the first bootstrap server."""
+    with RawConnection(*parse_bootstrap_servers(run.bootstrap_servers)[0]) as connection:
+        yield connection
 
 
 @contextmanager
-def leader_of(run: Run, topic: str, partition: int = 0) -> Iterator[Conversation]:
-    """A connection to a partition's leader."""
-    with connected(run) as talk:
-        answer = talk.ask(
+def leader_of(run: Run, topic: str, partition: int = 0) -> Iterator[RawConnection]:
+    """Connect to the leader of a partition."""
+    with connected(run) as connection:
+        answer = connection.ask(
             MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         )
     leaders = {each.partition_index: each.leader_id for each in answer.topics[0].partitions}
     (node,) = (each for each in answer.brokers if each.node_id == leaders.get(partition))
-    with Conversation(node.host, node.port) as talk:
-        yield talk
+    with RawConnection(node.host, node.port) as connection:
+        yield connection
 
 
 @contextmanager
-def coordinator_of(run: Run, key: str, key_type: int = GROUP) -> Iterator[Conversation]:
-    """A connection to the coordinator of a group or of a transactional id."""
-    with connected(run) as talk:
+def coordinator_of(run: Run, key: str, key_type: int = GROUP) -> Iterator[RawConnection]:
+    """Connect to the coordinator of a group or of a transactional id."""
+    with connected(run) as connection:
         found = retried(
-            lambda: talk.ask(FindCoordinatorRequest(key=key, key_type=key_type), 2),
+            lambda: connection.ask(FindCoordinatorRequest(key=key, key_type=key_type), 2),
             lambda answer: answer.error_code,
         )
     if key_type == GROUP:
-        run.helper.committed(key, "")  # waits until it has loaded its groups
-    with Conversation(found.host, found.port) as talk:
-        yield talk
+        run.helper.committed(key, "")  # returns once the coordinator has loaded its groups
+    with RawConnection(found.host, found.port) as connection:
+        yield connection
 
 
 def retried(ask: Callable[[], R], code_of: Callable[[R], int]) -> R:
-    """Asks again while a coordinator is not ready, or a transaction is about to end."""
+    """Repeat ``ask`` while the answer has one of the codes that pass, for `PATIENCE_SECONDS`."""
     until = time.monotonic() + PATIENCE_SECONDS
     while True:
         answer = ask()
         if code_of(answer) not in _PASSING or time.monotonic() > until:
             return answer
         time.sleep(_PAUSE_SECONDS)
+
+
+class ProtocolClient(Client):
+    """The column of the table for behaviours that use a `RawConnection`; it has no other operation.
+
+    Args:
+        bootstrap_servers: ignored; behaviours take the address from their `Run`.
+    """
+
+    name = "protocol"
+    version = version("splashdam")
+    ops = frozenset({PROTOCOL})
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers

@@ -18,12 +18,10 @@ from typing import Any, Literal, TypeVar
 import attrs
 import trio
 
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import ForeignBytesError
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
-from splashdam.testing.scripted_coordinator import COORDINATED, ScriptedCoordinator
-from splashdam.testing.scripted_log import ScriptedLog
 from splashdam.wire.framing import FrameDecoder
 from splashdam.wire.header import RequestHeader, decode_request, encode_response
 from splashdam.wire.message import Message, Request, Response
@@ -51,6 +49,8 @@ from splashdam.wire.messages.produce import (
     TopicProduceResponse,
 )
 from splashdam.wire.messages.sasl_handshake import SaslHandshakeRequest
+from support.broker.scripted_coordinator import COORDINATED, ScriptedCoordinator
+from support.broker.scripted_log import ScriptedLog
 
 Q = TypeVar("Q", bound=Request[Any])
 Handler = Callable[["ScriptedBroker", Any, int], Response]

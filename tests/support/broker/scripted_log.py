@@ -10,7 +10,7 @@ from collections import deque
 
 import attrs
 
-from splashdam.model.error_codes import ErrorCode
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.record.batch import BatchHeader, crc_ok, parse_header
 from splashdam.record.reader import Record, read_records
 

@@ -7,9 +7,16 @@ from typing import Any
 import pytest
 from support.record.wire_values import full_example
 
-from splashdam.model.error_codes import ErrorCode
-from splashdam.testing.faults.places import Place, leaves, speaks_of_topics, split
-from splashdam.testing.faults.switchboard import error_codes, merge, refusal
+from splashdam.model.broker_errors import ErrorCode
+from splashdam.testing.faults.messages import (
+    Place,
+    can_name_topics,
+    error_codes,
+    leaves,
+    merge,
+    refusal,
+    split,
+)
 from splashdam.wire.codec import decode, encode
 from splashdam.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from splashdam.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -59,7 +66,7 @@ def test_a_request_in_two_parts_is_the_request(api: Api) -> None:
         found = [place for part in parts for place in leaves(part, version, names)]
         assert sorted(map(repr, found)) == sorted(map(repr, leaves(request, version, names)))
         assert all(encode(part, version) for part in parts)
-        assert speaks_of_topics(api.request) or not parts
+        assert can_name_topics(api.request) or not parts
 
 
 def produce(**topics: list[int]) -> ProduceRequest:

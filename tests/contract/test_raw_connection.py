@@ -10,12 +10,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from splashdam.testing.contract import conversation
+from splashdam.testing.contract import raw_connection
 from splashdam.testing.contract.behaviour import Behaviour, BrokenPromise, Run
-from splashdam.testing.contract.clients.protocol import ProtocolClient
-from splashdam.testing.contract.conversation import Conversation, retried
+from splashdam.testing.contract.raw_connection import ProtocolClient, RawConnection, retried
 from splashdam.testing.contract.running import Verdict, hold_all
-from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, SPEAK, Client, Refused
+from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, PROTOCOL, Client, Refused
 from splashdam.wire.header import encode_response
 from splashdam.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from splashdam.wire.messages.heartbeat import HeartbeatResponse
@@ -23,7 +22,7 @@ from splashdam.wire.messages.list_groups import ListGroupsRequest
 
 
 @contextmanager
-def answering(*answers: bytes) -> Iterator[Conversation]:
+def answering(*answers: bytes) -> Iterator[RawConnection]:
     """With a broker that says this, whatever it is asked, and then closes."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -37,8 +36,8 @@ def answering(*answers: bytes) -> Iterator[Conversation]:
 
         thread = threading.Thread(target=serve)
         thread.start()
-        with Conversation(*server.getsockname()) as talk:
-            yield talk
+        with RawConnection(*server.getsockname()) as conn:
+            yield conn
         thread.join()
 
 
@@ -49,31 +48,34 @@ def versions(number: int) -> bytes:
 
 def test_versions_are_asked_for_once() -> None:
     """The newest that both know; what the broker does not offer is left out of the contract."""
-    with answering(versions(1)) as talk:
-        assert talk.version_of(ApiVersionsRequest) == 3
+    with answering(versions(1)) as conn:
+        assert conn.version_of(ApiVersionsRequest) == 3
         with pytest.raises(Refused, match="does not offer ListGroupsRequest") as caught:
-            talk.version_of(ListGroupsRequest)
+            conn.version_of(ListGroupsRequest)
     assert caught.value.name == NOT_IN_CLIENT
 
 
 def test_a_broker_that_closes() -> None:
     """Is a promise broken, unless that was the promise."""
-    with answering() as talk, pytest.raises(BrokenPromise, match="ApiVersionsResponse the broker closed"):
-        talk.ask(ApiVersionsRequest(), 0)
-    with answering() as talk:
-        talk.send_bytes(b"\xff" * 4)
-        talk.expect_closed("size -1")
-    with answering(struct.pack(">i", 2) + b"no") as talk:
-        talk.send_bytes(b"\xff" * 4)
+    with (
+        answering() as conn,
+        pytest.raises(BrokenPromise, match="ApiVersionsResponse the broker closed"),
+    ):
+        conn.ask(ApiVersionsRequest(), 0)
+    with answering() as conn:
+        conn.send_bytes(b"\xff" * 4)
+        conn.expect_closed("size -1")
+    with answering(struct.pack(">i", 2) + b"no") as conn:
+        conn.send_bytes(b"\xff" * 4)
         with pytest.raises(BrokenPromise, match="b'no'"):
-            talk.expect_closed("size -1")
+            conn.expect_closed("size -1")
 
 
 def test_a_broker_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Is waited for, and not for ever."""
-    monkeypatch.setattr(conversation, "_ANSWER_SECONDS", 0.02)
-    with answering(b"") as talk, pytest.raises(BrokenPromise, match=r"no answer within 0\.02 s"):
-        talk.ask(ApiVersionsRequest(), 0)
+    monkeypatch.setattr(raw_connection, "_ANSWER_SECONDS", 0.02)
+    with answering(b"") as conn, pytest.raises(BrokenPromise, match=r"no answer within 0\.02 s"):
+        conn.ask(ApiVersionsRequest(), 0)
 
 
 def test_passing_errors_are_met_by_asking_again() -> None:
@@ -92,7 +94,7 @@ def test_who_meets_whom() -> None:
     def check(run: Run) -> None:
         """Nothing."""
 
-    speaks = Behaviour("protocol", "speaks", "It speaks.", frozenset({SPEAK}), check)
+    speaks = Behaviour("protocol", "speaks", "It speaks.", frozenset({PROTOCOL}), check)
     produces = Behaviour("produce", "produces", "It produces.", frozenset({"produce"}), check)
     results = hold_all([speaks, produces], [Other(), ProtocolClient("host:1")], Other(), "host:1")
     assert [(each.behaviour.name, each.client.partition(" ")[0]) for each in results] == [

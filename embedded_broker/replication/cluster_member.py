@@ -7,39 +7,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-import attrs
-
 from splashdam.embedded_broker.controller.state import ClusterChange, PartitionState
-from splashdam.model.errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.answering.answers import Address
     from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
     from splashdam.embedded_broker.controller.controller import Controller
-    from splashdam.embedded_broker.controller.peers import ConnectToBroker
     from splashdam.embedded_broker.dynamic_configs.stored import DynamicConfigs
     from splashdam.embedded_broker.fetching.replica_fetches import TakesReplicaFetches
-    from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
-    from splashdam.embedded_broker.replication.replica_manager import ControlsPartitions
     from splashdam.embedded_broker.topics.topics import Topics
 
 _log = logging.getLogger(__name__)
-
-
-@attrs.frozen
-class Membership:
-    """A broker's place in a cluster.
-
-    Attributes:
-        controller: of the cluster.
-        connect: opens a stream to another broker, by node id.
-        line: what the broker's replicas ask in the controller's stead, as over a line that can break.
-    """
-
-    controller: Controller
-    connect: ConnectToBroker
-    line: ControlsPartitions | None = None
 
 
 class Coordinates(Protocol):
@@ -54,6 +34,14 @@ class Coordinates(Protocol):
         ...
 
 
+class KeepsOffsets(Protocol):
+    """The offsets that groups have committed."""
+
+    def forget_topic(self, name: str) -> None:
+        """Remove all offsets of a topic that was deleted."""
+        ...
+
+
 class JoinsCluster(Protocol):
     """What changes of a broker when the cluster does; the attributes are those of `Broker`."""
 
@@ -62,10 +50,12 @@ class JoinsCluster(Protocol):
     configs: DynamicConfigs
     topics: Topics
     replicas: TakesReplicaFetches
-    offsets: GroupOffsets
 
     @property
     def node_id(self) -> int: ...
+
+    @property
+    def offsets(self) -> KeepsOffsets: ...
 
     @property
     def listeners(self) -> Mapping[str, list[Address]]: ...
