@@ -85,9 +85,9 @@ kafka: setup  ## the tests against a real Kafka; needs Java 17 or later, fetches
 contract: setup  ## the table of docs/contract.md: every behaviour, client and cluster; twelve minutes
 	@sh tools/fetch_kafka.sh "$(KAFKA_JARS)" $(KAFKA_VERSIONS)
 	for name in embedded $(KAFKA_VERSIONS); do \
-		KAFKA_JARS="$(KAFKA_JARS)" $(BIN)/python tools/contract_page.py run $$name $(firstword $(KAFKA_VERSIONS)) || exit 1; \
+		KAFKA_JARS="$(KAFKA_JARS)" $(BIN)/python -m lab.contract_page run $$name $(firstword $(KAFKA_VERSIONS)) || exit 1; \
 	done
-	$(BIN)/python tools/contract_page.py page embedded $(KAFKA_VERSIONS)
+	$(BIN)/python -m lab.contract_page page embedded $(KAFKA_VERSIONS)
 
 spark-connector: setup  ## kafka-local beside Spark's own Kafka connector, which Maven fetches; needs Java 17 or later
 	jars=$$(sh tools/fetch_spark_connector.sh "$(SPARK_CONNECTOR_CACHE)" $(SPARK_CONNECTORS)) && \
@@ -103,19 +103,19 @@ s3: setup  ## the tests with an object store; installs moto's server
 	$(BIN)/python -m pytest -m s3 -rs
 
 simulate: setup  ## producers and brokers in virtual time, with faults, SEEDS of them from FIRST on
-	$(BIN)/python -m splashdam.testing.simulator --seeds $(SEEDS) --first $(FIRST)
+	$(BIN)/python -m lab.simulator --seeds $(SEEDS) --first $(FIRST)
 
 endurance: setup  ## MINUTES of sending while the broker is killed every few seconds; then the books are checked
-	PYTHONPATH=tools $(BIN)/python -m endurance --minutes $(MINUTES) --seed $(SEED)
+	$(BIN)/python -m lab.endurance --minutes $(MINUTES) --seed $(SEED)
 
 storm: setup  ## MINUTES of sending to three brokers that are killed, moved and slowed down; then the books are checked
-	PYTHONPATH=tools $(BIN)/python -m storm --minutes $(MINUTES) --seed $(SEED)
+	$(BIN)/python -m lab.storm --minutes $(MINUTES) --seed $(SEED)
 
 fuzz: setup  ## MINUTES of hostile requests of every API against brokers in memory
-	PYTHONPATH=tests $(BIN)/python -m support.fuzzing.fuzz_broker --minutes $(MINUTES)
+	$(BIN)/python -m lab.fuzzing.broker --minutes $(MINUTES)
 
 pipeline-chaos: setup  ## KILLS of workers and drivers while topics are ingested into tables; then every record is counted
-	PYTHONPATH=tools $(BIN)/python -m pipeline_chaos --kills $(KILLS) --seed $(SEED)
+	$(BIN)/python -m lab.pipeline_chaos --kills $(KILLS) --seed $(SEED)
 
 check: setup  ## lint, types, import contracts
 	$(BIN)/ruff check .

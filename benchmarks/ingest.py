@@ -29,8 +29,7 @@ from lz4 import frame as lz4
 from zstandard import ZstdDecompressor
 
 from splashdam.record.batch import HEADER_BYTES
-from splashdam.record.codecs import XERIAL_MAGIC
-from splashdam.record.compression import Compression
+from splashdam.record.compression import XERIAL_MAGIC, Compression
 from splashdam.record.sealing import build_batch
 from splashdam.storage.append_checks import check_batch
 from splashdam.storage.settings import LogSettings

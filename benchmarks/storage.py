@@ -11,12 +11,12 @@ import talk
 from splashdam.cli.measuring.clock import peak_rss_bytes
 from splashdam.model.values import TopicPartition
 from splashdam.record.sealing import build_batch
+from splashdam.storage.background import Now
 from splashdam.storage.cleaning.cleanable import cleanable_of
 from splashdam.storage.cleaning.cleaning import Cleaning
 from splashdam.storage.files.disk import DiskFiles
 from splashdam.storage.log import Log
 from splashdam.storage.settings import DirectorySettings, LogSettings
-from splashdam.storage.turns import Now
 
 NOW_MS = 1_800_000_000_000
 RECORDS, RECORD_BYTES = 1_000, 1_020

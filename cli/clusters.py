@@ -18,7 +18,6 @@ from splashdam.client.local import ADDRESS, Lease, local_address
 from splashdam.client.running.wiring import authenticator, secured
 from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.client.settings.rules import options_from_properties, producer_settings
-from splashdam.embedded_broker.configs.topics import TopicSettings
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.errors import KafkaConfigurationError
@@ -28,7 +27,8 @@ from splashdam.net.admin.configs import Resource, describe_configs
 from splashdam.net.clock import SystemClock
 from splashdam.net.cluster.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
 from splashdam.net.connect import Connect, TcpConnect
-from splashdam.net.connection.authentication import Authenticator
+from splashdam.net.connection.connection import Authenticator
+from splashdam.storage.settings import LogSettings
 
 T = TypeVar("T")
 
@@ -234,7 +234,7 @@ def on_cluster(command: Callable[..., None], *, may_be_new: bool = False) -> Cal
 def _refuse_topic_configs(properties: Mapping[str, str]) -> None:
     """Where a command takes both, the settings of clients are easily taken for those of the topic."""
     of_clients = {kafka_name(field) for field in attrs.fields(ProducerSettings)}
-    of_topics = {kafka_name(field) for field in attrs.fields(TopicSettings)} - of_clients
+    of_topics = {kafka_name(field) for field in attrs.fields(LogSettings)} - of_clients
     for name in of_topics & properties.keys():
         raise click.UsageError(
             f"{name} is a configuration of topics, and -X is for the settings of this client; give it as "

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from splashdam.client.bulk.reports import BulkDelivery
     from splashdam.client.report import DeliveryReport
     from splashdam.client.settings.keywords import ProducerOptions
-    from splashdam.model.prepared import PreparedTransaction
+    from splashdam.model.transactions import PreparedTransaction
 
 
 @straight_first

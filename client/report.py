@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import attrs
 
-from splashdam.model.quoting import naming
+from splashdam.model.log_text import naming
 from splashdam.model.values import TopicPartition
 from splashdam.record.kernel import FAILED, PENDING, SUCCEEDED, BatchOutcome
 from splashdam.record.kernel.outcomes.outcome import fresh

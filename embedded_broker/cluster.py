@@ -32,8 +32,7 @@ from splashdam.model.errors import (
 )
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock, SystemClock
-from splashdam.net.connect import address_text
-from splashdam.net.connection.pair import socket_pair, stream_of
+from splashdam.net.connect import address_text, socket_pair, stream_of
 from splashdam.net.listen import Listen, tcp_listen
 from splashdam.storage.directories.identity import META_NAME
 from splashdam.storage.files.disk import DiskFiles, Files

@@ -25,8 +25,7 @@ from splashdam.embedded_broker.configs.security import check_port
 from splashdam.embedded_broker.serving.dispatch import Interception
 from splashdam.model.errors import IllegalStateError, KafkaConnectionError, KafkaTimeoutError
 from splashdam.net.clock import LoopClock
-from splashdam.net.connect import Connect
-from splashdam.net.connection.pair import PairConnect, stream_of
+from splashdam.net.connect import Connect, PairConnect, stream_of
 from splashdam.net.guard import Guard
 from splashdam.net.steered_clock import SteeredClock
 from splashdam.storage.files.disk import DiskFiles, Files

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.cluster import open_cluster as open_cluster
     from splashdam.embedded_broker.embedded import EmbeddedBroker as EmbeddedBroker
     from splashdam.embedded_broker.embedded_cluster import EmbeddedCluster as EmbeddedCluster
-    from splashdam.model.groups import ConsumerGroupMetadata as ConsumerGroupMetadata
-    from splashdam.model.groups import OffsetAndMetadata as OffsetAndMetadata
-    from splashdam.model.prepared import PreparedTransaction as PreparedTransaction
+    from splashdam.model.transactions import ConsumerGroupMetadata as ConsumerGroupMetadata
+    from splashdam.model.transactions import OffsetAndMetadata as OffsetAndMetadata
+    from splashdam.model.transactions import PreparedTransaction as PreparedTransaction
     from splashdam.model.values import BatchMetadata as BatchMetadata
     from splashdam.model.values import RecordMetadata as RecordMetadata
     from splashdam.model.values import TopicPartition as TopicPartition
@@ -48,7 +48,7 @@ _HOMES = {
     "BatchMetadata": "model.values",
     "BulkDelivery": "client.bulk.reports",
     "BulkReport": "client.bulk.reports",
-    "ConsumerGroupMetadata": "model.groups",
+    "ConsumerGroupMetadata": "model.transactions",
     "DefaultPartitioner": "client.partitioning.partitioners",
     "DefaultSerializer": "client.serializers",
     "DeliveryReport": "client.report",
@@ -57,9 +57,9 @@ _HOMES = {
     "FailedRecords": "client.report",
     "JsonSerializer": "client.serializers",
     "KafkaProducer": "client.producer",
-    "OffsetAndMetadata": "model.groups",
+    "OffsetAndMetadata": "model.transactions",
     "Partitioner": "client.partitioning.partitioners",
-    "PreparedTransaction": "model.prepared",
+    "PreparedTransaction": "model.transactions",
     "ProducerInterceptor": "client.interceptors",
     "ProducerRecord": "client.interceptors",
     "RecordFuture": "client.future",

@@ -27,8 +27,7 @@ from splashdam.model.broker_errors import (
 )
 from splashdam.model.errors import KafkaError, KafkaTimeoutError, PurgedError, message_of
 from splashdam.model.lifecycle import Stage
-from splashdam.model.log_fields import fields
-from splashdam.model.quoting import naming
+from splashdam.model.log_text import fields, naming
 from splashdam.model.values import TopicPartition
 from splashdam.sender.context import SenderContext
 from splashdam.sender.idempotence import Idempotence

@@ -15,13 +15,11 @@ from splashdam.model.broker_errors import NetworkExceptionError
 from splashdam.model.cluster import ClusterMetadata, Node
 from splashdam.model.errors import AuthenticationError, KafkaConnectionError, KafkaError, WrongListenerError
 from splashdam.model.lifecycle import Stage, next_state
-from splashdam.model.log_fields import fields
+from splashdam.model.log_text import fields
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect, address_text
-from splashdam.net.connection.authentication import Authenticator, distrust, renewal_delay_ms
-from splashdam.net.connection.connection import Connection
-from splashdam.net.connection.in_flight import PendingResponse
-from splashdam.net.connection.traffic import Traffic
+from splashdam.net.connection.connection import Authenticator, Connection, distrust, renewal_delay_ms
+from splashdam.net.connection.in_flight import PendingResponse, Traffic
 from splashdam.net.connection.wrong_listener import may_be_wrong, wrong_listener
 from splashdam.sender.settings import SenderSettings
 from splashdam.wire.message import Request, Response

@@ -12,7 +12,7 @@ from splashdam.accumulator.backoff import Backoff
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_class, error_for
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.errors import KafkaError, ProtocolError
-from splashdam.model.log_fields import fields
+from splashdam.model.log_text import fields
 from splashdam.net.cluster.metadata_reading import read_cluster
 from splashdam.net.connection.in_flight import PendingResponse
 from splashdam.sender.completion import Completion

@@ -25,7 +25,7 @@ from splashdam.model.errors import IllegalStateError, KafkaError
 from splashdam.model.tally import Windows
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
-from splashdam.net.connection.authentication import Authenticator
+from splashdam.net.connection.connection import Authenticator
 from splashdam.net.guard import Guard
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from splashdam.accumulator.batch import ProducerBatch
 from splashdam.model.tally import Tally, Windows
-from splashdam.net.connection.traffic import Traffic
+from splashdam.net.connection.in_flight import Traffic
 
 
 class SenderStatistics(NamedTuple):

@@ -1,7 +1,8 @@
 """The log: Kafka's own files, byte for byte.
 
-Lives here: the log of one partition (``log.py``) and what it is made of, from files and indexes up to
-segments, producers and recovery; cleaning, data directories, the manager of all logs, and inspection from
-outside. Formats are in ``docs/format/``. Broker, pipeline and command use it.
-May import: model, net, record.
+Lives here: the log of one partition (``log.py``) and its parts (files, segments with their indexes, producer
+state, leader epochs, flushing, recovery, retention), compaction, data directories, the manager of all logs of
+a broker, and tools that read logs from outside. Formats: ``docs/format/``. Reasons, in particular for the
+order of writes, syncs and renames: ``docs/decisions/storage.md``. Used by broker, pipeline and command.
+May import: model, record.
 """

@@ -30,20 +30,18 @@ class LeaderEpochs:
     finds it in the batches, and a thousand new partitions would wait for two thousand syncs.
 
     Attributes:
+        latest: the newest epoch, -1 if there is none; an attribute, as each append reads it.
         written: the newest epoch on disk; a later one has begun and no record yet.
     """
 
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
         self._path = f"{directory}/{FILE_NAME}"
-        self._entries = self._read()
+        self._entries: list[tuple[int, int]] = []
+        self.latest = -1
+        self._set(self._read())
         self.written = self.latest
         self._is_synced = True
-
-    @property
-    def latest(self) -> int:
-        """The newest epoch, -1 where none has written."""
-        return self._entries[-1][0] if self._entries else -1
 
     @property
     def entries(self) -> tuple[tuple[int, int], ...]:
@@ -73,7 +71,7 @@ class LeaderEpochs:
         begins to lead a thousand partitions waits for no disk.
         """
         if epoch > self.latest:
-            self._entries = self._with(epoch, start_offset)
+            self._set(self._with(epoch, start_offset))
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """Begins a newer epoch at an offset for good; one that is known changes nothing.
@@ -143,8 +141,12 @@ class LeaderEpochs:
         lines = encode_lines(f"{epoch} {start}" for epoch, start in entries)
         self._is_synced = self.written >= 0  # else nothing is lost with the file but what batches tell
         self._files.write_atomic(self._path, lines, sync=self._is_synced)
-        self._entries = entries
+        self._set(entries)
         self.written = self.latest
+
+    def _set(self, entries: list[tuple[int, int]]) -> None:
+        self._entries = entries
+        self.latest = entries[-1][0] if entries else -1
 
     def _read(self) -> list[tuple[int, int]]:
         data = self._files.read_bytes(self._path)

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import partial
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 
 from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError, OffsetOutOfRangeError
 from splashdam.model.errors import IllegalStateError
@@ -24,16 +24,19 @@ from splashdam.record.stored import iter_stored_headers, stored_crc_ok
 from splashdam.storage.append_checks import check_batch, check_size
 from splashdam.storage.files.disk import Files
 from splashdam.storage.files.log_file import BytesSlice, FileSlice
-from splashdam.storage.index.txn_index import AbortedTransaction
 from splashdam.storage.leader_epochs import EpochEnd
 from splashdam.storage.log_files import LogFiles
-from splashdam.storage.producers.refused import RefusedBatches
 from splashdam.storage.producers.replay import replay_batch
-from splashdam.storage.producers.state import CompletedTransaction, ProducerStates, RememberedBatch
-from splashdam.storage.recovery.loader import LoadedLog, LogLoader
-from splashdam.storage.replication import Replication
+from splashdam.storage.producers.state import (
+    CompletedTransaction,
+    ProducerStates,
+    RefusedBatches,
+    RememberedBatch,
+)
+from splashdam.storage.recovery import LoadedLog, LogLoader
 from splashdam.storage.retention import LogFacts, reasons_to_go
 from splashdam.storage.segments.batch_scan import iter_headers
+from splashdam.storage.segments.indexes import AbortedTransaction
 from splashdam.storage.segments.segment import LogSegment
 from splashdam.storage.settings import LogSettings
 from splashdam.storage.timestamp_lookup import FoundRecord, Search, TimestampOffset, find_timestamp
@@ -589,7 +592,7 @@ class Log:
             self._epochs.assign(epoch, base_offset)
         last_offset = base_offset + header.last_offset_delta
         active = self._segments.active
-        if active.must_roll(header.size_bytes, last_offset, header.max_timestamp, now_ms):
+        if active.must_roll(len(batch), last_offset, header.max_timestamp, now_ms):
             self.roll(now_ms)
             active = self._segments.active
         assigned = _ASSIGNED.pack(base_offset, header.batch_length, epoch)
@@ -878,6 +881,53 @@ class Log:
         """Closes the files as they are, as a crash would, for a log that is to be deleted."""
         self.state = LogState.CLOSED
         self._segments.release_all()
+
+
+class Replication(Protocol):
+    """What a log that has other replicas knows of them; see ``embedded_broker/replication``."""
+
+    @property
+    def leader_epoch(self) -> int:
+        """In which the partition is led, here or elsewhere."""
+        ...
+
+    def check_leading(self) -> None:
+        """Raises NotLeaderOrFollowerError where another broker leads, or nobody does."""
+        ...
+
+    def check_enough_in_sync(self) -> None:
+        """Before an append that all replicas in sync are to have; raises NotEnoughReplicasError."""
+        ...
+
+    def advance(self) -> None:
+        """The log has grown: the high watermark moves as far as it may."""
+        ...
+
+    @property
+    def term(self) -> int:
+        """Another one after each time that somebody else led: what was appended before may be gone."""
+        ...
+
+    def log_failed(self) -> None:
+        """The log takes nothing any more: another replica is to lead."""
+        ...
+
+    async def wait_replicated(self, offset: int, term: int) -> None:
+        """Returns when everything below ``offset``, appended in this term, is on all replicas in sync.
+
+        Raises:
+            NotLeaderOrFollowerError: somebody else leads, or has led; it may or may not have it.
+            NotEnoughReplicasAfterAppendError: it is, but they have become too few.
+        """
+        ...
+
+    async def wait_deleted(self, offset: int) -> None:
+        """Returns when nobody who may lead next has anything below ``offset`` any more.
+
+        Raises:
+            NotLeaderOrFollowerError: somebody else leads.
+        """
+        ...
 
 
 def _stamp(batch: Buffer, header: BatchHeader, now_ms: int) -> tuple[Buffer, BatchHeader]:

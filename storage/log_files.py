@@ -14,7 +14,7 @@ from splashdam.storage.flushing import FlushedLog, LogFlusher
 from splashdam.storage.producers.replay import make_producers_durable, producers_at
 from splashdam.storage.producers.snapshots import SnapshotFiles
 from splashdam.storage.producers.state import ProducerStates
-from splashdam.storage.recovery.loader import LoadedLog
+from splashdam.storage.recovery import LoadedLog
 from splashdam.storage.segments.segment import LogSegment
 from splashdam.storage.segments.segment_list import SegmentRemover, SegmentSwapper
 

@@ -1,12 +1,13 @@
 """What can be set for one log and for a data directory; names, defaults and units are Kafka's.
 
-Each option of a log is declared once, here or in ``TopicSettings``: its name, type, default and check, which
+Each option of a log is declared once: its name, type, default and check, which
 broker settings stand in where a topic sets nothing (``broker``, the first one that is set counts), and, where
 that is so, why it has no effect in this broker (``without_effect``).
 """
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -21,6 +22,8 @@ HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 
 LARGEST_DOUBLE = 1.7976931348623157e308
+_NOT_THROTTLED = "replication is as fast as it can be"
+_THROTTLED = re.compile(r"\*|(\d+:\d+(,\d+:\d+)*)?")
 
 
 class Synonym(NamedTuple):
@@ -84,9 +87,27 @@ def _above_zero(value: Any) -> str | None:
     return None if isinstance(value, int | float) and value > 0 else "must be above 0"
 
 
+def _throttled(value: Any) -> str | None:
+    is_legal = isinstance(value, str) and _THROTTLED.fullmatch(value.replace(" ", ""))
+    return None if is_legal else "must be '*' or partition:broker,partition:broker,…"
+
+
+def _level(lowest: int, highest: int, *more: int) -> Callable[[Any], str | None]:
+    def check(value: Any) -> str | None:
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        if is_number and (value in more or lowest <= value <= highest):
+            return None
+        return f"must be {lowest} to {highest}" + "".join(f" or {each}" for each in more)
+
+    return check
+
+
 @attrs.frozen
 class LogSettings:
-    """Options of one topic's logs; a topic's own values are laid over the broker's by ``with_configs``."""
+    """The options of one topic, Kafka's ``LogConfig``; the log, the broker and the replicas each read some.
+
+    ``with_configs`` lays a topic's own values over the broker's.
+    """
 
     segment_bytes: int = topic_option(
         1024**3,
@@ -208,6 +229,62 @@ class LogSettings:
         "log.cleaner.min.cleanable.ratio",
         check=_ratio,
         doc="Share of dirty bytes that starts compaction",
+    )
+
+    compression_type: str = topic_option(
+        "producer",
+        "compression.type",
+        check=one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+        doc="Codec of stored batches; 'producer' keeps what the producer sent",
+    )
+    compression_gzip_level: int = topic_option(
+        -1,
+        "compression.gzip.level",
+        check=_level(1, 9, -1),
+        doc="Level for gzip, 1 to 9, -1 for its default",
+    )
+    compression_lz4_level: int = topic_option(
+        9, "compression.lz4.level", check=_level(1, 17), doc="Level for lz4, 1 to 17"
+    )
+    compression_zstd_level: int = topic_option(
+        3, "compression.zstd.level", check=_level(-131072, 22), doc="Level for zstd, up to 22"
+    )
+    min_insync_replicas: int = topic_option(
+        1,
+        "min.insync.replicas",
+        check=whole_number(1, MAX_INT),
+        doc="Replicas that must have a write before acks=all is answered; not more than there are",
+    )
+    preallocate: bool = topic_option(
+        False,
+        "log.preallocate",
+        doc="Whether segment files are allocated in full",
+        without_effect="files grow as they are written",
+    )
+    unclean_leader_election_enable: bool = topic_option(
+        False,
+        "unclean.leader.election.enable",
+        doc="Whether a replica out of sync may lead",
+    )
+    remote_storage_enable: bool = topic_option(
+        False,
+        check=one_of(False),
+        doc="Tiered storage, which is not offered",
+        without_effect="there is no tiered storage",
+    )
+    leader_replication_throttled_replicas: str = topic_option(
+        "",
+        check=_throttled,
+        kind="list",
+        doc="Replicas whose leader side is throttled, as partition:broker separated by commas, * for all",
+        without_effect=_NOT_THROTTLED,
+    )
+    follower_replication_throttled_replicas: str = topic_option(
+        "",
+        check=_throttled,
+        kind="list",
+        doc="Replicas whose follower side is throttled, as partition:broker separated by commas, * for all",
+        without_effect=_NOT_THROTTLED,
     )
 
     # Asked of every append, hence cached.

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 
 from splashdam.model.broker_errors import InvalidTopicError
+from splashdam.model.log_text import quoted
 from splashdam.model.options import MAX_INT
-from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 
 MAX_NAME_CHARACTERS = 249

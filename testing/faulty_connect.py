@@ -1,4 +1,4 @@
-"""A network that fails on purpose: wraps any `splashdam.net.connect.Connect`."""
+"""A network with faults, around any `splashdam.net.connect.Connect`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from splashdam.net.connect import Connect, address_text
 
 @attrs.define
 class Faults:
-    """What goes wrong on one connection; the defaults harm nothing.
+    """The faults of one connection; the defaults do nothing.
 
     Attributes:
-        cut_after_sent_bytes: breaks the connection when this many bytes have gone out; the rest of that write
-            is lost. None never does.
-        cut_after_received_bytes: breaks it when this many bytes have come in.
-        black_hole: takes every byte and answers nothing, as a host behind a lost route does.
-        delay_ms: every read waits this long before it returns.
+        cut_after_sent_bytes: break the connection once this many bytes were sent; the rest of that write is
+            lost. None never breaks it.
+        cut_after_received_bytes: break it once this many bytes were received.
+        black_hole: take every byte and deliver none, like a host behind a lost route.
+        delay_ms: milliseconds that every read waits before it returns.
     """
 
     cut_after_sent_bytes: int | None = None
@@ -29,7 +29,7 @@ class Faults:
 
 
 class FaultyStream(trio.abc.Stream):
-    """A stream with faults. ``sent_bytes`` and ``received_bytes`` count what really passed."""
+    """A stream with faults. ``sent_bytes`` and ``received_bytes`` count the bytes that really passed."""
 
     def __init__(self, stream: trio.abc.Stream, faults: Faults) -> None:
         self.faults = faults
@@ -39,7 +39,7 @@ class FaultyStream(trio.abc.Stream):
         self._broken = False
 
     async def send_all(self, data: Buffer) -> None:
-        """Sends, as far as the faults let it."""
+        """Send, as far as the faults allow."""
         self._check()
         if self.faults.black_hole:
             await trio.lowlevel.checkpoint()
@@ -53,12 +53,12 @@ class FaultyStream(trio.abc.Stream):
             self._check()
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Waits for room."""
+        """Wait until the stream takes more bytes."""
         self._check()
         await self._stream.wait_send_all_might_not_block()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """Receives, as far as the faults let it."""
+        """Receive, as far as the faults allow."""
         self._check()
         if self.faults.black_hole:
             await trio.sleep_forever()
@@ -72,16 +72,16 @@ class FaultyStream(trio.abc.Stream):
         data = await self._stream.receive_some(max_bytes)
         self.received_bytes += len(data)
         await trio.sleep(self.faults.delay_ms / 1000)
-        if self.faults.black_hole:  # it may have opened while this read waited
+        if self.faults.black_hole:  # it may have been set while this read waited
             await trio.sleep_forever()
         return data
 
     async def aclose(self) -> None:
-        """Closes."""
+        """Close the stream."""
         await self._stream.aclose()
 
     async def cut(self) -> None:
-        """Breaks the connection now, at both ends."""
+        """Break the connection at both ends."""
         self._broken = True
         await trio.aclose_forcefully(self._stream)
 
@@ -91,16 +91,16 @@ class FaultyStream(trio.abc.Stream):
 
 
 class FaultyConnect:
-    """A `splashdam.net.connect.Connect` whose connections fail as told.
+    """A `splashdam.net.connect.Connect` whose connections have faults.
 
-    Change ``faults`` at any time; a new connection gets a copy of what is there when it is made.
+    ``faults`` may be changed at any time; a new connection gets a copy.
 
     Args:
-        connect: what really connects.
+        connect: opens the real connections.
 
     Attributes:
-        faults: for connections made from now on.
-        refuse: how many of the next connections are refused.
+        faults: of connections made from now on.
+        refuse: number of the next connections that are refused.
         streams: the connections made so far, oldest first.
     """
 
@@ -111,7 +111,7 @@ class FaultyConnect:
         self._connect = connect
 
     async def __call__(self, host: str, port: int) -> FaultyStream:
-        """Connects, or raises ``KafkaConnectionError`` where told to refuse."""
+        """Connect; raise `KafkaConnectionError` while ``refuse`` is above 0."""
         if self.refuse > 0:
             self.refuse -= 1
             await trio.lowlevel.checkpoint()
@@ -121,6 +121,6 @@ class FaultyConnect:
         return stream
 
     async def cut_all(self) -> None:
-        """Breaks every connection made so far."""
+        """Break every connection made so far."""
         for stream in self.streams:
             await stream.cut()

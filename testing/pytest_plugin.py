@@ -1,7 +1,7 @@
 """The pytest plugin: ``kafka_broker``, ``kafka_cluster``, ``kafka_topic`` and ``kafka_faults`` as fixtures.
 
-pytest imports this in every suite of an environment that has splashdam, so nothing but pytest is imported
-here; the broker is, by the first test that asks for one.
+pytest imports this module in every suite of an environment that has splashdam, so it imports nothing but
+pytest. The first test that uses a fixture imports the broker.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 _KEEP = "--kafka-keep-data"
 _LONGEST_NAME = 60
 _MARKER = (
-    "kafka(brokers=3, partitions=1, config={}): what splashdam's fixtures give this test: how many brokers "
-    "kafka_cluster has, how many partitions kafka_topic has, and settings by Kafka's names. Of several "
-    "markers the nearest counts, setting by setting."
+    "kafka(brokers=3, partitions=1, config={}): number of brokers of kafka_cluster, number of partitions of "
+    "kafka_topic, and settings by Kafka's names. Of several markers the nearest counts, setting by setting."
 )
 
 _FOR_TESTS: Mapping[str, Any] = {
@@ -33,28 +32,28 @@ _FOR_TESTS: Mapping[str, Any] = {
     "offsets.topic.num.partitions": 1,
     "transaction.state.log.num.partitions": 1,
 }
-"""What differs from Kafka's defaults: a group of one does not wait three seconds for others."""
+"""Settings that differ from Kafka's defaults: a group does not wait three seconds for more members."""
 
 _data_key = pytest.StashKey[list[Path]]()
 _failed_key = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds ``--kafka-keep-data``."""
+    """Add ``--kafka-keep-data``."""
     group = parser.getgroup("kafka", "splashdam's Kafka brokers")
-    text = "keep the data directories of failed tests, and say how to look into them"
+    text = "keep the data directories of failed tests, and print the commands that show them"
     group.addoption(_KEEP, action="store_true", default=False, help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declares the marker; only a run that keeps data looks at outcomes."""
+    """Declare the marker; with ``--kafka-keep-data`` also watch for failed tests."""
     config.addinivalue_line("markers", _MARKER)
     if config.getoption(_KEEP):
         config.pluginmanager.register(_Keeper(), "splashdam-keeper")
 
 
 class _Keeper:
-    """Notes which tests failed, and tells in their reports where their data are."""
+    """Note which tests failed, and add the path of their data to their reports."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -64,13 +63,15 @@ class _Keeper:
         if report.failed:
             item.stash[_failed_key] = True
             for path in item.stash.get(_data_key, []):
-                if next(path.iterdir(), None) is not None:  # the test may fail before its broker has begun
+                if (
+                    next(path.iterdir(), None) is not None
+                ):  # empty if the test failed before its broker started
                     report.sections.append(("kafka data", _how_to_look(path)))
         return report
 
 
 def _how_to_look(path: Path) -> str:
-    """The command for each partition that holds something; where there is none, for the directory."""
+    """Return a dump-log command for each partition with records; for the directory if there is none."""
     found = sorted(log.parent for log in path.rglob("*.log") if log.stat().st_size)
     own = [each for each in found if not each.name.startswith("__")]
     return "\n".join(
@@ -79,7 +80,7 @@ def _how_to_look(path: Path) -> str:
 
 
 class _Wanted:
-    """What markers ask for, the nearest first."""
+    """The values of the ``kafka`` markers; the nearest marker wins, setting by setting."""
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         self.brokers = 3
@@ -88,7 +89,7 @@ class _Wanted:
         for marker in reversed(list(request.node.iter_markers("kafka"))):
             unknown = [*marker.args, *sorted(marker.kwargs.keys() - {"brokers", "partitions", "config"})]
             if unknown:
-                pytest.fail(f"@pytest.mark.kafka: {unknown}? It is {_MARKER}", pytrace=False)
+                pytest.fail(f"@pytest.mark.kafka: unknown argument {unknown}; use {_MARKER}", pytrace=False)
             self.brokers = marker.kwargs.get("brokers", self.brokers)
             self.partitions = marker.kwargs.get("partitions", self.partitions)
             self.config.update(marker.kwargs.get("config", {}))
@@ -108,10 +109,11 @@ def _kafka_directory(
 
 @pytest.fixture
 def kafka_broker(request: pytest.FixtureRequest, _kafka_directory: Path) -> Iterator[EmbeddedBroker]:
-    """A Kafka broker of this test's own, on TCP, for any client: ``kafka_broker.bootstrap_servers``.
+    """A Kafka broker for this test alone, on TCP, for any client: ``kafka_broker.bootstrap_servers``.
 
-    It starts empty within two milliseconds and is gone after the test. Settings come from
-    ``@pytest.mark.kafka(config={"num.partitions": 6})``; faults, request log and clock are its attributes.
+    It starts empty within two milliseconds and is gone after the test. ``@pytest.mark.kafka(config={…})``
+    sets Kafka's settings, such as ``"num.partitions": 6``; faults, request log and clock are attributes of
+    the broker.
     """
     from splashdam.embedded_broker.embedded import EmbeddedBroker
 
@@ -121,7 +123,7 @@ def kafka_broker(request: pytest.FixtureRequest, _kafka_directory: Path) -> Iter
 
 @pytest.fixture
 def kafka_cluster(request: pytest.FixtureRequest, _kafka_directory: Path) -> Iterator[EmbeddedCluster]:
-    """Three brokers of this test's own, or as many as ``@pytest.mark.kafka(brokers=5)`` says."""
+    """Three brokers for this test alone, or as many as ``@pytest.mark.kafka(brokers=5)`` says."""
     from splashdam.embedded_broker.embedded_cluster import EmbeddedCluster
 
     wanted = _Wanted(request)
@@ -133,7 +135,7 @@ def kafka_cluster(request: pytest.FixtureRequest, _kafka_directory: Path) -> Ite
 
 @pytest.fixture
 def _kafka(request: pytest.FixtureRequest) -> Any:
-    """The cluster where the test asks for it, else the broker."""
+    """The cluster if the test asks for ``kafka_cluster``, else the broker."""
     asked = "kafka_cluster" if "kafka_cluster" in request.fixturenames else "kafka_broker"
     return request.getfixturevalue(asked)
 
@@ -155,7 +157,7 @@ def kafka_topic(request: pytest.FixtureRequest, _kafka: Any) -> str:
 
 @pytest.fixture
 def kafka_faults(_kafka: Any) -> Iterator[Faults]:
-    """What is to go wrong, in ``kafka_cluster`` if the test asks for that, else in ``kafka_broker``."""
+    """The faults of ``kafka_cluster`` if the test asks for that, else of ``kafka_broker``."""
     faults: Faults = _kafka.faults
     yield faults
     faults.clear()

@@ -1,4 +1,4 @@
-"""Topics for tests, made by Kafka's protocol, so that one broker and several are asked alike."""
+"""Create topics for tests, over the protocol, so that it works with one broker and with a cluster."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from splashdam.net.connect import TcpConnect
 
 
 def create_topic(bootstrap_servers: str, name: str, partitions: int = topics.DEFAULT) -> None:
-    """Makes a topic; returns once it is there. Not from inside a trio loop.
+    """Create a topic and return once it exists. Not for use in a trio loop.
 
     Args:
-        bootstrap_servers: addresses of brokers that ask for no password.
+        bootstrap_servers: addresses of brokers without TLS and SASL.
         name: of the topic.
-        partitions: how many; by default as the cluster's settings say, as the replicas are.
+        partitions: number of partitions; by default the cluster's ``num.partitions``. The replication factor
+            is the cluster's default, too.
 
     Raises:
-        BrokerResponseError: the cluster refuses the topic; the text says why.
-        KafkaTimeoutError: it did not answer.
+        BrokerResponseError: the cluster refuses the topic; the message says why.
+        KafkaTimeoutError: the cluster did not answer.
     """
 
     async def create() -> None:

@@ -1,4 +1,4 @@
-"""Makes the helpers in ``support`` importable, says how all tests run, has patches checked."""
+"""Makes ``support`` and the laboratory (``lab``) importable, says how all tests run, has patches checked."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1]))
 
 from support.pipeline.spark_fixture import spark
 from support.running.patches import Patches

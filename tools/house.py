@@ -19,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "splashdam"
 FACE = "facade"
+LABORATORY = "lab"  # not installed
 MOST_FILES = 15
 MOST_IN_A_KNOT = 8
 UNCROWDED = frozenset({"handlers", "messages"})  # one file for each API key
@@ -82,7 +83,11 @@ class Source:
 def product(root: Path) -> dict[str, Source]:
     """The Python files of the installed package, by module."""
     found: dict[str, Source] = {}
-    rooms = [room for room in sorted(root.iterdir()) if (room / "__init__.py").is_file()]
+    rooms = [
+        room
+        for room in sorted(root.iterdir())
+        if room.name != LABORATORY and (room / "__init__.py").is_file()
+    ]
     for room in rooms:
         for path in sorted(room.rglob("*.py")):
             inner = path.relative_to(room).with_suffix("").parts

@@ -48,7 +48,7 @@ def main() -> None:
         _run([sys.executable, "-c", used], environment)
     for chosen in [sys.argv[1:]] if sys.argv[1:] else [[*TESTS, "-k", THREADS], [WRITING_TESTS]]:
         _run([sys.executable, "-m", "pytest", "-o", "timeout=900", *chosen], environment)
-    _run([sys.executable, "-m", "support.fuzzing.fuzz_records", "--seconds", FUZZ_SECONDS], environment)
+    _run([sys.executable, "-m", "lab.fuzzing.records", "--seconds", FUZZ_SECONDS], environment)
 
 
 def _library(name: str) -> str:

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
 
-from splashdam.wire.fields import Field
-from splashdam.wire.versions import Versions
+from splashdam.wire.fields import Field, Versions
 
 _UNSET = object()  # stands for "make a new one": lists and structures are mutable
 

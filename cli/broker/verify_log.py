@@ -7,8 +7,9 @@ import click
 from splashdam.cli.endings import file_failures_reported
 from splashdam.cli.once import OnceCommand
 from splashdam.cli.output import bytes_read, counted
-from splashdam.storage.inspect.findings import Finding, Level
 from splashdam.storage.inspect.verify import (
+    Finding,
+    Level,
     Totals,
     cleaning_notes,
     log_bytes,

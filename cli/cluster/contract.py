@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from splashdam.testing.contract.behaviour import Behaviour
     from splashdam.testing.contract.running import Result
 
+_IN_A_CHECKOUT = ("franz-go", "java", "kafkajs")
 _WIDTH = 240
 """Of lines that nobody sees on a screen: room for every client."""
 
@@ -40,7 +41,9 @@ _WIDTH = 240
     help="Through this client; repeatable. By default the Python clients that are installed.",
 )
 @click.option(
-    "--all-clients", is_flag=True, help="Those of other languages, too, which are fetched and built at first."
+    "--all-clients",
+    is_flag=True,
+    help="Also those in Go, Java and JavaScript, which are fetched and built once; needs a checkout.",
 )
 @click.option("--area", "areas", metavar="NAME", multiple=True, help="This area only; repeatable.")
 @click.option(
@@ -77,7 +80,7 @@ def contract(
     one does not.
     """
     from splashdam.testing.contract.clients.splashdam_client import SplashdamClient
-    from splashdam.testing.contract.line_up import available, lined_up
+    from splashdam.testing.contract.line_up import available, checkout_drivers, lined_up
     from splashdam.testing.contract.report import markdown as markdown_of
     from splashdam.testing.contract.running import Verdict, hold_all
 
@@ -85,9 +88,10 @@ def contract(
     if is_list:
         _list(behaviours)
         return
+    drivers = checkout_drivers(jars)
     makers = available(
-        _names(wanted, all_clients, jars),
-        jars,
+        _names(wanted, all_clients, drivers),
+        drivers,
         lambda name, why: click.echo(f"without {name}: {why}", err=True),
     )
     if not makers:
@@ -115,12 +119,17 @@ def _chosen(areas: Sequence[str]) -> list[Behaviour]:
     return [each for each in all_behaviours() if not areas or each.area in areas]
 
 
-def _names(wanted: Sequence[str], all_clients: bool, jars: Sequence[Path]) -> Sequence[str]:
+def _names(wanted: Sequence[str], all_clients: bool, drivers: Mapping[str, object]) -> Sequence[str]:
     from splashdam.testing.contract.line_up import PYTHON_CLIENTS
-    from splashdam.testing.contract.toolchains import all_drivers
 
-    known = (*PYTHON_CLIENTS, *all_drivers(jars))
-    for name in wanted:
+    known = (*PYTHON_CLIENTS, *drivers)
+    foreign = [name for name in wanted if name not in PYTHON_CLIENTS]
+    if not drivers and (all_clients or any(name.split(" ")[0] in _IN_A_CHECKOUT for name in foreign)):
+        raise click.ClickException(
+            "the clients in Go, Java and JavaScript are not installed: run this from a checkout of splashdam,"
+            " which builds them from its folder lab/drivers"
+        )
+    for name in foreign:
         if name not in known:
             raise click.UsageError(f"no client {name!r}; there are {', '.join(known)}")
     return wanted or (known if all_clients else tuple(PYTHON_CLIENTS))

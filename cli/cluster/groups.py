@@ -14,7 +14,7 @@ from splashdam.cli.output import counted, print_table
 from splashdam.cli.parameters import exclusive
 from splashdam.model.broker_errors import ErrorCode, error_for
 from splashdam.model.errors import IllegalArgumentError
-from splashdam.model.groups import OffsetAndMetadata
+from splashdam.model.transactions import OffsetAndMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.net.admin.groups import (
     GroupDescription,

@@ -26,8 +26,14 @@ from splashdam.cli.records.rendering import FORMATS, Render
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.values import IsolationLevel
 from splashdam.net.clock import SystemClock
-from splashdam.net.cluster.fetch_client import EARLIEST, LATEST, FetchClient, FetchSettings, open_fetch_client
-from splashdam.net.cluster.fetching import FetchedPartition
+from splashdam.net.cluster.fetch_client import (
+    EARLIEST,
+    LATEST,
+    FetchClient,
+    FetchedPartition,
+    FetchSettings,
+    open_fetch_client,
+)
 
 
 @click.command(cls=OnceCommand, short_help="Write the records of a topic to standard output.")

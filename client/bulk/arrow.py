@@ -11,7 +11,7 @@ from splashdam.client.bulk.rows import RowParts, row_parts
 from splashdam.client.bulk.sending import BulkSend
 from splashdam.client.sending.intake import RecordIntake
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.record.arrow.parts import ArrowSource
+from splashdam.record.arrow.source import ArrowSource
 from splashdam.record.kernel import BlobColumn, HeaderLists
 
 

@@ -37,7 +37,7 @@ from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.client.waiters import SENDER_THREADS, wait_in_thread
 from splashdam.model.errors import IllegalStateError, KafkaError
 from splashdam.model.lifecycle import next_state
-from splashdam.model.log_fields import fields
+from splashdam.model.log_text import fields
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
 from splashdam.record.kernel.outcomes import outcome_table

@@ -10,7 +10,7 @@ from splashdam.client.settings.security_settings import SecuritySettings
 from splashdam.model.errors import KafkaConfigurationError, message_of
 from splashdam.model.secrets import Secret
 from splashdam.net.connect import Connect
-from splashdam.net.connection.authentication import Authenticator
+from splashdam.net.connection.connection import Authenticator
 from splashdam.net.sasl.exchange import SaslAuthenticator
 from splashdam.net.sasl.mechanisms import MECHANISMS, Credentials
 from splashdam.net.sasl.oidc import OidcTokenProvider

@@ -10,7 +10,7 @@ from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.client.settings.rules import compression, topic_compression
 from splashdam.net.connect import Connect, TcpConnect
-from splashdam.net.connection.authentication import Authenticator
+from splashdam.net.connection.connection import Authenticator
 from splashdam.sender.metadata import Metadata
 from splashdam.sender.settings import SenderSettings
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from splashdam.client.running.guard import refuse_inside_a_send
 from splashdam.model.errors import PurgedError
-from splashdam.model.log_fields import fields
+from splashdam.model.log_text import fields
 
 if TYPE_CHECKING:
     from splashdam.accumulator.accumulator import RecordAccumulator

@@ -18,7 +18,7 @@ from splashdam.client.settings.option_values import partitioner_named
 from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.client.settings.security_settings import check_security
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.model.log_fields import fields
+from splashdam.model.log_text import fields
 from splashdam.model.options import from_options, from_properties
 from splashdam.record.compression import Compression
 

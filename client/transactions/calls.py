@@ -11,7 +11,7 @@ from splashdam.model.errors import IllegalStateError
 
 if TYPE_CHECKING:
     from splashdam.client.transactions.transactions import Transactions
-    from splashdam.model.prepared import PreparedTransaction
+    from splashdam.model.transactions import PreparedTransaction
     from splashdam.sender.transactions.calls import PendingCall
 
 

@@ -14,9 +14,9 @@ from splashdam.client.running.guard import refuse_inside_a_send
 from splashdam.client.running.lifecycle import State
 from splashdam.client.sending.topics import check_topic_name
 from splashdam.model.errors import KafkaError, KafkaTimeoutError
-from splashdam.model.groups import ConsumerGroupMetadata, OffsetAndMetadata
-from splashdam.model.log_fields import fields
+from splashdam.model.log_text import fields
 from splashdam.model.options import MAX_INT, MAX_LONG
+from splashdam.model.transactions import ConsumerGroupMetadata, OffsetAndMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.sender.transactions.calls import Operation, PendingCall
 from splashdam.sender.transactions.manager import TransactionManager, TransactionState

@@ -18,7 +18,7 @@ from splashdam.embedded_broker.fetching.reading import close_slice
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import PlainHandler, RequestContext, guards
 from splashdam.model.broker_errors import ErrorCode
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.wire.fields import NO_UUID
 from splashdam.wire.message import Request
 from splashdam.wire.messages.create_partitions import CreatePartitionsRequest

@@ -1,7 +1,7 @@
 """What an operator can set on the broker: Kafka's ``server.properties`` names, types and defaults.
 
 The Python name is Kafka's with underscores: ``num_partitions`` is ``num.partitions``. Settings that stand in
-where a topic sets nothing (most of ``log.*``) are declared beside the topic's option in ``TopicSettings``;
+where a topic sets nothing (most of ``log.*``) are declared beside the topic's option in ``LogSettings``;
 ``table.py`` lists all names.
 """
 
@@ -17,12 +17,11 @@ from splashdam.embedded_broker.configs.groups import GroupSettings
 from splashdam.embedded_broker.configs.limits import LimitSettings
 from splashdam.embedded_broker.configs.replication import ReplicationSettings
 from splashdam.embedded_broker.configs.security import SecuritySettings
-from splashdam.embedded_broker.configs.topics import TopicSettings
 from splashdam.embedded_broker.configs.transactions import TransactionSettings
 from splashdam.embedded_broker.configs.without_effect import WITHOUT_EFFECT
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import MAX_INT, kafka_name, nearest_name, option, parse_value, whole_number
-from splashdam.storage.settings import DirectorySettings, Synonym
+from splashdam.storage.settings import DirectorySettings, LogSettings, Synonym
 
 
 @attrs.frozen(kw_only=True)
@@ -72,7 +71,7 @@ class BrokerSettings:
     transactions: TransactionSettings = attrs.field(factory=TransactionSettings)
     security: SecuritySettings = attrs.field(factory=SecuritySettings)
     limits: LimitSettings = attrs.field(factory=LimitSettings)
-    topic_defaults: TopicSettings = attrs.field(factory=TopicSettings)
+    topic_defaults: LogSettings = attrs.field(factory=LogSettings)
     """The options of a topic that sets none itself."""
     given: Mapping[str, Any] = attrs.field(factory=dict, eq=False, repr=False)
     """What was set, be it to its default, by Kafka's names."""
@@ -135,12 +134,12 @@ class BrokerSettings:
                 chosen.update(_chosen(part, field, names, given, texts))
             parts[name] = part(**chosen)
         topic: dict[str, Any] = {}
-        for field in attrs.fields(TopicSettings):
-            topic.update(_chosen(TopicSettings, field, synonyms_of(field), given, texts))
+        for field in attrs.fields(LogSettings):
+            topic.update(_chosen(LogSettings, field, synonyms_of(field), given, texts))
         for field in _fields_of_the_whole():
             names = (Synonym(kafka_name(field)), *synonyms_of(field))
             parts.update(_chosen(cls, field, names, given, texts))
-        return cls(**parts, topic_defaults=TopicSettings(**topic), given=_parsed(given, texts))
+        return cls(**parts, topic_defaults=LogSettings(**topic), given=_parsed(given, texts))
 
     def without_effect(self) -> dict[str, str]:
         """What was set and changes nothing in this broker: Kafka's name → why."""
@@ -155,7 +154,7 @@ class BrokerSettings:
 def broker_names() -> dict[str, str]:
     """Every name a broker can be given, with the topic's option that it stands in for, or an empty text."""
     names = dict.fromkeys(WITHOUT_EFFECT, "")
-    for field in attrs.fields(TopicSettings):
+    for field in attrs.fields(LogSettings):
         names.update((each.name, kafka_name(field)) for each in synonyms_of(field))
     for field in own_fields():
         names.update((name, "") for name in (kafka_name(field), *(each.name for each in synonyms_of(field))))
@@ -213,7 +212,7 @@ def _chosen(
 def _parsed(given: Mapping[str, Any], texts: Iterable[str]) -> dict[str, Any]:
     """Values instead of the texts that stood for them, so that they can be laid under others later."""
     fields = {kafka_name(field): field for field in own_fields()}
-    for field in (*own_fields(), *attrs.fields(TopicSettings)):
+    for field in (*own_fields(), *attrs.fields(LogSettings)):
         fields.update((each.name, field) for each in synonyms_of(field))
     return {
         name: parse_value(fields[name], name, value) if name in texts and name in fields else value
@@ -222,7 +221,7 @@ def _parsed(given: Mapping[str, Any], texts: Iterable[str]) -> dict[str, Any]:
 
 
 def _declared_without_effect(name: str) -> str:
-    for field in (*own_fields(), *attrs.fields(TopicSettings)):
+    for field in (*own_fields(), *attrs.fields(LogSettings)):
         if name == kafka_name(field) or name in (each.name for each in synonyms_of(field)):
             return str(field.metadata.get("without_effect", ""))
     return ""

@@ -16,10 +16,11 @@ import attrs
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.dynamic import is_custom, is_dynamic
 from splashdam.embedded_broker.configs.table import KnownConfig, Scope, known_configs
-from splashdam.embedded_broker.configs.topics import TopicSettings, topic_settings
+from splashdam.embedded_broker.configs.topics import topic_settings
 from splashdam.embedded_broker.configs.without_effect import IDLE_CONFIGS
 from splashdam.model.options import kafka_name
 from splashdam.model.secrets import Secret
+from splashdam.storage.settings import LogSettings
 
 
 class ConfigSource(IntEnum):
@@ -119,7 +120,7 @@ def topic_entries(layers: BrokerLayers, configs: Mapping[str, str]) -> list[Conf
     """
     settings = topic_settings(layers.settings.topic_defaults, configs)
     entries = []
-    for field in attrs.fields(TopicSettings):
+    for field in attrs.fields(LogSettings):
         name = kafka_name(field)
         row = known(Scope.TOPIC)[name]
         value = as_text(getattr(settings, field.name))

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import attrs
 
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.log_text import quoted
 from splashdam.model.options import MAX_INT, one_of, option, whole_number
-from splashdam.model.quoting import quoted
 from splashdam.storage.settings import MINUTE_MS
 
 _ASSIGNORS = ("uniform", "range")

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import attrs
 
 from splashdam.embedded_broker.configs.broker_settings import own_fields, synonyms_of
-from splashdam.embedded_broker.configs.topics import TopicSettings
 from splashdam.embedded_broker.configs.without_effect import WITHOUT_EFFECT
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import MAX_INT, MAX_LONG, kafka_name
-from splashdam.storage.settings import Synonym
+from splashdam.storage.settings import LogSettings, Synonym
 
 
 class Scope(Enum):
@@ -92,7 +91,7 @@ def _own() -> Iterator[KnownConfig]:
 
 def _stand_ins() -> Iterator[KnownConfig]:
     own = {kafka_name(field) for field in own_fields()}
-    for field in attrs.fields(TopicSettings):
+    for field in attrs.fields(LogSettings):
         synonyms = synonyms_of(field)
         for number, synonym in enumerate(synonyms):
             if synonym.name not in own:
@@ -106,7 +105,7 @@ def _stand_ins() -> Iterator[KnownConfig]:
 
 
 def _topic() -> Iterator[KnownConfig]:
-    for field in attrs.fields(TopicSettings):
+    for field in attrs.fields(LogSettings):
         synonyms = tuple(each.name for each in synonyms_of(field))
         yield _row(kafka_name(field), Scope.TOPIC, field, field.default, synonyms)
 

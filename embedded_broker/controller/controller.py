@@ -41,7 +41,7 @@ from splashdam.model.broker_errors import (
     UnknownTopicOrPartitionError,
     error_for,
 )
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.partition_metadata import format_uuid, new_uuid
 from splashdam.storage.manager.topic_registry import NewTopic, Topic, new_topics

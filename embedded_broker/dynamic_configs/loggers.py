@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from splashdam.embedded_broker.configs.described import ConfigEntry, ConfigSource
 from splashdam.model.broker_errors import ErrorCode, InvalidRequestError, error_for
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 
 ROOT = "root"
 _PACKAGE = "splashdam"

@@ -45,7 +45,7 @@ from splashdam.model.broker_errors import (
     error_for,
 )
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.storage.topic_names import check_topic_name
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from splashdam.embedded_broker.configs.topics import topic_settings
 from splashdam.embedded_broker.controller.state import Resource
 from splashdam.embedded_broker.telemetry.client_metrics import DEFAULT_INTERVAL_MS
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.controller.controller import Controller

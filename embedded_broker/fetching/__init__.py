@@ -1,4 +1,4 @@
 """Fetch sessions, one pass over their partitions, and the fetches that wait for bytes.
 
-May import: answering, configs, controller, topics.
+May import: answering, controller, topics.
 """

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps
-from splashdam.embedded_broker.configs.topics import options_of
 from splashdam.embedded_broker.fetching.replica_fetches import IdleFollower, ReplicaFetch, TakesReplicaFetches
 from splashdam.embedded_broker.fetching.sessions import FetchContext, Fetched, SessionPartition
 from splashdam.embedded_broker.topics.parking import FetchIsolation
@@ -195,7 +194,7 @@ class FetchReading:
 
     def _read(self, partition: SessionPartition, log: Log) -> Fetched:
         asked, answer = partition.asked, _empty_answer(partition)
-        if self._version < _FIRST_ZSTD_VERSION and options_of(log).compression_type == "zstd":
+        if self._version < _FIRST_ZSTD_VERSION and log.settings.compression_type == "zstd":
             raise UnsupportedCompressionTypeError
         high_watermark, stable = log.high_watermark, log.last_stable_offset
         size_bytes = 0

@@ -38,7 +38,7 @@ from splashdam.model.broker_errors import (
     RecordListTooLargeError,
     error_for,
 )
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.record.aborted import ABORT, COMMIT, type_of_control_record
 from splashdam.record.record import Record

@@ -15,7 +15,7 @@ from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset
 from splashdam.embedded_broker.groups.timers import Timers
 from splashdam.model.broker_errors import ErrorCode, error_for
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:

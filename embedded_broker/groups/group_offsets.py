@@ -16,7 +16,7 @@ import trio
 from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
 from splashdam.embedded_broker.groups.offset_records import NewOffset, OffsetKey, offset_key_start
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:

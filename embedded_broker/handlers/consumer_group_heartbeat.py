@@ -23,7 +23,7 @@ from splashdam.embedded_broker.security.permissions import Operation, ResourceTy
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,

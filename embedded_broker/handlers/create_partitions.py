@@ -14,7 +14,7 @@ from splashdam.model.broker_errors import (
     UnknownTopicOrPartitionError,
     error_for,
 )
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.storage.manager.topic_registry import NewTopic
 from splashdam.wire.messages.create_partitions import (
     CreatePartitionsRequest,

@@ -13,7 +13,7 @@ from splashdam.embedded_broker.answering.turns import CHANGE_UNITS, PARTITION_UN
 from splashdam.embedded_broker.configs.described import ConfigEntry, topic_entries
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, InvalidRequestError, error_for
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.storage.manager.topic_registry import NewTopic, Topic
 from splashdam.wire.messages.create_topics import (
     CreatableTopic,

@@ -10,7 +10,7 @@ from splashdam.embedded_broker.answering.turns import Steps, units_of_names
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.storage.log import Log
 from splashdam.wire.messages.delete_groups import (
     DeletableGroupResult,

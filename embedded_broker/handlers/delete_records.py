@@ -14,14 +14,12 @@ import trio
 
 from splashdam.embedded_broker.answering.answers import Answer, Parked
 from splashdam.embedded_broker.answering.turns import Steps, let_others
-from splashdam.embedded_broker.configs.topics import options_of
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.partitions import leader_log
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, InvalidTopicError, error_for
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
-from splashdam.storage.log import Log
-from splashdam.storage.replication import Replication
+from splashdam.storage.log import Log, Replication
 from splashdam.storage.topic_names import INTERNAL_TOPICS
 from splashdam.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -101,7 +99,7 @@ def _partition(
         if topic_partition.topic in INTERNAL_TOPICS:
             raise InvalidTopicError(f"records of the internal topic {quoted(topic_partition.topic)} stay")
         log = leader_log(context.broker, topic_partition)
-        if not options_of(log).is_deleted:
+        if not log.settings.is_deleted:
             raise error_for(
                 ErrorCode.POLICY_VIOLATION,
                 f"{topic_partition}: records cannot be deleted by offset where cleanup.policy is compact",

@@ -19,7 +19,7 @@ from splashdam.model.broker_errors import (
     UnknownTopicOrPartitionError,
     error_for,
 )
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.storage.manager.topic_registry import Topic
 from splashdam.wire.fields import NO_UUID
 from splashdam.wire.messages.delete_topics import (

@@ -17,7 +17,7 @@ from splashdam.model.broker_errors import (
     InvalidRequestError,
     UnsupportedVersionError,
 )
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.wire.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,

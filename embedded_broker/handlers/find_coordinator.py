@@ -12,7 +12,7 @@ from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS, TRANS
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import InternalTopic
 from splashdam.model.broker_errors import BrokerResponseError, CoordinatorNotAvailableError, ErrorCode
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.find_coordinator import (
     Coordinator,

@@ -27,7 +27,7 @@ from splashdam.model.broker_errors import (
     UnsupportedVersionError,
     error_for,
 )
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.storage.log import EARLIEST, LATEST, MAX_TIMESTAMP, Log
 from splashdam.storage.timestamp_lookup import TimestampOffset

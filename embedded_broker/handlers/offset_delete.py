@@ -11,7 +11,7 @@ from splashdam.embedded_broker.groups.offset_records import OffsetKey
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.offset_delete import (
     OffsetDeleteRequest,

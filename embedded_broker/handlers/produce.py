@@ -28,7 +28,6 @@ import trio
 from splashdam.embedded_broker.answering.answers import Answer, CloseConnectionError, Parked
 from splashdam.embedded_broker.answering.turns import Steps, let_others
 from splashdam.embedded_broker.configs.own_topics import INTERNAL_TOPICS
-from splashdam.embedded_broker.configs.topics import options_of
 from splashdam.embedded_broker.producing.admission import (
     ATTRIBUTES_LOW_BYTE,
     Admission,
@@ -55,7 +54,7 @@ from splashdam.model.broker_errors import (
     RequestTimedOutError,
     UnknownTopicIdError,
 )
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import HEADER_BYTES, TRANSACTIONAL_BIT
 from splashdam.storage.log import Log
@@ -72,7 +71,7 @@ from splashdam.wire.messages.produce import (
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.topics.topics import Topics
-    from splashdam.storage.replication import Replication
+    from splashdam.storage.log import Replication
 
 _FIRST_LEADER_VERSION = 10
 _FIRST_TOPIC_ID_VERSION = 13
@@ -222,7 +221,7 @@ def _append(
 
 def may_append(log: Log, batch: Buffer, admitted: Admitted | None) -> bool:
     """Whether a batch can be appended now; else its admission is due, for the first time or anew."""
-    settings = options_of(log)
+    settings = log.settings
     if admitted is None:
         return is_taken_as_it_is(batch, settings)
     return admitted.settings is settings
@@ -230,7 +229,7 @@ def may_append(log: Log, batch: Buffer, admitted: Admitted | None) -> bool:
 
 def _admitted(log: Log, batch: Buffer, context: RequestContext) -> Steps[Admitted | None]:
     """The batch as its log takes it; None where that needs no work."""
-    settings = options_of(log)
+    settings = log.settings
     if is_taken_as_it_is(batch, settings):
         return None
     admitted: Admitted = yield Admission.of(batch, settings, context.broker.clock.wall_ms())

@@ -8,7 +8,7 @@ import uuid
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.telemetry.client_metrics import Push
 from splashdam.model.broker_errors import BrokerResponseError
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 
 _log = logging.getLogger(__name__)

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import attrs
 
-from splashdam.embedded_broker.configs.topics import TopicSettings
 from splashdam.model.broker_errors import UnsupportedCompressionTypeError
 from splashdam.model.errors import KafkaConfigurationError, UnsupportedCodecError
 from splashdam.model.values import Buffer
@@ -35,6 +34,7 @@ from splashdam.storage.append_checks import (
     check_records,
     check_size,
 )
+from splashdam.storage.settings import LogSettings
 
 ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 _PACKING_FACTOR, _SLOW_PACKING_FACTOR = 16, 256
@@ -53,10 +53,10 @@ class Admitted(NamedTuple):
 
     batch: Buffer
     header: BatchHeader
-    settings: TopicSettings
+    settings: LogSettings
 
 
-def is_taken_as_it_is(batch: Buffer, settings: TopicSettings) -> bool:
+def is_taken_as_it_is(batch: Buffer, settings: LogSettings) -> bool:
     """Whether nothing has to be unpacked or packed: the log checks such a batch itself, in one short walk."""
     is_plain = len(batch) < HEADER_BYTES or not batch[ATTRIBUTES_LOW_BYTE] & CODEC_MASK
     return is_plain and settings.compression_type in ("producer", "uncompressed")
@@ -74,12 +74,12 @@ class Admission:
     """
 
     batch: Buffer
-    settings: TopicSettings
+    settings: LogSettings
     now_ms: int
     size_bytes: int
 
     @classmethod
-    def of(cls, batch: Buffer, settings: TopicSettings, now_ms: int) -> Admission:
+    def of(cls, batch: Buffer, settings: LogSettings, now_ms: int) -> Admission:
         """That of a batch with a whole header."""
         body, codec = memoryview(batch)[HEADER_BYTES:], batch[ATTRIBUTES_LOW_BYTE] & CODEC_MASK
         size_bytes = likely_unpacked_bytes(codec, body) * _packing_factor(batch, settings)
@@ -103,7 +103,7 @@ class Admission:
         return Admitted(packed, parse_header(packed), settings)
 
 
-def _packing_factor(batch: Buffer, settings: TopicSettings) -> int:
+def _packing_factor(batch: Buffer, settings: LogSettings) -> int:
     name = settings.compression_type
     packed = batch[ATTRIBUTES_LOW_BYTE] & CODEC_MASK
     if name in ("producer", "uncompressed") or packed == Codec[name.upper()]:
@@ -112,7 +112,7 @@ def _packing_factor(batch: Buffer, settings: TopicSettings) -> int:
     return _SLOW_PACKING_FACTOR if is_slow else _PACKING_FACTOR
 
 
-def _packed_anew(batch: Buffer, settings: TopicSettings, now_ms: int, max_bytes: int) -> bytes:
+def _packed_anew(batch: Buffer, settings: LogSettings, now_ms: int, max_bytes: int) -> bytes:
     header = check_header(batch, settings)
     try:
         compression = _compression_of(settings)
@@ -122,7 +122,7 @@ def _packed_anew(batch: Buffer, settings: TopicSettings, now_ms: int, max_bytes:
         raise UnsupportedCompressionTypeError(str(error)) from error
 
 
-def _is_packed_anew(batch: Buffer, settings: TopicSettings) -> bool:
+def _is_packed_anew(batch: Buffer, settings: LogSettings) -> bool:
     name = settings.compression_type
     if name == "producer":
         return False
@@ -130,7 +130,7 @@ def _is_packed_anew(batch: Buffer, settings: TopicSettings) -> bool:
     return batch[ATTRIBUTES_LOW_BYTE] & CODEC_MASK != codec
 
 
-def _compression_of(settings: TopicSettings) -> Compression:
+def _compression_of(settings: LogSettings) -> Compression:
     levels = {
         "gzip": settings.compression_gzip_level if settings.compression_gzip_level > 0 else None,
         "lz4": settings.compression_lz4_level,

@@ -11,7 +11,6 @@ import struct
 from typing import TYPE_CHECKING, Any, Protocol
 
 from splashdam.embedded_broker.configs.own_topics import INTERNAL_TOPICS
-from splashdam.embedded_broker.configs.topics import options_of
 from splashdam.embedded_broker.producing.admission import ATTRIBUTES_LOW_BYTE, Admission, is_taken_as_it_is
 from splashdam.embedded_broker.producing.appending import (
     TakesBatches,
@@ -138,7 +137,7 @@ class StraightProduce:
             or log is None
             or log.replication is not None
             or form.topic_id not in (None, log.topic_id)  # that topic is gone, another one bears its name
-            or options_of(log).flush_messages != MAX_LONG
+            or log.settings.flush_messages != MAX_LONG
         ):
             return None
         try:
@@ -151,10 +150,10 @@ class StraightProduce:
         """None where the batch is too much for a turn of the loop."""
         check_attributes(batch, version)
         admitted = None
-        if not is_taken_as_it_is(batch, options_of(log)):
+        if not is_taken_as_it_is(batch, log.settings):
             try:
                 admitted = self._broker.turns.attempt(
-                    Admission.of(batch, options_of(log), self._broker.clock.wall_ms())
+                    Admission.of(batch, log.settings, self._broker.clock.wall_ms())
                 )
             except OverLimitError:
                 self.is_heavy = True

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 import trio
 
-from splashdam.embedded_broker.configs.topics import options_of
 from splashdam.embedded_broker.controller.state import IsrProposal
 from splashdam.embedded_broker.fetching.replica_fetches import not_a_replica
 from splashdam.embedded_broker.replication.isr import Follower, LeaderState
@@ -135,7 +134,7 @@ class Partition:
                 around.node_id,
                 state,
                 epoch_start_offset=self._epoch_start(state.leader_epoch),
-                min_isr=lambda: options_of(self.log).min_insync_replicas,
+                min_isr=lambda: self.log.settings.min_insync_replicas,
                 is_eligible=around.is_eligible,
                 now_ms=around.now_ms(),
                 lag_time_max_ms=around.lag_time_max_ms,

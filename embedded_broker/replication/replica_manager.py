@@ -16,7 +16,7 @@ import trio
 from splashdam.embedded_broker.controller.state import NOBODY, ClusterChange
 from splashdam.embedded_broker.replication.partition import Partition
 from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError, NotLeaderOrFollowerError
-from splashdam.storage.turns import logged
+from splashdam.storage.background import log_failures
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
@@ -161,7 +161,7 @@ class ReplicaManager:
             answers = dict.fromkeys(proposals, error)
         for partition, proposal in asked.items():
             topic_partition = partition.log.topic_partition
-            with logged(f"node {self.node_id}: leading {topic_partition}"):
+            with log_failures(f"node {self.node_id}: leading {topic_partition}"):
                 partition.answered(proposal, answers[topic_partition])
 
     def high_watermark_moved(self, topic_partition: TopicPartition) -> None:
@@ -195,7 +195,7 @@ class ReplicaManager:
         """Leads, follows or lets go of partitions; what the disk refuses is logged, and tried again."""
         for topic_partition, state in partitions.items():
             self._refused.pop(topic_partition, None)
-            with logged(f"node {self.node_id}: what the controller says of {topic_partition}"):
+            with log_failures(f"node {self.node_id}: what the controller says of {topic_partition}"):
                 try:
                     self._apply(topic_partition, state)
                 except KafkaStorageError:
@@ -211,7 +211,7 @@ class ReplicaManager:
         known = self._controller.state.topics
         missing = sorted({each.topic for each in refused} - self._broker.logs.topics.keys())
         for topic in [known[name] for name in missing if name in known]:
-            with logged(f"node {self.node_id}: making {topic.name}"):
+            with log_failures(f"node {self.node_id}: making {topic.name}"):
                 self._broker.topics.apply(ClusterChange(topics={topic.name: topic}))
         self.apply(refused)
 
@@ -336,7 +336,7 @@ class ReplicaManager:
             partition.propose_again()
         self.settle_isrs()
         for partition in present:
-            with logged(f"node {self.node_id}: leading {partition.log.topic_partition}"):
+            with log_failures(f"node {self.node_id}: leading {partition.log.topic_partition}"):
                 partition.look_at_isr()
         self.settle_isrs()
         for partition in looked_at:

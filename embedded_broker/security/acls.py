@@ -13,7 +13,7 @@ import attrs
 
 from splashdam.embedded_broker.security.permissions import CLUSTER_NAME, Operation, ResourceType
 from splashdam.model.broker_errors import InvalidRequestError
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.wire.messages.create_acls import AclCreation
 from splashdam.wire.messages.delete_acls import DeleteAclsFilter
 from splashdam.wire.messages.describe_acls import DescribeAclsRequest

@@ -16,8 +16,8 @@ from typing import Any
 from splashdam.embedded_broker.answering.answers import CloseConnectionError
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.lifecycle import Stage, next_state
+from splashdam.model.log_text import quoted
 from splashdam.model.options import MAX_LONG
-from splashdam.model.quoting import quoted
 from splashdam.net.clock import Clock
 from splashdam.net.sasl.mechanisms import MECHANISMS, Authenticated, Authority, Refusal, ServerSide
 from splashdam.wire.messages.api_versions import ApiVersionsRequest

@@ -40,7 +40,7 @@ from splashdam.embedded_broker.serving.request_memory import RequestMemory, netw
 from splashdam.embedded_broker.serving.sending import Outbox
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import ProtocolError, message_of
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.wire.fields import Part
 from splashdam.wire.framing import framed
 from splashdam.wire.header import api_key_of, decode_request_header, encode_response

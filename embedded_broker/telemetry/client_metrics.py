@@ -17,7 +17,7 @@ import attrs
 
 from splashdam.model.broker_errors import CorruptMessageError, ErrorCode, error_for
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.record.batch import Codec
 from splashdam.record.compression import available, decompress
 

@@ -14,7 +14,7 @@ from splashdam.model.broker_errors import (
     UnknownLeaderEpochError,
     UnknownTopicOrPartitionError,
 )
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:

@@ -26,10 +26,10 @@ from splashdam.embedded_broker.transactions.markers import (
 from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
 from splashdam.embedded_broker.transactions.states import TransactionState
 from splashdam.model.broker_errors import BrokerResponseError
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
+from splashdam.storage.background import log_failures
 from splashdam.storage.transaction_marker import TransactionMarker
-from splashdam.storage.turns import logged
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.controller.controller import Controller
@@ -110,7 +110,7 @@ class TransactionCompletion:
         transactional_id = metadata.transactional_id
         if transactional_id in self._under_way:  # from an earlier time as coordinator; again behind it
             return
-        with logged(f"completing the transaction of {quoted(transactional_id)}"):
+        with log_failures(f"completing the transaction of {quoted(transactional_id)}"):
             if not self._broker.controller.is_alone or self.must_sync(metadata):
                 self._under_way[transactional_id] = trio.Event()
                 self._start_soon(self._complete_safely, metadata)
@@ -129,14 +129,14 @@ class TransactionCompletion:
     async def _complete_safely(self, metadata: TransactionMetadata) -> None:
         transactional_id = metadata.transactional_id
         try:
-            with logged(f"completing the transaction of {quoted(transactional_id)}"):
+            with log_failures(f"completing the transaction of {quoted(transactional_id)}"):
                 must_sync, log = self.must_sync(metadata), self._coordinator.log_of(transactional_id)
                 await wait_safe(log, log.log_end_offset, term_of(log), needs_sync=must_sync)
                 owed = self._owed.get(transactional_id, set())
                 leaders = Leaders(self._broker, owed)
                 written = self._write_markers(metadata, leaders.here).values()
                 for log, end_offset, term in [(log, log.log_end_offset, term_of(log)) for log in written]:
-                    with logged(f"the marker of {quoted(transactional_id)} in {log.topic_partition}"):
+                    with log_failures(f"the marker of {quoted(transactional_id)} in {log.topic_partition}"):
                         await wait_safe(log, end_offset, term, needs_sync=must_sync)
                         owed.discard(log.topic_partition)
                 owed.difference_update(leaders.needless)

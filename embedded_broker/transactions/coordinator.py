@@ -43,9 +43,9 @@ from splashdam.model.broker_errors import (
     UnknownServerError,
     error_for,
 )
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
-from splashdam.storage.turns import logged
+from splashdam.storage.background import log_failures
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.controller.producer_ids import HandsOutIds
@@ -397,7 +397,7 @@ class TransactionCoordinator:
 
     def _abort_timed_out(self, wall_ms: int) -> None:
         for metadata in [each for each in self._states.values() if each.is_timed_out(wall_ms)]:
-            with logged(f"aborting the transaction of {quoted(metadata.transactional_id)}"):
+            with log_failures(f"aborting the transaction of {quoted(metadata.transactional_id)}"):
                 _log.info(
                     "aborting the transaction of %s: open for more than %d ms",
                     quoted(metadata.transactional_id),
@@ -408,6 +408,6 @@ class TransactionCoordinator:
     def _expire(self, unused_since_ms: int) -> None:
         for metadata in list(self._states.values()):
             if metadata.state in AT_REST and metadata.last_update_ms <= unused_since_ms:
-                with logged(f"forgetting {quoted(metadata.transactional_id)}"):
+                with log_failures(f"forgetting {quoted(metadata.transactional_id)}"):
                     self._append(metadata.transactional_id, None)
                     del self._states[metadata.expired().transactional_id]

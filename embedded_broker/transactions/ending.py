@@ -21,7 +21,7 @@ from splashdam.embedded_broker.transactions.metadata import (
 )
 from splashdam.embedded_broker.transactions.states import TransactionState
 from splashdam.model.broker_errors import ErrorCode, InvalidTxnStateError, error_for
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 
 
 class EndDecision(Enum):

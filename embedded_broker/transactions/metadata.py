@@ -20,7 +20,7 @@ from splashdam.embedded_broker.transactions.states import (
 )
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, ProducerFencedError, error_for
 from splashdam.model.lifecycle import next_state
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
 
 NO_PRODUCER_ID = NO_EPOCH = -1

@@ -8,7 +8,7 @@ from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
 from splashdam.embedded_broker.transactions.states import TransactionState
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.errors import ProtocolError
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.wire.fields import array, int8, int16, int32, int64, string
 from splashdam.wire.message import Struct

@@ -25,8 +25,8 @@ from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS, Transac
 from splashdam.embedded_broker.transactions.records import decode_key, decode_value
 from splashdam.embedded_broker.transactions.states import TransactionState
 from splashdam.model.broker_errors import CorruptMessageError
+from splashdam.storage.background import log_failures
 from splashdam.storage.transaction_marker import TransactionMarker
-from splashdam.storage.turns import logged
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.topics.internal_topics import InternalTopic
@@ -66,7 +66,7 @@ def settle_hanging(
     owners.update({each.producer_id: each for each in states.values()})
     for topic_partition, log in broker.logs.logs.items():
         for entry in [each for each in log.producers if each.transaction_first_offset >= 0]:
-            with logged(f"settling a transaction in {topic_partition}"):
+            with log_failures(f"settling a transaction in {topic_partition}"):
                 owner = owners.get(entry.producer_id)
                 if owner is None or not _owns(owner, entry):
                     _end(broker, topic_partition, entry, owner)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.model.errors import ProtocolError
-from splashdam.model.groups import OffsetAndMetadata
+from splashdam.model.transactions import OffsetAndMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.net.cluster.cluster_client import ClusterClient
 from splashdam.net.connection.connection import Connection

@@ -8,7 +8,7 @@ from splashdam.model.broker_errors import UnknownTopicOrPartitionError, error_fo
 from splashdam.model.cluster import TopicInfo
 from splashdam.model.values import TopicPartition
 from splashdam.net.cluster.cluster_client import ClusterClient
-from splashdam.net.cluster.fetching import offsets_request, read_offsets
+from splashdam.net.cluster.fetch_client import offsets_request, read_offsets
 from splashdam.net.connection.connection import Connection
 from splashdam.wire.messages.create_partitions import (
     CreatePartitionsRequest,

@@ -7,7 +7,7 @@ import re
 import attrs
 
 from splashdam.model.broker_errors import ErrorCode, InvalidTxnStateError, ProducerFencedError, error_for
-from splashdam.model.prepared import PreparedTransaction
+from splashdam.model.transactions import PreparedTransaction
 from splashdam.net.cluster.cluster_client import TRANSACTION, ClusterClient
 from splashdam.net.connection.connection import Connection
 from splashdam.wire.messages.describe_transactions import (

@@ -23,8 +23,7 @@ from splashdam.net.clock import Clock
 from splashdam.net.cluster.cluster_connections import ClusterConnections, open_connections
 from splashdam.net.cluster.metadata_reading import by_leader, leader_in, read_cluster
 from splashdam.net.connect import Connect
-from splashdam.net.connection.authentication import Authenticator
-from splashdam.net.connection.connection import Connection
+from splashdam.net.connection.connection import Authenticator, Connection
 from splashdam.wire.message import Request, Response
 from splashdam.wire.messages.find_coordinator import FindCoordinatorRequest
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic

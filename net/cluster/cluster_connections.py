@@ -28,10 +28,8 @@ from splashdam.model.errors import (
 from splashdam.net.clock import Clock
 from splashdam.net.cluster.metadata_reading import read_cluster
 from splashdam.net.connect import Connect, address_text
-from splashdam.net.connection.authentication import Authenticator, renewal_delay_ms
-from splashdam.net.connection.connection import Connection
+from splashdam.net.connection.connection import Authenticator, Connection, renewal_delay_ms
 from splashdam.net.connection.wrong_listener import may_be_wrong, wrong_listener
-from splashdam.net.nursery import open_plain_nursery
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 T = TypeVar("T")
@@ -312,3 +310,19 @@ def _speaking(connection: Connection | None, patience: trio.CancelScope, silence
     if connection is None or patience.cancelled_caught:
         raise KafkaConnectionError(silence)
     return connection
+
+
+@asynccontextmanager
+async def open_plain_nursery() -> AsyncIterator[trio.Nursery]:
+    """A nursery whose only failure is raised as itself, not in a group.
+
+    For context managers and methods that use a nursery inside: callers write ``except KafkaError``. Several
+    failures at once still come as a group.
+    """
+    try:
+        async with trio.open_nursery() as nursery:
+            yield nursery
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) > 1:
+            raise
+        raise group.exceptions[0] from group.exceptions[0].__cause__

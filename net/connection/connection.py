@@ -14,16 +14,23 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from enum import auto
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import trio
 
 from splashdam.model.broker_errors import NetworkExceptionError, RequestTimedOutError
-from splashdam.model.errors import IllegalStateError, KafkaError, ProtocolError
+from splashdam.model.errors import AuthenticationError, IllegalStateError, KafkaError, ProtocolError
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.values import Buffer
 from splashdam.net.clock import Clock
-from splashdam.net.connection.in_flight import AnyPending, Ask, InFlightRequests, OnDone, PendingResponse
+from splashdam.net.connection.in_flight import (
+    AnyPending,
+    Ask,
+    InFlightRequests,
+    OnDone,
+    PendingResponse,
+    Traffic,
+)
 from splashdam.net.connection.negotiation import (
     ask_versions,
     finalized_levels,
@@ -31,11 +38,10 @@ from splashdam.net.connection.negotiation import (
     offered_versions,
 )
 from splashdam.net.connection.streams import Lookout, receiver, rest_of, send_now, send_parts
-from splashdam.net.connection.traffic import Traffic
+from splashdam.wire.fields import Versions
 from splashdam.wire.framing import FrameDecoder
 from splashdam.wire.header import encode_request
 from splashdam.wire.message import Request, Response
-from splashdam.wire.versions import Versions
 
 R = TypeVar("R", bound=Response)
 
@@ -446,3 +452,35 @@ class Connection:
         """Closes at once; requests without an answer fail with ``NetworkExceptionError``."""
         self._close(None)
         await trio.aclose_forcefully(self._stream)
+
+
+class Authenticator(Protocol):
+    """Proves to brokers who we are."""
+
+    async def authenticate(self, connection: Connection, host: str) -> float:
+        """Does so on a connection that is negotiated, for the first time or again (KIP-368).
+
+        Returns:
+            how long that holds, in milliseconds; 0: for as long as the connection.
+
+        Raises:
+            AuthenticationError: the broker refuses us, or we do not trust it.
+            KafkaError: the connection failed.
+        """
+        ...
+
+
+def renewal_delay_ms(lifetime_ms: float, random: Callable[[], float]) -> float:
+    """When to authenticate again: after 85 to 95 % of the time, as Java's clients do."""
+    return lifetime_ms * (0.85 + 0.1 * random())
+
+
+def distrust(error: BaseException | None) -> AuthenticationError | None:
+    """The failure of authentication that is behind an error, if one is."""
+    seen: set[int] = set()  # an error raised from itself is its own cause
+    while error is not None and id(error) not in seen:
+        if isinstance(error, AuthenticationError):
+            return error
+        seen.add(id(error))
+        error = error.__cause__
+    return None

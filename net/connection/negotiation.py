@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 from splashdam.model.broker_errors import ErrorCode, UnsupportedVersionError, error_for
 from splashdam.model.errors import ProtocolError
 from splashdam.model.values import Buffer
+from splashdam.wire.fields import Versions
 from splashdam.wire.header import decode_response
 from splashdam.wire.message import Request, Response
 from splashdam.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from splashdam.wire.versions import Versions
 
 R = TypeVar("R", bound=Response)
 

@@ -29,7 +29,7 @@ import trio
 
 from splashdam.model.errors import KafkaConfigurationError, SaslError, message_of
 from splashdam.model.secrets import Secret
-from splashdam.net.sasl.strict_base64 import decoded_url
+from splashdam.net.sasl.unsecured_jws import strict_base64url
 from splashdam.net.tls.context import TlsFiles, client_context
 
 _log = logging.getLogger(__name__)
@@ -265,7 +265,7 @@ def _life_of_jwt(token: str) -> float:
     if len(parts) != 3:
         return math.inf
     try:
-        claims = _json_object(decoded_url(parts[1]) or b"")
+        claims = _json_object(strict_base64url(parts[1]) or b"")
     except ValueError:
         return math.inf
     claims = claims or {}

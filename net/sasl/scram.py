@@ -17,7 +17,6 @@ from typing import Any
 
 from splashdam.model.errors import SaslError
 from splashdam.net.sasl.mechanisms import Authenticated, Authority, Credentials, Refusal, ScramCredential
-from splashdam.net.sasl.strict_base64 import decoded
 
 HASHES: Mapping[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
@@ -128,7 +127,7 @@ class ScramClient:
         return fields
 
     def _decoded(self, text: str) -> bytes:
-        data = decoded(text)
+        data = strict_base64(text)
         if data is None:
             raise self._error("the broker's message is not base64 where it has to be")
         return data
@@ -177,7 +176,7 @@ class ScramServer:
 
     def _final(self, message: bytes, credential: ScramCredential) -> bytes:
         text, _, proof_text = _text(message, "final").rpartition(",p=")
-        fields, proof = _fields(text), decoded(proof_text)
+        fields, proof = _fields(text), strict_base64(proof_text)
         if fields is None or proof is None or fields.get("c") not in (_NO_BINDING, "eSws"):
             raise Refusal("Invalid SCRAM client final message format")
         if fields.get("r") != self._nonce or self.outcome is not None:
@@ -225,6 +224,15 @@ def _hash(mechanism: str, data: bytes) -> bytes:
 
 def _xor(one: bytes, other: bytes) -> bytes:
     return bytes(left ^ right for left, right in zip(one, other, strict=True))
+
+
+def strict_base64(text: str) -> bytes | None:
+    """Decode `text`; None unless encoding gives exactly it again, which ``validate`` does not check."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except ValueError:
+        return None
+    return data if base64.b64encode(data).decode() == text else None
 
 
 def _fields(text: str) -> dict[str, str] | None:

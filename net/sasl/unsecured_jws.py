@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from splashdam.net.sasl.mechanisms import Authenticated, Refusal
-from splashdam.net.sasl.strict_base64 import decoded_url
 
 _SKEW_S = 30.0
 """By so much the clock of who made a token may be ahead of ours."""
@@ -86,7 +85,7 @@ def _encoded(content: dict[str, Any]) -> str:
 
 
 def _decoded(part: str) -> dict[str, Any]:
-    data = decoded_url(part)
+    data = strict_base64url(part)
     try:
         found = None if data is None else json.loads(data)
     except (ValueError, RecursionError):
@@ -94,3 +93,12 @@ def _decoded(part: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise Refusal("Authentication failed: the token cannot be read")
     return found
+
+
+def strict_base64url(text: str) -> bytes | None:
+    """Decode unpadded base64url (RFC 7515); None unless encoding the bytes gives exactly `text` again."""
+    try:
+        data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except ValueError:
+        return None
+    return data if base64.urlsafe_b64encode(data).decode().rstrip("=") == text else None

@@ -15,9 +15,14 @@ from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.audit.findings import AuditFinding, Kind
 from splashdam.storage.files.log_file import storage_errors
-from splashdam.storage.inspect.findings import Finding, Level
-from splashdam.storage.inspect.verify import segment_bases, verify_beside_segments, verify_root
-from splashdam.storage.inspect.verify_segment import SegmentVerifier
+from splashdam.storage.inspect.verify import (
+    Finding,
+    Level,
+    SegmentVerifier,
+    segment_bases,
+    verify_beside_segments,
+    verify_root,
+)
 from splashdam.storage.segments.segment import LOG
 from splashdam.storage.topic_names import partition_of_directory
 

@@ -12,15 +12,13 @@ import attrs
 
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.options import MAX_LONG
-from splashdam.pipeline.log_source.damage import tell
 from splashdam.pipeline.log_source.directories import PartitionLog, Segment
 from splashdam.pipeline.log_source.filesystems import LogFiles
-from splashdam.pipeline.log_source.hints import load_offset_hints, read_entries
-from splashdam.pipeline.log_source.walking import Chunk, Walk
+from splashdam.pipeline.log_source.index_hints import load_offset_hints, read_entries
+from splashdam.pipeline.log_source.walking import Chunk, Walk, tell
 from splashdam.record.aborted import ABORT, COMMIT, control_type
-from splashdam.storage.index import txn_index
-from splashdam.storage.index.txn_index import AbortedTransaction
 from splashdam.storage.producers.snapshots import decode_snapshot
+from splashdam.storage.segments.indexes import TXN_ENTRY, TXN_INDEX_VERSION, AbortedTransaction
 from splashdam.storage.segments.segment import TXN_INDEX
 
 
@@ -69,12 +67,12 @@ def transactions_of(log: PartitionLog, files: LogFiles, *, fails: bool = True) -
 
 
 def _listed(files: LogFiles, segment: Segment) -> Iterator[AbortedTransaction]:
-    entries = read_entries(files, segment, TXN_INDEX, txn_index.ENTRY)
-    for version, *fields in txn_index.ENTRY.iter_unpack(entries):
-        if version != txn_index.VERSION:
+    entries = read_entries(files, segment, TXN_INDEX, TXN_ENTRY)
+    for version, *fields in TXN_ENTRY.iter_unpack(entries):
+        if version != TXN_INDEX_VERSION:
             raise CorruptMessageError(
                 f"{files.shown(segment.stem + TXN_INDEX)} has an entry of version {version}, known is "
-                f"{txn_index.VERSION}; remove the file and let a broker start once, which makes it anew"
+                f"{TXN_INDEX_VERSION}; remove the file and let a broker start once, which makes it anew"
             )
         yield AbortedTransaction(*fields)
 

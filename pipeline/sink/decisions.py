@@ -20,12 +20,12 @@ from splashdam.model.broker_errors import (
     TopicAlreadyExistsError,
 )
 from splashdam.model.errors import KafkaError
-from splashdam.model.prepared import PreparedTransaction
+from splashdam.model.transactions import PreparedTransaction
 from splashdam.model.values import TopicPartition
 from splashdam.net.admin.groups import committed_offsets
 from splashdam.net.admin.topics import create_topic, list_offsets
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
-from splashdam.pipeline.sink.cluster import Clients
+from splashdam.pipeline.clusters import Clients
 from splashdam.pipeline.sink.options import SinkOptions
 
 PREFIX = "splashdam-spark"

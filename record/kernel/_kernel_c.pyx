@@ -33,13 +33,13 @@ from types import GenericAlias
 from splashdam.model.errors import IllegalArgumentError, IllegalStateError
 from splashdam.model.values import RecordMetadata, TopicPartition
 from splashdam.record.kernel.building import straight
-from splashdam.record.kernel.outcomes import future_cell, outcome_table
+from splashdam.record.kernel.outcomes import outcome_table
 from splashdam.record.kernel.bulk.blob_column import DAMAGED_ROW
 from splashdam.record.checksum import crc32c
 from splashdam.record.damage import damaged
 from splashdam.record.kernel.bulk.header_lists import pairs_of
 from splashdam.record.kernel.building.headers import NO_HEADERS, as_bytes, checked_headers, encode_headers
-from splashdam.record.kernel.outcomes.outcome import AllOf, check_parts, fresh
+from splashdam.record.kernel.outcomes.outcome import AllOf, FutureCell as PythonFutureCell, check_parts, fresh
 from splashdam.record.kernel.outcomes.outcome_table import Event, takes
 from splashdam.record.record import KeptRecords, Record, RecordScan
 
@@ -101,13 +101,11 @@ include "reading/checksum.pxi"
 include "building/buffer.pxi"
 include "building/murmur2.pxi"
 include "outcomes/outcome.pxi"
-include "outcomes/future_cell.pxi"
 include "building/lanes.pxi"
 include "building/straight.pxi"
 include "reading/walk.pxi"
 include "reading/records.pxi"
 include "reading/columns.pxi"
-include "reading/time_search.pxi"
 include "reading/zstd_frame.pxi"
 include "bulk/blob_column.pxi"
 include "bulk/header_lists.pxi"

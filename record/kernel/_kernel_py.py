@@ -19,16 +19,16 @@ from splashdam.record.kernel.bulk.bulk import BulkRecords as BulkRecords
 from splashdam.record.kernel.bulk.bulk import RunTails as RunTails
 from splashdam.record.kernel.bulk.bulk import count_slot as count_slot
 from splashdam.record.kernel.bulk.header_lists import HeaderLists as HeaderLists
-from splashdam.record.kernel.outcomes.future_cell import FutureCell as FutureCell
-from splashdam.record.kernel.outcomes.future_cell import uncollected as uncollected
 from splashdam.record.kernel.outcomes.outcome import BatchOutcome as BatchOutcome
+from splashdam.record.kernel.outcomes.outcome import FutureCell as FutureCell
+from splashdam.record.kernel.outcomes.outcome import uncollected as uncollected
 from splashdam.record.kernel.reading.columns import ColumnBuffers as ColumnBuffers
 from splashdam.record.kernel.reading.offset_map import OffsetMap as OffsetMap
-from splashdam.record.kernel.reading.time_search import find_by_time as find_by_time
-from splashdam.record.kernel.reading.usual_batch import usual_batch as usual_batch
-from splashdam.record.kernel.reading.walk import decode_records as decode_records
-from splashdam.record.kernel.reading.walk import faulty_records as faulty_records
-from splashdam.record.kernel.reading.walk import scan_records as scan_records
+from splashdam.record.kernel.reading.records import decode_records as decode_records
+from splashdam.record.kernel.reading.records import faulty_records as faulty_records
+from splashdam.record.kernel.reading.records import find_by_time as find_by_time
+from splashdam.record.kernel.reading.records import scan_records as scan_records
+from splashdam.record.kernel.reading.records import usual_batch as usual_batch
 from splashdam.record.kernel.reading.zstd_frame import zstd_frame as zstd_frame
 
 IMPL = "python"

@@ -16,7 +16,7 @@ import attrs
 from splashdam.model.broker_errors import ErrorCode, UnsupportedVersionError
 from splashdam.model.errors import KafkaError, UnsupportedCodecError
 from splashdam.model.lifecycle import Stage, next_state
-from splashdam.model.log_fields import fields
+from splashdam.model.log_text import fields
 from splashdam.net.connection.in_flight import PendingResponse
 from splashdam.record.batch import Codec
 from splashdam.record.compression import NO_COMPRESSION, Compression, available, compress

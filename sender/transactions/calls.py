@@ -7,8 +7,7 @@ from enum import Enum
 
 from splashdam.model.broker_errors import ProducerFencedError
 from splashdam.model.errors import FatalTransactionError, KafkaError, TransactionFailedError
-from splashdam.model.groups import ConsumerGroupMetadata, OffsetAndMetadata
-from splashdam.model.prepared import PreparedTransaction
+from splashdam.model.transactions import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction
 from splashdam.model.values import TopicPartition
 from splashdam.record.kernel.outcomes.outcome import fresh
 from splashdam.sender.latch import Latch

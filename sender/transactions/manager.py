@@ -20,9 +20,8 @@ from splashdam.accumulator.batch import ProducerBatch
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.model.cluster import Node
 from splashdam.model.errors import IllegalStateError, KafkaError, TransactionAbortedError
-from splashdam.model.groups import ConsumerGroupMetadata, OffsetAndMetadata
 from splashdam.model.lifecycle import Stage, next_state
-from splashdam.model.prepared import PreparedTransaction
+from splashdam.model.transactions import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction
 from splashdam.model.values import TopicPartition
 from splashdam.sender.idempotence import Idempotence
 from splashdam.sender.transactions import questions as requests

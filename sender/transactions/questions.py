@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from splashdam.model.broker_errors import ErrorCode, UnsupportedVersionError, error_class
 from splashdam.model.cluster import Node
-from splashdam.model.groups import ConsumerGroupMetadata, OffsetAndMetadata
 from splashdam.model.lifecycle import Stage
+from splashdam.model.transactions import ConsumerGroupMetadata, OffsetAndMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.sender.idempotence import Identity
 from splashdam.wire.message import Request

@@ -4,5 +4,5 @@
 in short turns between others' work: it fills a map of keys from the part that was never cleaned, and copies
 groups of segments batch by batch (``batch_filter.py``); the log's swapper puts a copy into the place of its
 sources. Semantics: Kafka's LogCleaner and Cleaner.
-May import: directories, files, index, log, producers, segments, settings, transaction_marker, turns.
+May import: background, directories, files, log, producers, segments, settings, transaction_marker.
 """

@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator, Mapping
 from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError
 from splashdam.model.errors import UnsupportedCodecError
 from splashdam.model.values import TopicPartition
+from splashdam.storage.background import Now
 from splashdam.storage.cleaning.cleanable import Cleanable, cleanable_of, filthiest
 from splashdam.storage.cleaning.cleaning import (
     Cleaning,
@@ -19,7 +20,6 @@ from splashdam.storage.directories.checkpoints import KeepsOffsets
 from splashdam.storage.files.disk import Files
 from splashdam.storage.log import Log, LogState
 from splashdam.storage.settings import DirectorySettings
-from splashdam.storage.turns import Now
 
 _TURNS_AT_ONCE = 8
 """Then the rest of the housekeeping has its turn, which looks at every log for what is due."""

@@ -8,31 +8,32 @@ The first pass of a cleaning: which key was written where last, in the part of a
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from typing import NamedTuple
 
 import attrs
 
-from splashdam.model.errors import IllegalStateError
+from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.record.batch import MAGIC, BatchHeader
 from splashdam.record.damage import DamagedError
 from splashdam.record.kernel import OffsetMap
 from splashdam.record.reader import iter_records, unpack_records
 from splashdam.record.stored import parse_stored_header
-from splashdam.storage.cleaning.batch_filter import BatchFilter, last_of_producers
+from splashdam.storage.background import Now
+from splashdam.storage.cleaning.batch_filter import BatchFilter, CleanedTransactions, last_of_producers
 from splashdam.storage.cleaning.cleanable import Cleanable, closed_segments_from
-from splashdam.storage.cleaning.walking import Source, WalkedTransactions, corrupt, sound_batches
 from splashdam.storage.files.disk import Files
-from splashdam.storage.index.offset_index import MAX_RELATIVE_OFFSET
 from splashdam.storage.log import LogState
+from splashdam.storage.segments.batch_scan import iter_sound_batches
+from splashdam.storage.segments.indexes import MAX_RELATIVE_OFFSET
 from splashdam.storage.segments.segment import CLEANED, LogSegment
 from splashdam.storage.settings import DirectorySettings, LogSettings
-from splashdam.storage.turns import Now
 
 SLOT_BYTES = 24  # offset_map.SLOT_BYTES; that module is not there for whoever has the compiled twin
 
 
-class CleaningAbortedError(IllegalStateError):
-    """The log was closed, or lost segments, while it was cleaned."""
+class CleaningAbortedError(Exception):
+    """The log was closed, or lost segments, while it was cleaned. The cleaner catches it."""
 
 
 @attrs.define
@@ -160,7 +161,7 @@ class Cleaning:
             return first
         ends = [*(segment.base_offset for segment in dirty[1:]), end]
         sources = [Source(segment.paths()[0], until) for segment, until in zip(dirty, ends, strict=True)]
-        walked = WalkedTransactions(self._log.aborted_transactions(dirty[0].base_offset, end))
+        walked = CleanedTransactions(self._log.aborted_transactions(dirty[0].base_offset, end))
         steps = map_keys(
             self._files,
             sources,
@@ -179,7 +180,7 @@ class Cleaning:
         return BatchFilter(
             self._map,
             self.next_dirty - 1,
-            WalkedTransactions(aborted),
+            CleanedTransactions(aborted),
             last_of_producers(self._log.producers),
             end,
             self.began.wall_ms,
@@ -279,6 +280,13 @@ def group_segments(
     return groups
 
 
+class Source(NamedTuple):
+    """A segment: where its ``.log`` is, and the base of the next."""
+
+    path: str
+    end_offset: int
+
+
 _ALL_IN = -1
 
 
@@ -287,7 +295,7 @@ def map_keys(
     sources: Sequence[Source],
     offset_map: OffsetMap,
     *,
-    transactions: WalkedTransactions,
+    transactions: CleanedTransactions,
     first_dirty: int,
     bytes_at_once: int,
 ) -> Generator[int, None, int]:
@@ -324,7 +332,7 @@ def map_keys(
 
 def _put(
     offset_map: OffsetMap,
-    transactions: WalkedTransactions,
+    transactions: CleanedTransactions,
     header: BatchHeader,
     batch: memoryview,
     first_dirty: int,
@@ -347,3 +355,28 @@ def _put(
         base_offset=header.base_offset,
         first_offset=first_dirty,
     )
+
+
+def sound_batches(files: Files, path: str) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Every batch of a closed segment, its checksum right. A batch is valid until the next is asked for.
+
+    Raises:
+        CorruptMessageError: the file does not consist of sound batches alone, or, thrown in by who uses a
+            batch, its records are damaged.
+        KafkaStorageError: it cannot be read.
+    """
+    file = files.open_log(path)
+    try:
+        end = 0
+        for position, header, batch in iter_sound_batches(file):
+            yield header, batch
+            end = position + header.size_bytes
+        if end != file.end:
+            raise CorruptMessageError(f"{path}, position {end}: there is no whole, sound batch")
+    finally:
+        file.close()
+
+
+def corrupt(path: str, header: BatchHeader, error: DamagedError) -> CorruptMessageError:
+    """The error for a batch whose checksum is right and whose records are damaged."""
+    return CorruptMessageError(f"{path}: batch at offset {header.base_offset}: {error}")

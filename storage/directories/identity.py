@@ -17,13 +17,12 @@ from splashdam.storage.directories.checkpoints import (
     whole_number_of,
 )
 from splashdam.storage.directories.partition_metadata import format_uuid, new_uuid
-from splashdam.storage.files.disk import Files
+from splashdam.storage.files.disk import TEMPORARY, Files
 from splashdam.storage.files.log_file import unusable_file
 
 META_NAME = "meta.properties"
 REGISTRY_NAME = "splashdam-topics.json"
 CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
-TEMPORARY = ".tmp"
 _REPLACED_NAMES = frozenset(
     {
         META_NAME,

@@ -9,7 +9,7 @@ from typing import Protocol
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.partition_metadata import FILE_NAME, read_topic_id
-from splashdam.storage.files.disk import Files
+from splashdam.storage.files.disk import TEMPORARY, Files
 from splashdam.storage.files.log_file import linked
 from splashdam.storage.segments.segment import LOG
 from splashdam.storage.topic_names import (
@@ -137,6 +137,6 @@ def _is_known(topic_partition: TopicPartition, topics: Mapping[str, KnownTopic])
 
 def holds_a_log(files: Files, directory: str, *, or_nothing: bool = False) -> bool:
     names = [name for name, _ in files.list_directory(directory)]
-    if or_nothing and set(names) <= {FILE_NAME + ".tmp"}:
+    if or_nothing and set(names) <= {FILE_NAME + TEMPORARY}:
         return True
     return any(name == FILE_NAME or name.endswith(LOG) for name in names)

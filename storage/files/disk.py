@@ -23,6 +23,9 @@ from splashdam.storage.files.log_file import BytesSlice, FileSlice, LogFile, sto
 
 T = TypeVar("T")
 
+TEMPORARY = ".tmp"
+"""Suffix of the file that ``write_atomic`` writes before it takes the final name."""
+
 SENDFILE_MIN_BYTES = 256 * 1024
 """Slices from this size on own a descriptor and leave by ``sendfile``; below, reading is as fast."""
 
@@ -228,7 +231,7 @@ class DiskFiles:
 
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True, private: bool = False) -> None:
         sync = sync and self._fsync
-        temporary = path + ".tmp"
+        temporary = path + TEMPORARY
         with storage_errors("write", temporary):
             with open(temporary, "wb", opener=_open_private if private else _open_unlinked) as file:
                 file.write(data)

@@ -1,24 +1,26 @@
 """One broker per data directory: ``.lock``, an operating system's lock on a descriptor that stays open.
 
-The lock ends with the process, however it ends, so a file left behind means nothing; the pid in it is text
-for people. ``flock`` keeps our own processes apart. Kafka takes a POSIX record lock on the same file, which
-``flock`` does not see, so that one is taken too.
+The lock ends with the process, however the process ends. So a file left behind means nothing; the pid in it
+is for people. ``flock`` keeps brokers of this project apart. Kafka takes a POSIX record lock on the same
+file, which ``flock`` does not see, so the broker takes that one as well.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import threading
 from contextlib import suppress
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import IllegalStateError
-from splashdam.net.guard import Guard
 from splashdam.storage.files.log_file import storage_error
 
 LOCK_NAME = ".lock"
 
-_taking = Guard()  # held between the look into _held and the entry in it
+_taking = threading.RLock()
+"""Held from the look into ``_held`` to the entry in it; a signal handler may open a broker meanwhile."""
+
 _held: dict[str, DirectoryLock] = {}
 """Locks of this process by real path. A second descriptor on a lock file must never be closed in the
 process that holds the first: that would drop the record lock."""
@@ -46,7 +48,13 @@ def lock_directory(path: str) -> DirectoryLock:
         IllegalStateError: a broker has it; the text names path and process.
         KafkaStorageError: the lock file cannot be used.
     """
-    return _taking.run(_lock, os.path.realpath(path), path)
+    real_path = os.path.realpath(path)
+    try:  # no ``with``: Ctrl-C between its ``__enter__`` and its body would leave the lock taken for ever
+        _taking.acquire()
+        return _lock(real_path, path)
+    finally:
+        with suppress(RuntimeError):  # Ctrl-C came while this thread waited: it does not hold the lock
+            _taking.release()
 
 
 def _lock(real_path: str, path: str) -> DirectoryLock:

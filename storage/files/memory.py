@@ -20,7 +20,7 @@ import trio
 
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import Buffer
-from splashdam.storage.files.disk import DirectoryEntry
+from splashdam.storage.files.disk import TEMPORARY, DirectoryEntry
 from splashdam.storage.files.log_file import BytesSlice, FileSlice, LogFile, storage_errors
 
 T = TypeVar("T")
@@ -293,13 +293,13 @@ class MemoryFiles:
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True, private: bool = False) -> None:
         with storage_errors("write", path):
             temporary = _Inode()
-            self._change(_Change("link", path + ".tmp", temporary))
+            self._change(_Change("link", path + TEMPORARY, temporary))
             written = 0
             while written < len(data):  # a disk that gets full takes a part first, and then refuses
                 written += self.write(temporary, (data[written:],), written)
             if sync:
                 self.sync(temporary)
-            self._change(_Change("rename", path + ".tmp", path))
+            self._change(_Change("rename", path + TEMPORARY, path))
         if sync:
             self.sync_directory(os.path.dirname(path))
 

@@ -12,11 +12,10 @@ from typing import Any, TypeAlias
 
 from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
 from splashdam.model.errors import UnsupportedCodecError
-from splashdam.record.batch import CODEC_MASK, MAGIC, BatchHeader, Codec
+from splashdam.record.batch import CODEC_MASK, DELETE_HORIZON_BIT, MAGIC, BatchHeader, Codec
 from splashdam.record.reader import Record, iter_records
 from splashdam.storage.directories.checkpoints import decode_lines, parse_entry
 from splashdam.storage.directories.partition_metadata import FILE_NAME as METADATA_NAME
-from splashdam.storage.index import offset_index, time_index, txn_index
 from splashdam.storage.inspect.read_only import (
     FoundBatch,
     OnBytes,
@@ -30,6 +29,7 @@ from splashdam.storage.inspect.read_only import (
 )
 from splashdam.storage.leader_epochs import FILE_NAME as EPOCHS_NAME
 from splashdam.storage.producers.snapshots import decode_snapshot
+from splashdam.storage.segments.indexes import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
 from splashdam.storage.segments.segment import (
     CLEANED,
     DELETED,
@@ -46,7 +46,6 @@ _MARKERS = {0: "ABORT", 1: "COMMIT", 2: "LEADER_CHANGE", 3: "SNAPSHOT_HEADER", 4
             5: "KRAFT_VERSION", 6: "KRAFT_VOTERS"}  # fmt: skip
 _MARKER_KEY = struct.Struct(">hh")
 _MARKER_VALUE = struct.Struct(">hi")
-_DELETE_HORIZON_BIT = 0x40
 
 
 def dump_file(
@@ -162,7 +161,7 @@ def _fields_of_format_2(header: BatchHeader) -> Entry:
         "isTransactional": header.is_transactional,
         "isControl": header.is_control,
     }
-    if header.attributes & _DELETE_HORIZON_BIT:
+    if header.attributes & DELETE_HORIZON_BIT:
         entry["deleteHorizonMs"] = header.base_timestamp
     return entry
 
@@ -237,9 +236,9 @@ def _aborted_entry(fields: tuple[int, ...], _base_offset: int) -> Entry:
 
 
 _KINDS: dict[str, tuple[struct.Struct, Callable[[tuple[int, ...], int], Entry]]] = {
-    INDEX: (offset_index.ENTRY, _offset_entry),
-    TIME_INDEX: (time_index.ENTRY, _time_entry),
-    TXN_INDEX: (txn_index.ENTRY, _aborted_entry),
+    INDEX: (OFFSET_ENTRY, _offset_entry),
+    TIME_INDEX: (TIME_ENTRY, _time_entry),
+    TXN_INDEX: (TXN_ENTRY, _aborted_entry),
 }
 
 

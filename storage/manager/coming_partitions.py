@@ -15,8 +15,9 @@ from itertools import islice, product
 from typing import Protocol
 
 from splashdam.model.broker_errors import KafkaStorageError, UnknownTopicOrPartitionError
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
+from splashdam.storage.background import log_failures
 from splashdam.storage.directories.identity import REGISTRY_NAME
 from splashdam.storage.directories.log_directories import LogDirectories, LogDirectory
 from splashdam.storage.directories.partition_metadata import format_uuid, parse_uuid, read_topic_id
@@ -25,7 +26,6 @@ from splashdam.storage.log import Log
 from splashdam.storage.manager.deletions import TOGETHER, put_aside, remove_partitions
 from splashdam.storage.manager.topic_registry import Resources, Topic, TopicRegistry
 from splashdam.storage.settings import LogSettings
-from splashdam.storage.turns import logged
 
 _LOOKED_AT_TOGETHER = 200
 _COMING = "coming-partitions"
@@ -175,7 +175,7 @@ class ComingPartitions:
         Where that fails the note stays, for the next start.
         """
         self.abandon()
-        with logged(
+        with log_failures(
             f"removing what there is of partitions of {quoted(self.topic.name)} that could not be made"
         ):
             yield from _remove(

@@ -15,13 +15,13 @@ import trio
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
+from splashdam.storage.background import Now, log_failures
 from splashdam.storage.cleaning.cleaner import LogCleaner
 from splashdam.storage.directories.checkpoints import RootCheckpoints, SpreadCheckpoints
 from splashdam.storage.log import Log, LogState
 from splashdam.storage.manager.deletions import DirectoryRemovals
 from splashdam.storage.manager.moves import LogMoves
 from splashdam.storage.settings import DirectorySettings
-from splashdam.storage.turns import Now, logged
 
 _logger = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class Housekeeping:
                 self._done_ms[task.name] = now_ms
                 if task.is_part_of in done:
                     continue
-                with logged(task.name):
+                with log_failures(task.name):
                     await task.run(self._manager, Now(now_ms, wall_ms))
                     done.add(task.name)
         work = self._manager.logs_with_work
@@ -179,7 +179,7 @@ def _for_each_log(
 
     async def run(manager: KeptLogs, now: Now) -> None:
         for log in list(among(manager, now)):
-            with logged(f"{what} of {log.topic_partition}"):
+            with log_failures(f"{what} of {log.topic_partition}"):
                 await act(manager, log, now)
 
     return run

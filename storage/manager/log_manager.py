@@ -22,9 +22,10 @@ from splashdam.model.broker_errors import (
     UnknownTopicOrPartitionError,
     error_for,
 )
+from splashdam.model.log_text import quoted
 from splashdam.model.options import MAX_LONG
-from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
+from splashdam.storage.background import log_failures
 from splashdam.storage.cleaning.cleaner import LogCleaner
 from splashdam.storage.directories.checkpoints import RootCheckpoints, SpreadCheckpoints
 from splashdam.storage.directories.identity import DirectoryIdentity, mark_clean_shutdown
@@ -50,7 +51,6 @@ from splashdam.storage.manager.topic_registry import (
     new_topics,
 )
 from splashdam.storage.settings import DirectorySettings, LogSettings
-from splashdam.storage.turns import logged
 
 SettingsFor: TypeAlias = Callable[[Mapping[str, str]], LogSettings]
 """Makes a log's settings of a topic's own options (Kafka's dotted names); raises what refuses them."""
@@ -174,14 +174,14 @@ class LogManager:
         self.removals.finish(everywhere=True)
         remove_unfinished(directories, registry)
         if registry.is_unsettled:
-            with logged("gathering the changes of topics"):  # it is tried again where the disk is full
+            with log_failures("gathering the changes of topics"):  # it is tried again where the disk is full
                 registry.settle()
         found = only_directories(directories, registry, directories.find(self.topics))
         adopt_topics(self.files, registry, found)
         try:
             for topic_partition, path in found.items():
                 self._open_found(topic_partition, path, now_ms)
-            with logged("forgetting the offsets of logs that are gone"):
+            with log_failures("forgetting the offsets of logs that are gone"):
                 for directory in directories.online:
                     here = {tp for tp, path in found.items() if os.path.dirname(path) == directory.root}
                     directory.checkpoints.keep_only(here)
@@ -450,7 +450,7 @@ class LogManager:
         if self.removals.is_under_way:
             self.wake()
             return
-        with logged("removing what there is of deleted topics"):
+        with log_failures("removing what there is of deleted topics"):
             self.removals.finish()
         if self.registry.is_unsettled:
             self.wake()
@@ -471,7 +471,7 @@ class LogManager:
         """What could not be made goes: first the directories, which a start would take for a topic's."""
         self.abandon_logs([topic_partition for topic_partition in new if topic_partition in self.logs])
         is_undone = False
-        with logged("removing what there is of partitions that could not be made"):
+        with log_failures("removing what there is of partitions that could not be made"):
             for directory in self.directories.online:
                 for topic_partition in new:
                     self.files.remove_tree(f"{directory.root}/{topic_partition}")

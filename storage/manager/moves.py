@@ -19,6 +19,7 @@ import trio
 
 from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
 from splashdam.model.values import TopicPartition
+from splashdam.storage.background import Now, log_failures
 from splashdam.storage.cleaning.cleaner import LogCleaner
 from splashdam.storage.directories.log_directories import LogDirectories, LogDirectory
 from splashdam.storage.directories.partition_metadata import format_uuid, read_topic_id, write_topic_id
@@ -27,9 +28,8 @@ from splashdam.storage.files.disk import Files
 from splashdam.storage.log import Log
 from splashdam.storage.manager.deletions import DELETED, put_aside
 from splashdam.storage.manager.topic_registry import TopicRegistry
-from splashdam.storage.recovery.loader import LogLoader
+from splashdam.storage.recovery import LogLoader
 from splashdam.storage.topic_names import FUTURE, partition_of_directory
-from splashdam.storage.turns import Now, logged
 
 _logger = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class LogMoves:
                 topic_partition = _partition_of_future(name) if is_directory else None
                 log = None if topic_partition is None else self._manager.logs.get(topic_partition)
                 if log is not None:
-                    with logged(f"going on with {directory.root}/{name}"):
+                    with log_failures(f"going on with {directory.root}/{name}"):
                         self._resume(log, directory, f"{directory.root}/{name}", now_ms)
 
     def _resume(self, log: Log, directory: LogDirectory, path: str, now_ms: int) -> None:
@@ -141,7 +141,7 @@ class LogMoves:
             if log is None or self._pause_until_ms.get(topic_partition, 0.0) > now.now_ms:
                 continue
             self._pause_until_ms[topic_partition] = now.now_ms + _PAUSE_MS
-            with logged(f"moving {topic_partition}"):
+            with log_failures(f"moving {topic_partition}"):
                 if await self._copy(log, future, now):
                     await self._try_to_swap(log, future, now)
                 else:
@@ -206,7 +206,7 @@ class LogMoves:
         future = self.futures.pop(topic_partition, None)
         if future is not None:
             future.abandon()
-            with logged(f"removing {future.directory}"):
+            with log_failures(f"removing {future.directory}"):
                 put_aside(self._files, future.directory, topic_partition)
 
     def lose(self, directory: LogDirectory) -> None:

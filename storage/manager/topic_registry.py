@@ -24,8 +24,8 @@ from splashdam.model.broker_errors import (
     error_for,
 )
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.log_text import quoted
 from splashdam.model.options import MAX_INT
-from splashdam.model.quoting import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.change_log import ChangeLog
 from splashdam.storage.directories.identity import REGISTRY_NAME

@@ -1,4 +1,4 @@
-"""The segments of one log: the files of each, its batches, and all of them in order, coming and going.
+"""The segments of one log: the files of each, its batches and indexes, and the list of all segments.
 
-May import: files, index, settings.
+May import: files, settings.
 """

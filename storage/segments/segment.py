@@ -15,11 +15,15 @@ from splashdam.model.values import Buffer
 from splashdam.record.batch import BatchHeader
 from splashdam.storage.files.disk import Files
 from splashdam.storage.files.log_file import LogFile
-from splashdam.storage.index.index_file import IndexFile
-from splashdam.storage.index.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
-from splashdam.storage.index.time_index import NO_TIMESTAMP, TimeIndex
-from splashdam.storage.index.txn_index import TransactionIndex
 from splashdam.storage.segments.batch_scan import Head, iter_heads, iter_sound_batches
+from splashdam.storage.segments.indexes import (
+    MAX_RELATIVE_OFFSET,
+    NO_TIMESTAMP,
+    IndexFile,
+    OffsetIndex,
+    TimeIndex,
+    TransactionIndex,
+)
 from splashdam.storage.settings import LogSettings
 
 _logger = logging.getLogger(__name__)
@@ -176,12 +180,12 @@ class LogSegment:
             self._max_timestamp_offset = last_offset
         if position - self.offset_index.last_position > self._settings.index_interval_bytes:
             self.offset_index.append(last_offset, position)
-            self.time_index.offer(self._max_timestamp, self._max_timestamp_offset)
+            self.time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset)
 
     def finish(self) -> None:
         """Forces the final time entry: the largest timestamp of a closed segment is always indexed."""
         if self.max_timestamp >= 0:
-            self.time_index.offer(self._max_timestamp, self._max_timestamp_offset)
+            self.time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset)
 
     def prepare_for_append(self) -> None:
         """Makes a loaded segment the active one.
@@ -223,7 +227,7 @@ class LogSegment:
                 "%s is damaged and not used; delete it while the broker is stopped, and it is made anew",
                 self.offset_index.file.path,
             )
-            self.offset_index.distrust()
+            self.offset_index.ignore()
             position = 0
         return iter_heads(self.log, position, self.size_bytes)
 
@@ -309,7 +313,7 @@ class LogSegment:
             KafkaStorageError: index entries that were kept back still cannot be written.
         """
         for file in self._index_files():
-            file.settle()
+            file.write_pending()
         self._is_doubtful = True
         for file in self._index_files():
             file.close()
@@ -372,7 +376,7 @@ class LogSegment:
                 file.mark_unsynced()
             self.log.mark_unsynced()
             self._is_doubtful = False
-        files = [file.settle() for file in self._index_files()]
+        files = [file.write_pending() for file in self._index_files()]
         log = self._log
         return [file for file in (log, *files) if file is not None and not file.is_synced]
 

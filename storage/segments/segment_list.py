@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 import attrs
 
 from splashdam.storage.files.disk import Files
-from splashdam.storage.index.txn_index import AbortedTransaction
+from splashdam.storage.segments.indexes import AbortedTransaction
 from splashdam.storage.segments.segment import DELETED, SNAPSHOT, SWAP, LogSegment, segment_path
 
 WARM_SEGMENTS = 8
@@ -198,7 +198,7 @@ class SegmentSwapper:
 
     ``….cleaned`` files are whole and synced; renamed ``….swap``, they count. From then on the log works with
     them. What is left then (the sources ``….deleted``, the copy under its final name) can be tried again as
-    often as the disk refuses it; the next start would finish it, too (``recovery/leftovers.py``). Sources go
+    often as the disk refuses it; the next start would finish it, too (``recovery.py``). Sources go
     in the order of their offsets: a tombstone must not go before what it deletes.
 
     Args:

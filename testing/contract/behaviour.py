@@ -1,8 +1,8 @@
-"""A behaviour: something that a cluster does, as a client sees it, and a function that looks whether it does.
+"""A behaviour of a cluster: a promise, and a function that checks it through a client.
 
-A behaviour is a function of a `Run`; its docstring says what clients may rely on. It fails with a
-`BrokenPromise`, or with a `Refused` that nobody expected. `behaviour` names the operations it needs; clients
-that lack one are left out.
+The function takes a `Run`, and its docstring says what clients may rely on. It fails with `BrokenPromise`,
+or with a `Refused` that it did not expect. `behaviour` declares the operations it needs; clients without them
+are left out.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from typing import NamedTuple
 from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, Client, Refused
 
 PREFIX = "splashdam-contract-"
-"""Topics, groups and transactional ids of a run begin with it, and nothing else is touched."""
+"""Prefix of the topics, groups and transactional ids of a run; nothing else is touched."""
 
 PATIENCE_SECONDS = 10.0
-"""For how long a change of the cluster may take to arrive."""
+"""How long a change may take to reach every broker."""
 
 _PAUSE_SECONDS = 0.02
 _SHOWN_CHARS = 300
 
 
 class BrokenPromise(Exception):
-    """A behaviour does not hold; the text says what was found, and what should have been."""
+    """A behaviour does not hold; the message says what was found and what was expected."""
 
 
 def expect(found: object, wanted: object, what: str = "found") -> None:
-    """Compares.
+    """Compare.
 
     Raises:
-        BrokenPromise: they differ.
+        BrokenPromise: ``found`` differs from ``wanted``; the message begins with ``what``.
     """
     if found != wanted:
         raise BrokenPromise(f"{what}: {_shown(found)}, and not {_shown(wanted)}")
@@ -48,20 +48,20 @@ def _shown(value: object) -> str:
 
 
 def expect_one_of(found: object, wanted: Collection[object], what: str = "found") -> None:
-    """As `expect`, where several answers are good."""
+    """Like `expect`, with several values that are right."""
     if found not in wanted:
         raise BrokenPromise(f"{what}: {found!r}, and none of {', '.join(map(repr, wanted))}")
 
 
 class Behaviour(NamedTuple):
-    """One of them.
+    """A promise of a cluster, and the function that checks it.
 
     Attributes:
-        area: the module it stands in.
-        name: of the function.
-        text: what it promises.
-        needs: the operations a client must have.
-        check: looks whether it holds.
+        area: name of the module that declares it.
+        name: name of the function.
+        text: docstring of the function: what clients may rely on.
+        needs: operations that a client must have.
+        check: the function.
     """
 
     area: str
@@ -72,16 +72,16 @@ class Behaviour(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The name as words."""
+        """The name in words."""
         return self.name.replace("_", " ")
 
 
 BEHAVIOURS: list[Behaviour] = []
-"""All that are imported, in the order in which they are written; `behaviours.all_behaviours` imports them."""
+"""Every behaviour of the modules imported so far; `behaviours.all_behaviours` imports all modules."""
 
 
 def behaviour(*needs: str) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
-    """Declares a function to be a behaviour.
+    """Declare a function to be a behaviour.
 
     Args:
         needs: the operations of `Client` it uses.
@@ -97,12 +97,12 @@ def behaviour(*needs: str) -> Callable[[Callable[[Run], None]], Callable[[Run], 
 
 
 class Run:
-    """One behaviour through one client.
+    """One run of a behaviour through a client; it creates topics and groups and deletes them afterwards.
 
     Args:
         client: the client under contract.
-        helper: a client that creates and deletes what the run needs.
-        bootstrap_servers: of the cluster, for what speaks the protocol itself.
+        helper: the client that creates, checks and deletes.
+        bootstrap_servers: addresses of the cluster, for a `RawConnection`.
 
     Attributes:
         client, helper, bootstrap_servers: as given.
@@ -118,37 +118,37 @@ class Run:
         self._groups: list[str] = []
 
     def name(self) -> str:
-        """A name that nobody else has."""
+        """Return a name that nothing else has."""
         return f"{self._prefix}{next(self._numbers)}"
 
     def new_topic(self) -> str:
-        """The name of a topic that does not exist, and is deleted at the end if it does by then."""
+        """Return the name of a topic that does not exist; if it does at the end of the run, it is deleted."""
         name = self.name()
         self._topics.append(name)
         return name
 
     def topic(self, partitions: int = 1, **configs: str) -> str:
-        """A topic that keeps its records; configurations by their names with ``_`` for ``.``."""
+        """Create a topic that keeps its records; ``configs`` are Kafka's names with ``_`` for ``.``."""
         name = self.new_topic()
         dotted = {key.replace("_", "."): value for key, value in configs.items()}
-        dotted.setdefault("retention.ms", "-1")  # most records carry a time of long ago
+        dotted.setdefault("retention.ms", "-1")  # most records have timestamps of years ago
         self.helper.create_topic(name, partitions, configs=dotted)
         self.eventually(lambda: expect(len(self.helper.describe_topic(name)), partitions, "partitions"))
-        for partition in range(partitions):  # a leader answers a little later than it is named
+        for partition in range(partitions):  # metadata names a leader before it answers
             self.eventually(partial(self.helper.offsets, name, "latest", partition))
         return name
 
     def group(self) -> str:
-        """The name of a group, deleted at the end."""
+        """Return the name of a group that is deleted at the end of the run."""
         name = self.name()
         self._groups.append(name)
         return name
 
     def eventually(self, look: Callable[[], object]) -> None:
-        """Looks again for a few seconds: a change of the cluster takes its time to each broker.
+        """Repeat ``look`` for a few seconds: a change may take a moment to reach every broker.
 
         Raises:
-            BrokenPromise, Refused: what the last look ended with.
+            BrokenPromise, Refused: as raised by the last call.
         """
         until = time.monotonic() + PATIENCE_SECONDS
         while True:
@@ -165,18 +165,18 @@ class Run:
 
     @contextmanager
     def refused(self, *names: str) -> Iterator[None]:
-        """A block that has to end with one of these errors."""
+        """Check that the block ends with one of these errors."""
         wanted = " or ".join(names)
         try:
             yield
         except Refused as error:
             if error.name not in names:
-                raise BrokenPromise(f"refused with {error}, and not with {wanted}") from error
+                raise BrokenPromise(f"refused with {error}; expected {wanted}") from error
         else:
-            raise BrokenPromise(f"it was not refused, and should have been with {wanted}")
+            raise BrokenPromise(f"not refused; expected {wanted}")
 
     def clean_up(self) -> None:
-        """Deletes its topics and groups, as far as the cluster lets it."""
+        """Delete topics and groups of the run; what cannot be deleted is left."""
         for group in self._groups:
             with suppress(Refused):
                 self.helper.call("delete_group", group=group)

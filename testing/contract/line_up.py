@@ -6,6 +6,7 @@ Clients of other languages: a process each, and a line of JSON for every operati
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -13,9 +14,8 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from threading import Timer
-from typing import Any
+from typing import Any, NamedTuple
 
-from splashdam.testing.contract.toolchains import Driver, MissingToolError, all_drivers
 from splashdam.testing.contract.vocabulary import Client, Refused
 
 _CONTRACT = "splashdam.testing.contract"
@@ -37,21 +37,52 @@ EMBEDDED_CONFIG: Mapping[str, str] = {
 }
 """What an embedded broker under contract is set to; the real ones beside it are set to the same."""
 
+CHECKOUT = Path(__file__).resolve().parents[2]
+"""The checkout that this module stands in, if it stands in one."""
+
 MakeClient = Callable[[str], Client]
 """Makes a client for the cluster at an address."""
 
 
-def available(
-    names: Sequence[str], jars: Sequence[Path], missing: Callable[[str, str], None]
-) -> dict[str, MakeClient]:
-    """What makes each of these clients; drivers of other languages are fetched and built where needed.
+class MissingToolError(Exception):
+    """A driver cannot be built on this machine; the message says what is missing."""
+
+
+class Driver(NamedTuple):
+    """The command that starts a driver, and the directory it runs in."""
+
+    command: tuple[str, ...]
+    directory: Path
+
+
+def checkout_drivers(jars: Sequence[Path]) -> Mapping[str, Callable[[], Driver]]:
+    """Return what builds each client in Go, Java and JavaScript, by name; empty outside a checkout.
+
+    They are not installed: their sources stand in ``lab/drivers`` of a checkout, whose ``toolchains`` is run
+    from its path, because no module of the package imports ``lab``.
 
     Args:
-        names: as in `PYTHON_CLIENTS` and `toolchains.all_drivers`.
-        jars: folders with Kafka's jars, for its own clients.
-        missing: hears a client's name and why it is not to be had.
+        jars: folders with Kafka's jars, one client ``java FOLDER`` each.
     """
-    drivers = all_drivers(jars)
+    toolchains = CHECKOUT / "lab" / "drivers" / "toolchains.py"
+    if not toolchains.is_file():
+        return {}
+    drivers: Mapping[str, Callable[[], Driver]] = runpy.run_path(str(toolchains))["all_drivers"](jars)
+    return drivers
+
+
+def available(
+    names: Sequence[str],
+    drivers: Mapping[str, Callable[[], Driver]],
+    missing: Callable[[str, str], None],
+) -> dict[str, MakeClient]:
+    """Return what makes each of these clients, and build the drivers among them that are not built yet.
+
+    Args:
+        names: keys of `PYTHON_CLIENTS` and of ``drivers``.
+        drivers: what builds clients in other languages.
+        missing: called with the name of a client that cannot be had here, and the reason.
+    """
     found: dict[str, MakeClient] = {}
     for name in names:
         try:

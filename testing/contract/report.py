@@ -1,4 +1,4 @@
-"""Results as a table: a row for each behaviour, a column for each client."""
+"""Contract results as tables: a row for each behaviour, a column for each client."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ LEGEND = (
 
 
 def by_area(results: Sequence[Result]) -> Iterator[tuple[str, list[Result]]]:
-    """The results of each area, which are through the same clients."""
+    """Yield each area with its results."""
     for area in dict.fromkeys(each.behaviour.area for each in results):
         yield area, [each for each in results if each.behaviour.area == area]
 
 
 def grid(results: Sequence[Result]) -> tuple[list[str], list[tuple[Behaviour, list[Result]]]]:
-    """The clients' names, and for each behaviour its results in that order."""
+    """Return the clients, and for each behaviour its results in the order of the clients."""
     clients = list(dict.fromkeys(each.client for each in results))
     rows: dict[Behaviour, dict[str, Result]] = {}
     for each in results:
@@ -29,18 +29,18 @@ def grid(results: Sequence[Result]) -> tuple[list[str], list[tuple[Behaviour, li
 
 
 def counts(results: Sequence[Result]) -> str:
-    """One line: how many fared how."""
+    """Return one line with the number of results of each verdict."""
     parts = (f"{sum(each.verdict is verdict for each in results)} {verdict}" for verdict in Verdict)
     return ", ".join(parts)
 
 
 def remarks(results: Sequence[Result]) -> list[Result]:
-    """Those of which there is something to say."""
+    """Return the results that need a remark: those that differ or are broken."""
     return [each for each in results if each.verdict in (Verdict.DIFFERS, Verdict.BROKEN)]
 
 
 def markdown(title: str, results: Sequence[Result]) -> str:
-    """A section of a page: the table, and what is to be said of what does not hold."""
+    """Return a page's section for one cluster: the tables, then the remarks."""
     return "\n".join(_lines(title, results)) + "\n"
 
 
@@ -63,7 +63,7 @@ def _lines(title: str, results: Sequence[Result]) -> Iterator[str]:
 
 
 def across(clusters: Mapping[str, Sequence[Result]]) -> str:
-    """A table for several clusters in one: a sign where they agree, else one for each."""
+    """Return the tables of several clusters in one: one sign if they agree, else the exceptions by name."""
     return "".join(f"{line}\n" for line in _lines_across(clusters))
 
 

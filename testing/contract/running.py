@@ -1,7 +1,4 @@
-"""Runs behaviours through clients against one cluster.
-
-Where clients differ from each other by themselves, whatever the cluster: known, looked into, and named.
-"""
+"""Run behaviours through clients against a cluster, and judge the results."""
 
 from __future__ import annotations
 
@@ -23,11 +20,11 @@ DIFFERENCES: Mapping[tuple[str, str], str] = {
     ),
     ("offsets_are_kept_with_their_metadata", "kafkajs"): "kafkajs's setOffsets commits no metadata",
 }
-"""By a behaviour's and a client's name."""
+"""Known differences that are the client's own, whatever the cluster: by behaviour and client."""
 
 
 class Verdict(StrEnum):
-    """How a behaviour fared through one client."""
+    """The result of a behaviour through a client."""
 
     HOLDS = "holds"
     DIFFERS = "differs"
@@ -36,14 +33,13 @@ class Verdict(StrEnum):
 
 
 class Result(NamedTuple):
-    """One behaviour through one client.
+    """A behaviour, a client, and how it went.
 
     Attributes:
-        behaviour: which.
-        client: the client's name and version.
-        verdict: how it fared.
-        why: what was found, or what is known of this client, or which operation it lacks; empty where it
-            holds.
+        behaviour: the behaviour.
+        client: name and version of the client.
+        verdict: the result.
+        why: what was found, the known difference, or the missing operation; empty if it holds.
         seconds: how long it took.
     """
 
@@ -55,7 +51,7 @@ class Result(NamedTuple):
 
 
 def hold(behaviour: Behaviour, client: Client, helper: Client, bootstrap_servers: str) -> Result:
-    """Looks at one behaviour through one client; topics and groups it needed are gone afterwards."""
+    """Check one behaviour through one client; delete its topics and groups."""
     title = f"{client.name} {client.version}"
     missing = sorted(behaviour.needs - client.ops)
     if missing:
@@ -79,7 +75,7 @@ def hold(behaviour: Behaviour, client: Client, helper: Client, bootstrap_servers
 
 
 def meet(behaviour: Behaviour, client: Client) -> bool:
-    """Whether they are for each other: what speaks the protocol itself needs no client, and the other way."""
+    """Return whether the client can run the behaviour: raw connections run only behaviours that need one."""
     return (PROTOCOL in behaviour.needs) == (PROTOCOL in client.ops)
 
 
@@ -90,14 +86,14 @@ def hold_all(
     bootstrap_servers: str,
     tell: Callable[[Result], None] = lambda _: None,
 ) -> list[Result]:
-    """Every behaviour through every client, one after the other.
+    """Check every behaviour through every client, one after the other.
 
     Args:
-        behaviours: which.
-        clients: through which.
-        helper: creates and deletes what they need.
-        bootstrap_servers: of the cluster.
-        tell: hears each result.
+        behaviours: the behaviours.
+        clients: the clients.
+        helper: the client that creates, checks and deletes.
+        bootstrap_servers: addresses of the cluster.
+        tell: called with each result.
     """
     results = []
     for behaviour in behaviours:

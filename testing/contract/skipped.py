@@ -1,4 +1,4 @@
-"""What of Kafka's protocol the embedded broker leaves out, and why."""
+"""Requests of the Kafka protocol that the embedded broker does not serve, with the reasons."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from splashdam.wire.registry import API_KEYS
 
 _ZOOKEEPER = "between brokers of the ZooKeeper era; Kafka 4.0 has removed it"
 _TOKENS = (
-    "delegation tokens: no client sends it unless told to; SCRAM and OAUTHBEARER serve the same purpose here"
+    "delegation tokens: clients send it only on request; SCRAM and OAUTHBEARER serve the same purpose here"
 )
 _RAFT = "of the controllers' quorum: the brokers of an embedded cluster share one controller in their process"
 _NODES = "between brokers and controllers: an embedded cluster calls its controller directly"
@@ -60,7 +60,7 @@ SKIPPED: Mapping[int, tuple[str, str]] = {
     93: ("StreamsGroupTopologyDescriptionUpdate", _STREAMS),
     94: ("UnregisterController", _RAFT),
 }
-"""Kafka's name of a request and the reason, by API key."""
+"""Name and reason by API key."""
 
 OTHER_VERSIONS: Mapping[int, str] = {
     0: "Produce 0 to 2, the message formats before Kafka 0.11: listed and refused, as Kafka 4 does",
@@ -68,11 +68,11 @@ OTHER_VERSIONS: Mapping[int, str] = {
     2: "ListOffsets 0, removed by Kafka 4.0; with it the offsets of whole segments",
     22: "InitProducerId 6, two-phase commit (KIP-939): not released",
 }
-"""Versions that are left out of a request that is served."""
+"""By API key: the versions that are left out although the request is served."""
 
 
 def ranges_table(ranges: Mapping[str, Mapping[int, tuple[int, int]]]) -> str:
-    """The versions of every request that one of these clusters serves, by the cluster's name."""
+    """Return a table of the versions that each of these clusters offers, by request."""
     lines = [f"| key | request | {' | '.join(ranges)} |", f"|--:|---|{'---|' * len(ranges)}"]
     for key in sorted({key for each in ranges.values() for key in each}):
         name = API_KEYS[key].name if key in API_KEYS else SKIPPED.get(key, ("?", ""))[0]
@@ -82,7 +82,7 @@ def ranges_table(ranges: Mapping[str, Mapping[int, tuple[int, int]]]) -> str:
 
 
 def skipped_table() -> str:
-    """What is left out, and why."""
+    """Return a table of the requests and versions that are left out, with the reasons."""
     lines = ["| key | request | why it is left out |", "|---|---|---|"]
     lines += [f"| {key} | {name} | {why} |" for key, (name, why) in SKIPPED.items()]
     lines += [f"| {key} | {API_KEYS[key].name} | {why} |" for key, why in OTHER_VERSIONS.items()]

@@ -1,9 +1,8 @@
-"""What the contract asks of a client, in words that every client has: a record, an outcome, an operation.
+"""What the contract asks of a client: the operations, and the values they take and return.
 
-A client of another language is a process (``drivers/``) that reads one JSON object a line,
-``{"op": …, "args": {…}}``, and answers ``{"ok": …}`` or ``{"error": Kafka's name, "text": …}``; bytes are
-base64.
-Python clients answer the same operations with the same values, in this process.
+A client in another language is a process that reads a JSON object a line, ``{"op": …, "args": {…}}``,
+and answers ``{"ok": …}`` or ``{"error": Kafka's name, "text": …}``, with bytes in base64. Clients in Python
+answer the same operations with the same values, in this process.
 """
 
 from __future__ import annotations
@@ -14,21 +13,21 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 NOT_IN_CLIENT = "NOT_IN_CLIENT"
-"""The error of an operation that a client does not have."""
+"""The error of an operation that the client lacks."""
 
 PROTOCOL = "speak"
 """The operation of behaviours that use a `RawConnection` instead of a client."""
 
 TIMEOUT_MS = 15_000
-"""For how long a client looks for the records it is asked for."""
+"""How long a client tries to read the records it is asked for."""
 
 
 class Refused(Exception):
-    """An operation that ended with an error.
+    """An operation ended with an error.
 
     Attributes:
-        name: as Kafka calls the error; a client's own name where no broker said it.
-        text: the rest of what the client says.
+        name: Kafka's name of the error; a name of the client's own if no broker reported it.
+        text: the rest of the error message.
     """
 
     def __init__(self, name: str, text: str = "") -> None:
@@ -38,7 +37,7 @@ class Refused(Exception):
 
 
 class Record(NamedTuple):
-    """A record to be sent."""
+    """A record to send."""
 
     value: bytes | None = b""
     key: bytes | None = None
@@ -48,7 +47,7 @@ class Record(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A record that a consumer got."""
+    """A record that was read."""
 
     partition: int
     offset: int
@@ -59,7 +58,7 @@ class Read(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a record; ``error`` is Kafka's name, None if there is none."""
+    """The result for one record; ``error`` is Kafka's name, or None."""
 
     partition: int = -1
     offset: int = -1
@@ -68,7 +67,7 @@ class Outcome(NamedTuple):
 
 
 class Replicas(NamedTuple):
-    """One partition as metadata show it."""
+    """One partition in a topic description."""
 
     partition: int
     leader: int
@@ -77,17 +76,17 @@ class Replicas(NamedTuple):
 
 
 def encoded(value: bytes | None) -> str | None:
-    """As it goes over the pipe."""
+    """Encode bytes for the pipe."""
     return None if value is None else base64.b64encode(value).decode()
 
 
 def decoded(text: str | None) -> bytes | None:
-    """As it came over the pipe."""
+    """Decode bytes from the pipe."""
     return None if text is None else base64.b64decode(text)
 
 
 def record_args(record: Record) -> dict[str, Any]:
-    """A record as it goes over the pipe."""
+    """Encode a record for the pipe."""
     return {
         "key": encoded(record.key),
         "value": encoded(record.value),
@@ -98,7 +97,7 @@ def record_args(record: Record) -> dict[str, Any]:
 
 
 def read_args(read: Read) -> dict[str, Any]:
-    """A record that was got, as it comes over the pipe."""
+    """Encode a record that was read for the pipe."""
     return {
         **read._asdict(),
         "key": encoded(read.key),
@@ -108,7 +107,7 @@ def read_args(read: Read) -> dict[str, Any]:
 
 
 def read_of(args: Mapping[str, Any]) -> Read:
-    """A record that was got, as it came over the pipe."""
+    """Decode a record that was read from the pipe."""
     return Read(
         args["partition"],
         args["offset"],
@@ -120,9 +119,9 @@ def read_of(args: Mapping[str, Any]) -> Read:
 
 
 class Client:
-    """A client under contract. A subclass answers ``call``; each method here is one operation.
+    """A client under contract. A subclass implements `call`; each other method is one operation.
 
-    Every method raises `Refused` where broker or client refuse.
+    Every method raises `Refused` if broker or client refuse.
 
     Attributes:
         name: of the client.
@@ -135,7 +134,7 @@ class Client:
     ops: frozenset[str]
 
     def call(self, op: str, /, **args: Any) -> Any:
-        """One operation.
+        """Run one operation.
 
         Raises:
             Refused: it ended with an error.
@@ -143,7 +142,7 @@ class Client:
         raise Refused(NOT_IN_CLIENT, op)
 
     def close(self) -> None:
-        """Lets go of connections and processes."""
+        """Close connections and processes."""
 
     def __enter__(self) -> Self:
         return self
@@ -165,7 +164,7 @@ class Client:
         commit: bool = True,
         create: bool = False,
     ) -> list[Outcome]:
-        """Sends records and waits for them; one outcome each. With a transactional id: in a transaction."""
+        """Send records and wait for one outcome each; with a transactional id, in a transaction."""
         answers = self.call(
             "produce",
             topic=topic,
@@ -194,7 +193,7 @@ class Client:
         isolation: str = "read_uncommitted",
         timeout_ms: int = TIMEOUT_MS,
     ) -> list[Read]:
-        """Reads from an offset on, without a group, until it has ``count`` records or the time is up."""
+        """Read from an offset without a group, until ``count`` records or ``timeout_ms`` are reached."""
         found = self.call(
             "fetch",
             topic=topic,
@@ -216,7 +215,7 @@ class Client:
         timeout_ms: int = TIMEOUT_MS,
         **options: str,
     ) -> list[Read]:
-        """Joins a group, reads ``count`` records, commits what it read, leaves."""
+        """Join a group, read ``count`` records, commit their offsets, leave."""
         found = self.call(
             "consume",
             topic=topic,
@@ -231,7 +230,7 @@ class Client:
     def consume_by_coordinator(
         self, topic: str, group: str, *, count: int, timeout_ms: int = TIMEOUT_MS
     ) -> list[Read]:
-        """As `consume`, with the group protocol of KIP-848."""
+        """Like `consume`, with the group protocol of KIP-848."""
         found = self.call(
             "consume_by_coordinator",
             topic=topic,
@@ -243,7 +242,7 @@ class Client:
         return [read_of(each) for each in found]
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, tuple[int, str]]) -> None:
-        """Commits offsets with their metadata from outside of the group."""
+        """Commit offsets with metadata, without joining the group."""
         self.call(
             "commit",
             group=group,
@@ -252,12 +251,12 @@ class Client:
         )
 
     def committed(self, group: str, topic: str) -> dict[int, tuple[int, str]]:
-        """What a group has committed: offset and metadata by partition."""
+        """Return a group's committed offsets and metadata by partition."""
         found = self.call("committed", group=group, topic=topic)
         return {int(partition): (offset, metadata or "") for partition, (offset, metadata) in found.items()}
 
     def offsets(self, topic: str, at: str | int, partition: int = 0) -> int:
-        """The offset at ``"earliest"``, ``"latest"``, ``"max_timestamp"`` or a time in ms; -1 for none."""
+        """Return the offset at "earliest", "latest", "max_timestamp" or a time in ms; -1 for none."""
         found: int = self.call("offsets", topic=topic, partition=partition, at=at)
         return found
 
@@ -270,7 +269,6 @@ class Client:
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Creates a topic."""
         self.call(
             "create_topic",
             topic=topic,
@@ -281,7 +279,7 @@ class Client:
         )
 
     def describe_topic(self, topic: str) -> list[Replicas]:
-        """Its partitions, in order."""
+        """Return the partitions of a topic, in order."""
         found = self.call("describe_topic", topic=topic)
         return [
             Replicas(each["partition"], each["leader"], tuple(each["replicas"]), tuple(each["isr"]))

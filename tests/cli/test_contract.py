@@ -10,7 +10,7 @@ from support.running.cli_processes import run
 from splashdam import EmbeddedBroker
 from splashdam.net.cluster.cluster_client import ClusterClientSettings
 from splashdam.testing.contract.behaviours import AREAS, all_behaviours
-from splashdam.testing.contract.clients import splashdam_admin
+from splashdam.testing.contract.clients import splashdam_client
 
 
 def test_an_embedded_broker(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_a_cluster_that_breaks_a_promise(tmp_path: Path) -> None:
 
 def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster that cannot be reached is a message and no table."""
-    monkeypatch.setattr(splashdam_admin, "_SETTINGS", ClusterClientSettings(timeout_ms=10))
+    monkeypatch.setattr(splashdam_client, "_ADMIN_SETTINGS", ClusterClientSettings(timeout_ms=10))
     done = run("contract", "-b", "127.0.0.1:1", "--area", "topics", "--client", "splashdam")
     assert done.returncode == 1
     assert "127.0.0.1:1" in done.stderr.decode()

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from support.kafka.kafka_jars import VERSIONS, classpath, kafka_broker
 
+from lab.drivers.toolchains import all_drivers
 from splashdam import EmbeddedBroker
 from splashdam.testing.contract.behaviours import all_behaviours
 from splashdam.testing.contract.clients.splashdam_client import SplashdamClient
 from splashdam.testing.contract.line_up import EMBEDDED_CONFIG, PYTHON_CLIENTS, available, lined_up
 from splashdam.testing.contract.report import remarks
 from splashdam.testing.contract.running import Verdict, hold_all
-from splashdam.testing.contract.toolchains import all_drivers
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -47,7 +47,8 @@ def test_the_contract(which: str, tmp_path: Path) -> None:
     """It holds through every client that is to be had, or the client differs for a known reason."""
     missing: dict[str, str] = {}
     with cluster(which, tmp_path / "kafka") as address:
-        makers = available((*PYTHON_CLIENTS, *all_drivers(JAVA)), JAVA, missing.__setitem__)
+        drivers = all_drivers(JAVA)
+        makers = available((*PYTHON_CLIENTS, *drivers), drivers, missing.__setitem__)
         with lined_up(makers, address) as clients:
             results = hold_all(all_behaviours(), clients, SplashdamClient(address), address)
     said = [f"{each.behaviour.name}, {each.client}: {each.verdict}: {each.why}" for each in remarks(results)]

@@ -98,7 +98,7 @@ def test_expectations() -> None:
     run = Run(Scripted(), Scripted(), "host:1")
     with pytest.raises(BrokenPromise, match="not refused"), run.refused("NOT_CONTROLLER"):
         pass
-    unexpected = "refused with UNKNOWN: why, and not with A or B"
+    unexpected = "refused with UNKNOWN: why; expected A or B"
     with pytest.raises(BrokenPromise, match=unexpected), run.refused("A", "B"):
         raise Refused("UNKNOWN", "why")
 

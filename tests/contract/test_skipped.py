@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
-
 import pytest
 from support.running.house_tree import ROOT
 
@@ -43,8 +41,3 @@ def test_ranges() -> None:
     """A line for each request that somebody serves."""
     table = ranges_table({"ours": {0: (0, 13)}, "theirs": {0: (0, 12), 57: (0, 2)}})
     assert table.splitlines()[2:] == ["| 0 | Produce | 0-13 | 0-12 |", "| 57 | UpdateFeatures |  | 0-2 |"]
-
-
-def test_the_command_of_the_page() -> None:
-    """It can be started."""
-    assert "write" in runpy.run_path(str(ROOT / "tools" / "contract_page.py"))

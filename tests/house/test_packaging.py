@@ -58,6 +58,7 @@ def test_type_checkers_and_linters_know_every_room() -> None:
         **{room: Path("../..") / room for room in rooms},
         **{name: Path("../../facade") / name for name in face},
     }
+    assert (ROOT / "typing_view/lab").readlink() == Path("../lab")
     assert set(PYPROJECT["tool"]["pyright"]["include"]) == {*rooms, "facade"}
     layers = PYPROJECT["tool"]["importlinter"]["contracts"][0]["layers"]
     assert {room for layer in layers for room in layer.split(" | ")} == rooms

@@ -38,7 +38,7 @@ def copy_of_the_tree(target: Path) -> Path:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, target)
     products = shutil.ignore_patterns("__pycache__", "*.so", "_*_c.c")
-    for room in PACKAGE_DIR.values():
+    for room in (*PACKAGE_DIR.values(), "lab"):
         shutil.copytree(ROOT / room, target / room, ignore=products)
     return target
 
@@ -61,5 +61,8 @@ def test_wheel_from_sdist_holds_every_module(tmp_path: Path) -> None:
     }
     missing = expected - set(wheel.namelist())
     assert not missing
+    foreign = [name for name in wheel.namelist() if name.endswith((".go", ".java", ".js", ".ts"))]
+    assert foreign == []
+    assert not [name for name in wheel.namelist() if "simulator" in name or "lab" in name.split("/")]
     assert "splashdam/py.typed" in wheel.namelist()
     assert "splashdam/record/kernel/_kernel_py.py" in wheel.namelist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from splashdam.model.quoting import naming
+from splashdam.model.log_text import naming
 from splashdam.model.values import TopicPartition
 
 WHERE = TopicPartition("a.b-c", 1)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splashdam.model.quoting import LONGEST_SHOWN, quoted
+from splashdam.model.log_text import LONGEST_SHOWN, quoted
 
 
 @pytest.mark.parametrize(

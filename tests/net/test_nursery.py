@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from splashdam.model.errors import KafkaError
-from splashdam.net.nursery import open_plain_nursery
+from splashdam.net.cluster.cluster_connections import open_plain_nursery
 
 
 async def fail(text: str) -> None:

@@ -15,8 +15,7 @@ import trio
 from trio.testing import MockClock
 
 from splashdam.model.errors import CannotListenError, KafkaConnectionError
-from splashdam.net.connect import TcpConnect, address_text
-from splashdam.net.connection.pair import PairConnect, socket_pair, stream_of
+from splashdam.net.connect import PairConnect, TcpConnect, address_text, socket_pair, stream_of
 from splashdam.net.connection.streams import receiver, rest_of, send_now, send_parts
 from splashdam.net.listen import address_of, tcp_listen
 

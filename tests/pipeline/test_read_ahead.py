@@ -12,8 +12,7 @@ from splashdam.model.broker_errors import OffsetOutOfRangeError
 from splashdam.model.errors import ProtocolError
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import SystemClock
-from splashdam.net.cluster.fetch_client import FetchSettings
-from splashdam.net.cluster.fetching import FetchedBatches
+from splashdam.net.cluster.fetch_client import FetchedBatches, FetchSettings
 from splashdam.pipeline.clusters import AHEAD, ReadAhead
 from splashdam.pipeline.trio_thread import ClientPool, TrioThread
 

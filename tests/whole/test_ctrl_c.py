@@ -109,7 +109,7 @@ clock = SteeredClock()
     "readers of clusters": (
         """
 from splashdam.model.values import IsolationLevel
-from splashdam.pipeline.cluster_config import ClusterConfig
+from splashdam.pipeline.clusters import ClusterConfig
 from splashdam.pipeline.clusters import reader_for
 config = ClusterConfig("nowhere:1")
 """,

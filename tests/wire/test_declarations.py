@@ -14,10 +14,9 @@ import pytest
 from support.record.wire_values import MESSAGES, kafkas_name
 from support.running.oracles import shared
 
-from splashdam.wire.fields import NO_UUID, ArrayType, Field, StructType, WireType
+from splashdam.wire.fields import NO_UUID, ArrayType, Field, StructType, Versions, WireType
 from splashdam.wire.message import Message, Struct
 from splashdam.wire.registry import API_KEYS
-from splashdam.wire.versions import Versions
 
 EXPECTED_VERSIONS = {
     "Produce": (3, 13),

@@ -14,6 +14,7 @@ from splashdam.model.errors import ProtocolError
 from splashdam.model.values import Buffer
 from splashdam.wire.codec import decode, encode
 from splashdam.wire.fields import (
+    Versions,
     array,
     boolean,
     float64,
@@ -29,7 +30,6 @@ from splashdam.wire.fields import (
     uuid,
 )
 from splashdam.wire.message import Response, Struct
-from splashdam.wire.versions import Versions
 
 ID = bytes(range(16))
 

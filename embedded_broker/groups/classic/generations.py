@@ -23,7 +23,7 @@ from splashdam.embedded_broker.groups.group import GroupHost
 from splashdam.embedded_broker.groups.timers import TimerKey
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
 from splashdam.model.lifecycle import next_state
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from splashdam.embedded_broker.groups.classic.members import (
 from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
 from splashdam.embedded_broker.groups.classic.states import GroupState
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 
 
 def join(membership: ClassicMembership, request: JoinRequest, reply: JoinReply) -> None:

@@ -21,7 +21,7 @@ from splashdam.embedded_broker.groups.classic.states import GroupEvent, GroupSta
 from splashdam.embedded_broker.groups.group import GroupHost, Member
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset
 from splashdam.model.broker_errors import ErrorCode, error_for
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.model.values import Buffer
 
 

@@ -9,7 +9,7 @@ from splashdam.embedded_broker.groups.consumer.classic_requests import ClassicRe
 from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership
 from splashdam.embedded_broker.groups.group import Group, GroupHost
 from splashdam.model.broker_errors import ErrorCode, error_for
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 from splashdam.wire.messages.sync_group import SyncGroupRequest
 
 _FIRST_SYNC_PROTOCOL_VERSION = 5

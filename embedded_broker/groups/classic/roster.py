@@ -16,7 +16,7 @@ from splashdam.embedded_broker.groups.classic.members import (
     SyncResult,
 )
 from splashdam.model.broker_errors import ErrorCode, error_for
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 
 
 class Roster:

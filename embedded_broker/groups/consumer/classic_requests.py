@@ -37,7 +37,7 @@ from splashdam.embedded_broker.groups.consumer.member import (
 from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.model.errors import ProtocolError
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 
 
 class ClassicRequests:

@@ -28,7 +28,7 @@ from splashdam.embedded_broker.groups.consumer.member import (
     TopicIdPartition,
 )
 from splashdam.model.broker_errors import ErrorCode, error_for
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 
 V = TypeVar("V")
 

@@ -35,7 +35,7 @@ from splashdam.embedded_broker.groups.consumer.world import World
 from splashdam.embedded_broker.groups.pattern_parsing import InvalidPatternError
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.model.lifecycle import Stage, next_state
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 
 
 class Found(Stage):

@@ -24,7 +24,7 @@ from splashdam.embedded_broker.groups.consumer.world import PatternMatches, Worl
 from splashdam.embedded_broker.groups.group import FIRST_TRANSACTIONAL_EPOCH_VERSION, GroupHost, Member
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 
 _log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from splashdam.embedded_broker.groups.consumer.membership import (
 from splashdam.embedded_broker.groups.group import Group, GroupHost, Membership
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.model.errors import ProtocolError, message_of
-from splashdam.model.quoting import quoted
+from splashdam.model.log_text import quoted
 
 _ROUNDS_BESIDE = 3
 """So often a decision may come too late, since others of the group were quicker."""

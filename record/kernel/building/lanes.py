@@ -18,8 +18,7 @@ from splashdam.record.kernel.building.headers import as_bytes
 
 if TYPE_CHECKING:
     from splashdam.record.kernel.building.buffer import BatchBuffer
-    from splashdam.record.kernel.outcomes.future_cell import FutureCell
-    from splashdam.record.kernel.outcomes.outcome import BatchOutcome
+    from splashdam.record.kernel.outcomes.outcome import BatchOutcome, FutureCell
 
 FutureT = TypeVar("FutureT", bound="FutureCell")
 

@@ -19,7 +19,7 @@ from splashdam.record.kernel.building.lanes import (
 from splashdam.record.kernel.building.murmur2 import murmur2
 
 if TYPE_CHECKING:
-    from splashdam.record.kernel.outcomes.future_cell import FutureCell
+    from splashdam.record.kernel.outcomes.outcome import FutureCell
 
 FutureT = TypeVar("FutureT", bound="FutureCell")
 SendsT = TypeVar("SendsT", bound="NowaitSends[Any]")

@@ -16,7 +16,7 @@ cdef struct Scan:
 
 
 def scan_records(records, int64_t record_count, int64_t base_timestamp, bint exact=False):
-    """See ``walk.scan_records``; the GIL is released for more than a MiB."""
+    """See ``records.scan_records``; the GIL is released for more than a MiB."""
     cdef Py_buffer view
     cdef Walk walk
     cdef Scan scan
@@ -41,7 +41,7 @@ def scan_records(records, int64_t record_count, int64_t base_timestamp, bint exa
 
 
 def usual_batch(batch):
-    """See ``usual_batch.usual_batch``."""
+    """See ``records.usual_batch``."""
     cdef Py_buffer view, records
     cdef Walk walk
     cdef Scan scan
@@ -278,7 +278,7 @@ def faulty_records(
     int64_t latest_ms,
     Py_ssize_t most,
 ):
-    """See ``walk.faulty_records``."""
+    """See ``records.faulty_records``."""
     cdef Py_buffer view
     cdef Walk walk
     cdef int64_t number, timestamp
@@ -313,7 +313,7 @@ def decode_records(
     int64_t base_timestamp,
     append_time,
 ):
-    """See ``walk.decode_records``."""
+    """See ``records.decode_records``."""
     cdef Py_buffer view
     cdef Walk walk
     cdef object made
@@ -387,3 +387,51 @@ cdef object record_of(object offset, object timestamp, object key, object value,
     cdef object made = (<CTypeObject *>tuple).tp_new(<void *>Record, arguments, NULL)
     PyObject_GC_UnTrack(<PyObject *>made)
     return made
+
+
+def find_by_time(
+    records,
+    int64_t record_count,
+    *,
+    int64_t base_offset,
+    int64_t base_timestamp,
+    append_time,
+    int64_t from_offset,
+    timestamp_ms,
+):
+    """See ``records.find_by_time``."""
+    cdef Py_buffer view
+    cdef Walk walk
+    cdef bint has_append_time = append_time is not None, wants_largest = timestamp_ms is None
+    cdef int64_t appended = append_time if has_append_time else 0
+    cdef int64_t wanted = LLONG_MIN if wants_largest else timestamp_ms
+    cdef int64_t offset = 0, timestamp, found_offset = 0, found_timestamp = 0
+    cdef bint is_found = False
+    cdef int status
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    with nogil:
+        status = start_walk(&walk, &view, record_count)
+        while not status and walk.number < record_count:
+            status = -1
+            if begin_record(&walk) < 0 or offset_of_record(&walk, base_offset, &offset) < 0:
+                break
+            walk.at = walk.end  # what the record holds is not asked for
+            walk.number += 1
+            status = 0
+            timestamp = (
+                appended
+                if has_append_time
+                else <int64_t>(<uint64_t>base_timestamp + <uint64_t>walk.timestamp_delta)
+            )
+            if offset < from_offset or timestamp < wanted or (is_found and timestamp == found_timestamp):
+                continue
+            is_found = True
+            found_offset = offset
+            found_timestamp = timestamp
+            if not wants_largest:
+                break
+            wanted = timestamp
+    PyBuffer_Release(&view)
+    if status < 0:
+        raise damage_of(&walk)
+    return (found_offset, found_timestamp) if is_found else None

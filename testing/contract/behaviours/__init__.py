@@ -1,4 +1,4 @@
-"""What a cluster does, an area a file.
+"""The behaviours of the contract, one area in each file.
 
 May import: behaviour, raw_connection, vocabulary.
 """
@@ -26,11 +26,11 @@ AREAS = (
     "share_of_partitions",
     "answers",
 )
-"""The files, in the order of the report."""
+"""The modules, in the order of the report."""
 
 
 def all_behaviours() -> Sequence[Behaviour]:
-    """Every behaviour, area by area; those that a program declares for itself come last."""
+    """Return every behaviour, area by area; those that a program declares itself come last."""
     for area in AREAS:
         import_module(f"{__name__}.{area}")
     places = {area: place for place, area in enumerate(AREAS)}

@@ -1,6 +1,6 @@
-"""What stands in an answer that says no more than yes: null where Kafka has null, a text where it has one.
+"""Error messages and empty lists in answers: null where Kafka has null, a string where Kafka has a string.
 
-Clients in languages without null, and those that throw whatever text they find, trip over the other one.
+Clients in languages without null fail on the one, clients that raise every message they get on the other.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ _UNKNOWN_ELECTION = 9
 
 
 def _offered(conn: RawConnection, kind: type[ApiVersionsRequest], version: int) -> None:
-    """Leaves the behaviour out on clusters that are older."""
+    """Leave the behaviour out on a cluster that does not offer this version."""
     if conn.version_of(kind) < version:
         raise Refused(NOT_IN_CLIENT, f"the cluster does not offer {kind.NAME} {version}")
 
 
 @behaviour(PROTOCOL)
 def what_is_created_has_no_error_message(run: Run) -> None:
-    """CreateTopics of every version: null, and not the empty text."""
+    """CreateTopics, every version: the error message is null, not the empty string."""
     with connected(run) as conn:
         for version in CreateTopicsRequest.VERSIONS:
             asked = CreatableTopic(name=run.new_topic(), num_partitions=1, replication_factor=1)
@@ -69,7 +69,7 @@ def what_is_created_has_no_error_message(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def a_coordinator_is_found_without_an_error(run: Run) -> None:
-    """FindCoordinator up to version 3 says NONE, later the empty text; null never."""
+    """FindCoordinator: the error message is "NONE" up to version 3, then the empty string; never null."""
     with connected(run) as conn:
         for version in (1, 2, 3):
             asked = FindCoordinatorRequest(key=run.group())
@@ -82,7 +82,7 @@ def a_coordinator_is_found_without_an_error(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def reassignments_that_are_none_have_no_error_message(run: Run) -> None:
-    """Neither the answer nor its partitions: null."""
+    """The error messages of the answer and of its partitions are null."""
     topic = run.topic()
     with leader_of(run, topic) as conn:
         listed = conn.ask(ListPartitionReassignmentsRequest(topics=None), 0)
@@ -98,7 +98,7 @@ def reassignments_that_are_none_have_no_error_message(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def what_describes_nothing_says_so_in_an_empty_text(run: Run) -> None:
-    """Quotas and SCRAM credentials: the empty text beside code 0."""
+    """Client quotas and SCRAM credentials: error code 0 with an empty error message."""
     with connected(run) as conn:
         quotas = conn.ask(DescribeClientQuotasRequest(components=[], strict=False), 0)
         expect((quotas.error_code, quotas.error_message), (0, ""), "code and text of the quotas")
@@ -108,7 +108,7 @@ def what_describes_nothing_says_so_in_an_empty_text(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def an_election_nobody_needs_names_its_topics(run: Run) -> None:
-    """Of all partitions: each topic without partitions. Of an unknown kind: each partition asked for."""
+    """For all partitions: each topic without partitions. For an unknown type: each requested partition."""
     topic = run.topic()
     with leader_of(run, topic) as conn:
         everything = conn.ask(ElectLeadersRequest(topic_partitions=None, timeout_ms=5_000), 2)
@@ -141,7 +141,7 @@ def offsets_of_a_missing_partition_cannot_be_deleted(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def partitions_that_are_not_there_have_no_aborted_transactions(run: Run) -> None:
-    """Fetch of a missing partition: the empty list, not null."""
+    """Fetch of a missing partition: the list is empty, not null."""
     topic = run.topic()
     missing = FetchPartition(partition=7, fetch_offset=0, partition_max_bytes=1_000)
     asked = [FetchTopic(topic=topic, partitions=[missing])]
@@ -154,7 +154,7 @@ def partitions_that_are_not_there_have_no_aborted_transactions(run: Run) -> None
 
 @behaviour(PROTOCOL)
 def the_metadata_have_a_quorum(run: Run) -> None:
-    """DescribeQuorum: the leader is a voter, and nobody is ahead of the high watermark."""
+    """DescribeQuorum: the leader is one of the voters, and each voter has an address."""
     with connected(run) as conn:
         asked = [AskedTopic(topic_name=_METADATA_LOG, partitions=[AskedPartition()])]
         for version in DescribeQuorumRequest.VERSIONS:
@@ -171,7 +171,7 @@ def the_metadata_have_a_quorum(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def who_reaches_another_broker_is_told(run: Run) -> None:
-    """ApiVersions 5 (KIP-1242): REBOOTSTRAP_REQUIRED; a cluster and a node are named together."""
+    """ApiVersions 5 (KIP-1242): another cluster or node id is REBOOTSTRAP_REQUIRED; one alone is invalid."""
     with connected(run) as conn:
         _offered(conn, ApiVersionsRequest, 5)
         cluster = conn.ask(MetadataRequest(topics=[]), 8)
@@ -196,7 +196,7 @@ def who_reaches_another_broker_is_told(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def offsets_of_a_transaction_need_a_group(run: Run) -> None:
-    """TxnOffsetCommit without a group's id: INVALID_GROUP_ID."""
+    """TxnOffsetCommit with an empty group id is INVALID_GROUP_ID."""
     topic, transactional_id = run.topic(), run.name()
     partition = TxnOffsetCommitRequestPartition(committed_offset=1, committed_metadata=None)
     asked = TxnOffsetCommitRequest(
@@ -216,7 +216,7 @@ def offsets_of_a_transaction_need_a_group(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def a_group_that_is_not_there_is_deleted_without_a_text(run: Run) -> None:
-    """DeleteGroups of every version that is offered; 3 has room for a text, and Kafka leaves it null."""
+    """DeleteGroups of a missing group: GROUP_ID_NOT_FOUND, and a null error message from version 3 on."""
     group = run.group()
     with coordinator_of(run, group) as conn:
         for version in range(conn.version_of(DeleteGroupsRequest) + 1):

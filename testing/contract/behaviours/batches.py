@@ -1,4 +1,4 @@
-"""Record batches as producers send them: what is refused, and what is recognised."""
+"""Record batches: which are refused, and which are recognised as written before."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _HUGE = 2**31 - 1
 
 
 class Answer(NamedTuple):
-    """What Produce says of a batch."""
+    """Produce's answer for a batch."""
 
     error: int
     base_offset: int
 
 
 def batch_of(*values: bytes, **fields: Any) -> bytes:
-    """A batch with these values; fields as `build_batch` has them."""
+    """Build a batch of these values; ``fields`` as in `build_batch`."""
     return build_batch([(NOON_MS, b"key", value, None) for value in values], **fields)
 
 
 def request_with(
     topic: str, records: bytes | None, *, acks: int = -1, transactional_id: str | None = None
 ) -> ProduceRequest:
-    """A Produce request for partition 0."""
+    """Build a Produce request for partition 0."""
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=records)])
     return ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=10_000, topic_data=[data])
 
@@ -54,14 +54,14 @@ def produced(
     transactional_id: str | None = None,
     version: int = _VERSION,
 ) -> Answer:
-    """Sends one batch to partition 0."""
+    """Send a batch to partition 0 and return the answer."""
     request = request_with(topic, records, acks=acks, transactional_id=transactional_id)
     (answer,) = conn.ask(request, version).responses[0].partition_responses
     return Answer(answer.error_code, answer.base_offset)
 
 
 def new_producer_id(conn: RawConnection) -> int:
-    """One that nobody has used."""
+    """Return a producer id that has written nothing."""
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
     answer = retried(lambda: conn.ask(request, 3), lambda each: each.error_code)
     expect((answer.error_code, answer.producer_epoch), (0, 0), "error code and epoch")
@@ -70,7 +70,7 @@ def new_producer_id(conn: RawConnection) -> int:
 
 @behaviour(PROTOCOL)
 def damaged_bytes_are_refused(run: Run) -> None:
-    """CORRUPT_MESSAGE where the checksum is wrong, and nothing is written."""
+    """A batch with a wrong checksum is CORRUPT_MESSAGE, and nothing is written."""
     topic = run.topic()
     damaged = bytearray(batch_of(b"value"))
     damaged[-1] ^= 1
@@ -81,7 +81,7 @@ def damaged_bytes_are_refused(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def a_partition_gets_one_batch_at_a_time(run: Run) -> None:
-    """Two of them, or another magic than 2, are INVALID_RECORD."""
+    """Two batches for a partition, or a magic other than 2, are INVALID_RECORD."""
     topic = run.topic()
     one = batch_of(b"value")
     old = bytearray(one)
@@ -94,7 +94,7 @@ def a_partition_gets_one_batch_at_a_time(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def acks_are_none_one_or_all(run: Run) -> None:
-    """Anything else is INVALID_REQUIRED_ACKS, and nothing is written."""
+    """Any other acks is INVALID_REQUIRED_ACKS, and nothing is written."""
     topic = run.topic()
     with leader_of(run, topic) as conn:
         expect(
@@ -107,7 +107,7 @@ def acks_are_none_one_or_all(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def acks_0_are_not_answered(run: Run) -> None:
-    """Not a byte; the next answer belongs to the next request."""
+    """No byte is sent; the next answer belongs to the next request."""
     topic = run.topic()
     with leader_of(run, topic) as conn:
         conn.send_bytes(conn.frame(request_with(topic, batch_of(b"unanswered"), acks=0), _VERSION))
@@ -116,7 +116,7 @@ def acks_0_are_not_answered(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def a_batch_that_comes_again_has_its_first_offset(run: Run) -> None:
-    """An idempotent producer may send its last five batches again: they are not written twice."""
+    """The last five batches of an idempotent producer are recognised, and not written twice."""
     topic = run.topic()
     with leader_of(run, topic) as conn:
         who = new_producer_id(conn)
@@ -133,7 +133,7 @@ def a_batch_that_comes_again_has_its_first_offset(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def sequences_have_no_gap(run: Run) -> None:
-    """One that leaves numbers out, and one that is older than the last five, are out of order."""
+    """A gap, and a batch older than the last five, are OUT_OF_ORDER_SEQUENCE_NUMBER."""
     topic = run.topic()
     with leader_of(run, topic) as conn:
         who = new_producer_id(conn)
@@ -150,7 +150,7 @@ def sequences_have_no_gap(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def a_new_epoch_begins_at_0_and_ends_the_old_one(run: Run) -> None:
-    """INVALID_PRODUCER_EPOCH for what comes late from the old one."""
+    """A late batch of the old producer epoch is INVALID_PRODUCER_EPOCH."""
     topic = run.topic()
     with leader_of(run, topic) as conn:
         who = new_producer_id(conn)
@@ -169,7 +169,7 @@ def a_new_epoch_begins_at_0_and_ends_the_old_one(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def sequences_begin_anew_after_the_largest(run: Run) -> None:
-    """A producer that the partition does not know may begin anywhere; behind 2^31-1 comes 0."""
+    """A producer without state may begin at any sequence number; 0 follows 2^31-1."""
     topic = run.topic()
     with leader_of(run, topic) as conn:
         who = new_producer_id(conn)
@@ -185,24 +185,24 @@ def sequences_begin_anew_after_the_largest(run: Run) -> None:
 
 
 def record_of(*fields: int | bytes, attributes: int = 0) -> bytes:
-    """A record of any fields behind its attributes: numbers as varints, bytes as they are."""
+    """Build a record of any fields behind its attributes: numbers become varints, bytes are copied."""
     parts = [each if isinstance(each, bytes) else encode_varint(each) for each in fields]
     body = bytes([attributes]) + b"".join(parts)
     return encode_varint(len(body)) + body
 
 
 def numbered(delta: int, *, time_delta: int = 0) -> bytes:
-    """A sound record."""
+    """Build a valid record with an offset delta."""
     return record_of(time_delta, delta, 1, b"k", 1, b"v", 0)
 
 
 def batch_around(records: bytes, count: int, codec: Codec = Codec.NONE, **fields: int) -> bytes:
-    """A batch around any bytes, which are packed; its checksum is right."""
+    """Build a batch with a valid checksum around any bytes, compressed with ``codec``."""
     return batch_around_packed(compress(records, Compression(codec)), count, codec, **fields)
 
 
 def batch_around_packed(packed: bytes, count: int, codec: Codec, **fields: int) -> bytes:
-    """A batch around any bytes, which are packed already, or should be."""
+    """Build a batch with a valid checksum around bytes that are compressed already, or only claim to be."""
     fields = {"attributes": int(codec), "last_offset_delta": count - 1, "record_count": count, **fields}
     sound = parse_header(batch_of(b"value"))
     header = sound._replace(batch_length=sound.batch_length - sound.size_bytes + HEADER.size + len(packed))
@@ -212,7 +212,7 @@ def batch_around_packed(packed: bytes, count: int, codec: Codec, **fields: int) 
 
 
 def expect_errors(run: Run, batches: dict[str, bytes], *wanted: int) -> None:
-    """Each is refused with one of these errors, and what is sound goes behind nothing."""
+    """Check that each batch is refused with one of these errors, and a valid batch still gets offset 0."""
     topic = run.topic()
     with leader_of(run, topic) as conn:
         for what, batch in batches.items():
@@ -227,7 +227,7 @@ _TWO = numbered(0) + numbered(1)
 
 @behaviour(PROTOCOL)
 def garbage_for_records_is_refused(run: Run) -> None:
-    """INVALID_RECORD, under every codec, though header and checksum are right: nobody could read past it."""
+    """INVALID_RECORD under every codec, though header and checksum are valid: no reader could go on."""
     expect_errors(
         run, {f"{codec.name}": batch_around(_GARBAGE, 1, codec) for codec in Codec}, ErrorCode.INVALID_RECORD
     )
@@ -235,7 +235,7 @@ def garbage_for_records_is_refused(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def a_batch_holds_the_records_it_counts(run: Run) -> None:
-    """INVALID_RECORD for more, fewer, half a record, bytes behind the last, and none at all."""
+    """INVALID_RECORD for more, fewer or no records, half a record, and bytes behind the last record."""
     kinds = {
         "a count that is too high": (_TWO, 3),
         "a count that is too low": (_TWO, 1),
@@ -256,7 +256,7 @@ def a_batch_holds_the_records_it_counts(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def the_last_offset_delta_is_that_of_the_count(run: Run) -> None:
-    """INVALID_RECORD for any other, under every codec."""
+    """Any other last offset delta is INVALID_RECORD, under every codec."""
     batches = {
         f"delta {delta}, {codec.name}": batch_around(_TWO, 2, codec, last_offset_delta=delta)
         for delta in (2, 0, -1, _HUGE)
@@ -267,7 +267,7 @@ def the_last_offset_delta_is_that_of_the_count(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def fields_stay_within_their_record(run: Run) -> None:
-    """INVALID_RECORD for lengths and counts beyond the end or below 0, and a header without a key."""
+    """INVALID_RECORD for lengths and counts that are negative or too large, and for a null header key."""
     kinds = {
         "a key beyond the end": record_of(0, 0, _HUGE, b"xyz"),
         "a value beyond the end": record_of(0, 0, -1, 99, b"four"),
@@ -293,7 +293,7 @@ def fields_stay_within_their_record(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def bytes_that_do_not_unpack_are_refused(run: Run) -> None:
-    """An error that is not tried again: INVALID_RECORD, or UNKNOWN_SERVER_ERROR, which is Kafka's."""
+    """The error is not retriable: INVALID_RECORD, or UNKNOWN_SERVER_ERROR, which is Kafka's."""
     batches = {}
     for codec in Codec:
         packed = compress(b"".join(map(numbered, range(500))), Compression(codec))
@@ -307,7 +307,7 @@ def bytes_that_do_not_unpack_are_refused(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def packed_records_count_up_from_0(run: Run) -> None:
-    """An error that is not tried again, where the offsets in a compressed batch jump, repeat or go back."""
+    """Offset deltas of a compressed batch that jump, repeat or go back: an error that is not retriable."""
     deltas = ((0, 2), (0, 0), (1, 0), (5, 6), (-1, 0), (0, _HUGE))
     batches = {
         f"{each}, {codec.name}": batch_around(b"".join(map(numbered, each)), 2, codec)
@@ -327,7 +327,7 @@ def a_codec_that_does_not_exist_is_refused(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def what_is_unusual_and_sound_is_accepted(run: Run) -> None:
-    """Attributes of a record, numbers longer than they need be, a base timestamp that no record has."""
+    """Record attributes, overlong varints, and a base timestamp that no record has."""
     topic = run.topic()
     unusual = {
         "attributes": record_of(0, 0, 1, b"k", 1, b"v", 0, attributes=1),
@@ -345,7 +345,7 @@ def what_is_unusual_and_sound_is_accepted(run: Run) -> None:
 
 
 def stored_header(conn: RawConnection, topic: str, offset: int) -> BatchHeader:
-    """The header of the batch at an offset, whose checksum must be right."""
+    """Fetch the batch at an offset, check its checksum, and return its header."""
     part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
     request = FetchRequest(
         max_wait_ms=1000,
@@ -366,7 +366,7 @@ def stored_header(conn: RawConnection, topic: str, offset: int) -> BatchHeader:
 
 @behaviour(PROTOCOL)
 def a_wrong_maximum_timestamp_is_put_right(run: Run) -> None:
-    """Whatever the producer said, the stored header tells the largest timestamp of its records."""
+    """The stored header has the largest timestamp of its records, whatever the producer sent."""
     topic = run.topic()
     records = numbered(0) + numbered(1, time_delta=500) + numbered(2)
     with leader_of(run, topic) as conn:
@@ -380,7 +380,7 @@ def a_wrong_maximum_timestamp_is_put_right(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def header_keys_are_any_bytes(run: Run) -> None:
-    """A record with a header key that is not UTF-8 is stored as it came, and read."""
+    """A record with a header key that is not UTF-8 is stored unchanged and can be read."""
     topic = run.topic()
     record = record_of(0, 0, 1, b"k", 1, b"v", 1, 2, b"\xff\xfe", 1, b"h")
     with leader_of(run, topic) as conn:
@@ -395,7 +395,7 @@ def header_keys_are_any_bytes(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def the_topic_says_whose_time_it_is(run: Run) -> None:
-    """A producer's LogAppendTime is no error: where the topic has CreateTime, the bit is cleared."""
+    """A producer's LogAppendTime bit is no error: a topic with CreateTime stores the batch without it."""
     topic = run.topic()
     records = numbered(0) + numbered(1, time_delta=500)
     with leader_of(run, topic) as conn:
@@ -411,7 +411,7 @@ def the_topic_says_whose_time_it_is(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def records_at_fault_are_named(run: Run) -> None:
-    """By number: those without a key on a compacted topic, and those too old. One spoils the batch."""
+    """By index: records without a key on a compacted topic, and records that are too old (KIP-467)."""
     topic = run.topic(cleanup_policy="compact", message_timestamp_before_max_ms=str(10**9))
     now_ms = int(time.time() * 1000)
     old_ms = now_ms - 2 * 10**9

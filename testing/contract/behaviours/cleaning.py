@@ -1,4 +1,4 @@
-"""What retention and compaction leave, as readers see it."""
+"""Retention and compaction, as consumers see them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _COMPACTED = {
 
 
 def once_cleaned(look: Callable[[], None]) -> None:
-    """Looks again until the cluster has cleaned; one that does so less often is left out.
+    """Repeat ``look`` until the cluster has cleaned.
 
     Raises:
-        Refused: it has not cleaned for twenty seconds.
+        Refused: it has not cleaned for twenty seconds; the behaviour is left out then.
     """
     until = time.monotonic() + _CLEANING_SECONDS
     while True:
@@ -40,7 +40,7 @@ def once_cleaned(look: Callable[[], None]) -> None:
 
 
 def read_all(run: Run, topic: str) -> list[Read]:
-    """What is there from the beginning up to the last record, which is named "end"."""
+    """Read a partition from its log start offset to its end."""
     found: list[Read] = []
     end = run.helper.offsets(topic, "latest")
     position = run.helper.offsets(topic, "earliest")
@@ -52,14 +52,14 @@ def read_all(run: Run, topic: str) -> list[Read]:
 
 
 def segments(run: Run, topic: str, *records: Record) -> None:
-    """Produces each record into a segment of its own."""
+    """Produce each record into a segment of its own."""
     for number, record in enumerate(records):
         run.helper.produce(topic, [record._replace(timestamp_ms=NOON_MS + number * _LATER_MS)])
 
 
 @behaviour(PROTOCOL)
 def compaction_keeps_the_last_value_of_each_key(run: Run) -> None:
-    """At the offsets they had; the newest segment stays as it is."""
+    """Records keep their offsets, and the active segment is not compacted."""
     topic = run.topic(1, **_COMPACTED)
     texts = ((b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"end", b""))
     segments(run, topic, *(Record(value, key) for key, value in texts))
@@ -74,7 +74,7 @@ def compaction_keeps_the_last_value_of_each_key(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def compaction_deletes_what_a_null_deletes(run: Run) -> None:
-    """A key whose last value is null is gone, and the null itself after delete.retention.ms."""
+    """A key whose last value is null is removed, and the tombstone after delete.retention.ms."""
     topic = run.topic(1, **_COMPACTED)
     records = (Record(b"1", b"a"), Record(b"1", b"b"), Record(None, b"a"), Record(b"", b"end"))
     segments(run, topic, *records)
@@ -88,7 +88,7 @@ def compaction_deletes_what_a_null_deletes(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def records_that_are_too_old_are_deleted(run: Run) -> None:
-    """By retention.ms, which goes by the time of the newest record of a segment; offsets go on."""
+    """retention.ms goes by the newest record of a segment; offsets continue."""
     topic = run.topic(retention_ms="3600000", segment_ms="10000")
     segments(run, topic, Record(b"old"), Record(b"old, too"))
     once_cleaned(lambda: expect(run.helper.offsets(topic, "earliest"), 2, "log start offset"))

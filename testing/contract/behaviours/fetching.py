@@ -1,4 +1,4 @@
-"""Fetch, its sessions, epochs and offsets, as the protocol has them."""
+"""Fetch, fetch sessions, leader epochs and offsets, request by request."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _VERSION, _VERSION_WITH_IDS = 12, 13
 
 
 def fetch_of(topic: str, offset: int, *, max_wait_ms: int = 0, **fields: Any) -> FetchRequest:
-    """A request for partition 0, without a session."""
+    """Build a Fetch request for partition 0, without a session."""
     partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20, **fields)
     topics = [FetchTopic(topic=topic, partitions=[partition])]
     return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20, topics=topics)
 
 
 def fetched(conn: RawConnection, request: FetchRequest) -> Any:
-    """What the answer says of partition 0."""
+    """Return the answer for partition 0."""
     (answer,) = conn.ask(request, _VERSION).responses[0].partitions
     return answer
 
 
 def in_session(conn: RawConnection, session: int, epoch: int, request: FetchRequest | None) -> FetchResponse:
-    """Asks within a session, about the partition of a request or about nothing new."""
+    """Send an incremental fetch; with ``request`` its partition is added to the session."""
     asked = request or FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=[])
     asked.session_id, asked.session_epoch = session, epoch
     return conn.ask(asked, _VERSION)
@@ -47,7 +47,7 @@ def in_session(conn: RawConnection, session: int, epoch: int, request: FetchRequ
 
 @behaviour(PROTOCOL)
 def offsets_beyond_the_end_are_out_of_range(run: Run) -> None:
-    """OFFSET_OUT_OF_RANGE; the end itself is a place to wait at."""
+    """Beyond the log end offset it is OFFSET_OUT_OF_RANGE; at it the answer is empty."""
     topic = run.topic()
     run.helper.produce(topic, values("a"))
     with leader_of(run, topic) as conn:
@@ -58,7 +58,7 @@ def offsets_beyond_the_end_are_out_of_range(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def a_fetch_waits_for_its_time(run: Run) -> None:
-    """Where there is nothing, and answers at once when there is."""
+    """Without records it waits for max.wait.ms, and it answers as soon as there are some."""
     topic = run.topic()
     with leader_of(run, topic) as conn:
         begun = time.monotonic()
@@ -74,7 +74,7 @@ def a_fetch_waits_for_its_time(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def a_fetch_session_tells_what_is_new(run: Run) -> None:
-    """After the first answer only partitions with news (KIP-227)."""
+    """After the first answer, only partitions with something new are in it (KIP-227)."""
     topic = run.topic()
     run.helper.produce(topic, values("a"))
     with leader_of(run, topic) as conn:
@@ -90,7 +90,7 @@ def a_fetch_session_tells_what_is_new(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def a_fetch_session_counts_its_requests(run: Run) -> None:
-    """Out of turn is INVALID_FETCH_SESSION_EPOCH, a closed one FETCH_SESSION_ID_NOT_FOUND."""
+    """A wrong epoch is INVALID_FETCH_SESSION_EPOCH, a closed session FETCH_SESSION_ID_NOT_FOUND."""
     topic = run.topic()
     with leader_of(run, topic) as conn:
         session = in_session(conn, 0, 0, fetch_of(topic, 0)).session_id
@@ -104,7 +104,7 @@ def a_fetch_session_counts_its_requests(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def topics_are_fetched_by_their_ids(run: Run) -> None:
-    """From version 13 on; an id that nobody has is UNKNOWN_TOPIC_ID."""
+    """From version 13 on; an unknown topic id is UNKNOWN_TOPIC_ID."""
     topic = run.topic()
     run.helper.produce(topic, values("a"))
     with leader_of(run, topic) as conn:
@@ -122,7 +122,7 @@ def topics_are_fetched_by_their_ids(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def a_reader_learns_where_its_log_is_another(run: Run) -> None:
-    """One that has read beyond the end of an epoch is told that end instead of an error (KIP-595)."""
+    """A reader beyond the end of its last epoch gets the diverging epoch's end offset, no error (KIP-595)."""
     topic = run.topic()
     run.helper.produce(topic, values("a", "b", "c"))
     with leader_of(run, topic) as conn:
@@ -134,7 +134,7 @@ def a_reader_learns_where_its_log_is_another(run: Run) -> None:
 
 
 def leader_epoch(conn: RawConnection, topic: str) -> int:
-    """Of partition 0."""
+    """Return the leader epoch of partition 0."""
     asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
     return conn.ask(asked, 12).topics[0].partitions[0].leader_epoch
 
@@ -155,7 +155,7 @@ def a_leader_epoch_of_the_future_is_refused(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def an_epoch_ends_where_the_log_does(run: Run) -> None:
-    """The current one; one that nobody knows has no end."""
+    """The current epoch ends at the log end offset; an unknown epoch has end offset -1."""
     topic = run.topic()
     run.helper.produce(topic, values("a", "b"))
     with leader_of(run, topic) as conn:
@@ -167,7 +167,7 @@ def an_epoch_ends_where_the_log_does(run: Run) -> None:
 
 
 def end_of_epoch(conn: RawConnection, topic: str, epoch: int, current: int = -1) -> EpochEndOffset:
-    """What OffsetForLeaderEpoch says of partition 0."""
+    """Return OffsetForLeaderEpoch's answer for partition 0."""
     asked = OffsetForLeaderPartition(partition=0, leader_epoch=epoch, current_leader_epoch=current)
     topics = [OffsetForLeaderTopic(topic=topic, partitions=[asked])]
     return conn.ask(OffsetForLeaderEpochRequest(replica_id=-1, topics=topics), 4).topics[0].partitions[0]
@@ -182,7 +182,7 @@ def offset_at(
     isolation_level: int = 0,
     current_leader_epoch: int = -1,
 ) -> Any:
-    """What ListOffsets says of partition 0."""
+    """Return ListOffsets' answer for partition 0."""
     asked = ListOffsetsPartition(
         partition_index=0, timestamp=timestamp, current_leader_epoch=current_leader_epoch
     )
@@ -193,7 +193,7 @@ def offset_at(
 
 @behaviour(PROTOCOL)
 def without_tiers_all_is_local(run: Run) -> None:
-    """The earliest local offset is the log start offset, and no offset is in another tier (KIP-405)."""
+    """The earliest local offset is the log start offset, and no offset is in remote storage (KIP-405)."""
     topic = run.topic()
     run.helper.produce(topic, values("a", "b", "c"))
     run.helper.call("delete_records", topic=topic, partition=0, before_offset=2)
@@ -204,7 +204,7 @@ def without_tiers_all_is_local(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def log_directories_show_what_is_in_them(run: Run) -> None:
-    """Each partition in one of the leader's directories, with the bytes of its log."""
+    """Each partition is in one of the leader's directories, with the size of its log."""
     topic = run.topic()
     run.helper.produce(topic, values("a" * 1000))
     asked = DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic=topic, partitions=[0])])

@@ -1,4 +1,4 @@
-"""Consumer groups and what they commit."""
+"""Consumer groups and their committed offsets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from splashdam.testing.contract.vocabulary import Record
 
 @behaviour("consume")
 def a_group_reads_everything_once(run: Run) -> None:
-    """Every partition from its beginning, and after a commit where the group was."""
+    """Each partition from its beginning, and after a commit from the committed offset."""
     topic, group = run.topic(partitions=2), run.group()
     run.helper.produce(topic, [Record(f"{number}".encode(), partition=number % 2) for number in range(6)])
     first = run.client.consume(topic, group, count=6)
@@ -22,7 +22,7 @@ def a_group_reads_everything_once(run: Run) -> None:
 
 @behaviour("consume_by_coordinator")
 def a_group_of_the_new_protocol_reads_everything_once(run: Run) -> None:
-    """As one of the classic protocol: the coordinator shares out the partitions (KIP-848)."""
+    """The same with the group protocol of KIP-848."""
     need_this_protocol(run)
     topic, group = run.topic(partitions=2), run.group()
     run.helper.produce(topic, [Record(f"{number}".encode(), partition=number % 2) for number in range(4)])
@@ -34,7 +34,7 @@ def a_group_of_the_new_protocol_reads_everything_once(run: Run) -> None:
 
 @behaviour("consume", "committed")
 def a_commit_is_what_others_see(run: Run) -> None:
-    """The offset behind the last record that was read."""
+    """The offset after the last record that was read."""
     topic, group = run.topic(), run.group()
     run.helper.produce(topic, values("a", "b", "c"))
     run.client.consume(topic, group, count=3)
@@ -43,7 +43,7 @@ def a_commit_is_what_others_see(run: Run) -> None:
 
 @behaviour("commit", "committed")
 def offsets_are_kept_with_their_metadata(run: Run) -> None:
-    """A commit from outside of the group, byte for byte."""
+    """A commit by a client that is no member, byte for byte."""
     topic, group = run.topic(partitions=2), run.group()
     wanted = {0: (5, "note é"), 1: (7, "")}
     run.client.commit(group, topic, wanted)
@@ -59,7 +59,7 @@ def a_group_that_does_not_exist_has_committed_nothing(run: Run) -> None:
 
 @behaviour("consume")
 def a_group_begins_where_it_was_set_to(run: Run) -> None:
-    """As an admin tool resets it."""
+    """At the offset that an admin tool committed for it."""
     topic, group = run.topic(), run.group()
     run.helper.produce(topic, values("a", "b", "c", "d"))
     run.helper.commit(group, topic, {0: (2, "")})
@@ -68,7 +68,7 @@ def a_group_begins_where_it_was_set_to(run: Run) -> None:
 
 @behaviour("list_groups")
 def groups_are_listed(run: Run) -> None:
-    """Those that have committed, members or not."""
+    """Groups with committed offsets are listed, with members or without."""
     topic, group = run.topic(), run.group()
     run.helper.commit(group, topic, {0: (1, "")})
     expect(group in run.client.call("list_groups"), True, "listed")
@@ -76,7 +76,7 @@ def groups_are_listed(run: Run) -> None:
 
 @behaviour("consume", "describe_group")
 def a_group_without_members_is_empty(run: Run) -> None:
-    """Once its members have left."""
+    """Its state is Empty once its members have left."""
     topic, group = run.topic(), run.group()
     run.helper.produce(topic, values("a"))
     run.client.consume(topic, group, count=1)
@@ -85,7 +85,7 @@ def a_group_without_members_is_empty(run: Run) -> None:
 
 @behaviour("delete_group")
 def a_group_can_be_deleted(run: Run) -> None:
-    """With what it has committed; the second time it is GROUP_ID_NOT_FOUND."""
+    """Its committed offsets go with it; the second time it is GROUP_ID_NOT_FOUND."""
     topic, group = run.topic(), run.group()
     run.helper.commit(group, topic, {0: (1, "")})
     run.client.call("delete_group", group=group)
@@ -96,7 +96,7 @@ def a_group_can_be_deleted(run: Run) -> None:
 
 @behaviour("delete_offsets")
 def single_offsets_can_be_deleted(run: Run) -> None:
-    """And the others stay."""
+    """The offsets of other partitions stay."""
     topic, group = run.topic(partitions=2), run.group()
     run.helper.commit(group, topic, {0: (1, ""), 1: (2, "")})
     run.client.call("delete_offsets", group=group, topic=topic, partition=0)

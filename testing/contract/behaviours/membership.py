@@ -1,4 +1,4 @@
-"""Members of a group, as the classic protocol has them."""
+"""Members of a group of the classic protocol."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def join_of(
     session_timeout_ms: int = SESSION_TIMEOUT_MS,
     protocol_type: str = "consumer",
 ) -> JoinGroupRequest:
-    """A request of a member that knows one assignor."""
+    """Build a JoinGroup request of a member that knows one assignor."""
     return JoinGroupRequest(
         group_id=group,
         session_timeout_ms=session_timeout_ms,
@@ -41,7 +41,7 @@ def join_of(
 
 
 def joined(conn: RawConnection, group: str) -> JoinGroupResponse:
-    """A member that has joined; alone, or as the last of those who were waited for."""
+    """Join the group as a new member: alone, or as the last that the rebalance waits for."""
     member = conn.ask(join_of(group), 5).member_id
     answer = conn.ask(join_of(group, member), 5)
     expect(answer.error_code, 0, "error code of JoinGroup")
@@ -51,7 +51,7 @@ def joined(conn: RawConnection, group: str) -> JoinGroupResponse:
 def synced(
     conn: RawConnection, group: str, who: JoinGroupResponse, shares: dict[str, bytes] | None = None
 ) -> SyncGroupResponse:
-    """Hears the share of a member; the leader tells those of all."""
+    """Send SyncGroup; the leader passes the assignments of all members."""
     request = SyncGroupRequest(
         group_id=group,
         generation_id=who.generation_id,
@@ -65,7 +65,7 @@ def synced(
 
 
 def beat(conn: RawConnection, group: str, generation: int, member: str, instance: str | None = None) -> int:
-    """The error code of a heartbeat."""
+    """Send a heartbeat and return its error code."""
     request = HeartbeatRequest(
         group_id=group, generation_id=generation, member_id=member, group_instance_id=instance
     )
@@ -73,14 +73,14 @@ def beat(conn: RawConnection, group: str, generation: int, member: str, instance
 
 
 def left(conn: RawConnection, group: str, member: str) -> int:
-    """The error code of a member that leaves."""
+    """Leave the group and return the error code."""
     answer = conn.ask(LeaveGroupRequest(group_id=group, members=[MemberIdentity(member_id=member)]), 3)
     return answer.members[0].error_code
 
 
 @behaviour(PROTOCOL)
 def a_member_is_given_its_id_first(run: Run) -> None:
-    """MEMBER_ID_REQUIRED and an id, with which it joins (KIP-394)."""
+    """MEMBER_ID_REQUIRED with an id, and the member joins with that (KIP-394)."""
     group = run.group()
     with coordinator_of(run, group) as conn:
         first = conn.ask(join_of(group), 5)
@@ -96,7 +96,7 @@ def a_member_is_given_its_id_first(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def what_a_member_says_is_checked(run: Run) -> None:
-    """The group's name, the session's time, the member's id."""
+    """Group id, session timeout and member id."""
     group = run.group()
     with coordinator_of(run, group) as conn:
         wrong = {
@@ -111,7 +111,7 @@ def what_a_member_says_is_checked(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def a_second_member_makes_the_group_share_anew(run: Run) -> None:
-    """The first hears of it in its heartbeat, both join again, and the leader's shares reach both."""
+    """REBALANCE_IN_PROGRESS in the first member's heartbeat; both rejoin and get the leader's assignments."""
     group = run.group()
     with coordinator_of(run, group) as first, coordinator_of(run, group) as second:
         alone = joined(first, group)
@@ -145,7 +145,7 @@ def a_second_member_makes_the_group_share_anew(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def members_must_have_something_in_common(run: Run) -> None:
-    """One of another protocol type is INCONSISTENT_GROUP_PROTOCOL."""
+    """Another protocol type is INCONSISTENT_GROUP_PROTOCOL."""
     group = run.group()
     with coordinator_of(run, group) as conn:
         alone = joined(conn, group)
@@ -157,7 +157,7 @@ def members_must_have_something_in_common(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def a_static_member_comes_back_to_its_share(run: Run) -> None:
-    """Without a new generation; who had its place before is FENCED_INSTANCE_ID (KIP-345)."""
+    """No new generation; the replaced member is FENCED_INSTANCE_ID (KIP-345)."""
     group = run.group()
     with coordinator_of(run, group) as conn:
         first = conn.ask(join_of(group, instance="a"), 5)
@@ -175,7 +175,7 @@ def a_static_member_comes_back_to_its_share(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def a_group_with_members_cannot_be_deleted(run: Run) -> None:
-    """NON_EMPTY_GROUP, and nobody else commits for it."""
+    """NON_EMPTY_GROUP; and a client that is no member cannot commit for it."""
     group, topic = run.group(), run.topic()
     with coordinator_of(run, group) as conn:
         alone = joined(conn, group)

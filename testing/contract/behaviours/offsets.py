@@ -1,4 +1,4 @@
-"""Offsets by time and by name."""
+"""ListOffsets, by time and by name."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from splashdam.testing.contract.vocabulary import Record
 
 @behaviour("offsets")
 def an_empty_partition_begins_and_ends_at_0(run: Run) -> None:
-    """Earliest and latest are 0 where nothing was written."""
+    """Earliest and latest are 0 if nothing was written."""
     topic = run.topic()
     expect((run.client.offsets(topic, "earliest"), run.client.offsets(topic, "latest")), (0, 0), "offsets")
 
 
 @behaviour("offsets")
 def latest_is_behind_the_last_record(run: Run) -> None:
-    """The offset that the next record gets."""
+    """Latest is the offset of the next record."""
     topic = run.topic()
     run.helper.produce(topic, values("a", "b", "c"))
     expect(run.client.offsets(topic, "latest"), 3, "latest")
@@ -24,7 +24,7 @@ def latest_is_behind_the_last_record(run: Run) -> None:
 
 @behaviour("offsets")
 def earliest_moves_with_deleted_records(run: Run) -> None:
-    """The log start offset."""
+    """Earliest is the log start offset."""
     topic = run.topic()
     run.helper.produce(topic, values("a", "b", "c"))
     run.helper.call("delete_records", topic=topic, partition=0, before_offset=2)
@@ -33,7 +33,7 @@ def earliest_moves_with_deleted_records(run: Run) -> None:
 
 @behaviour("offsets")
 def a_time_finds_the_first_record_that_is_not_older(run: Run) -> None:
-    """Inside of batches, and between them."""
+    """Inside batches and between them."""
     topic = run.topic()
     run.helper.produce(topic, [Record(b"v", timestamp_ms=NOON_MS + 10 * number) for number in range(5)])
     run.helper.produce(topic, [Record(b"v", timestamp_ms=NOON_MS + 100)])
@@ -43,7 +43,7 @@ def a_time_finds_the_first_record_that_is_not_older(run: Run) -> None:
 
 @behaviour("offsets")
 def a_time_beyond_all_records_finds_none(run: Run) -> None:
-    """The broker answers -1; some clients make the log's end of it."""
+    """The broker answers -1; some clients turn that into the log end offset."""
     topic = run.topic()
     run.helper.produce(topic, [Record(b"v", timestamp_ms=NOON_MS)])
     expect_one_of(run.client.offsets(topic, NOON_MS + 1), (-1, 1), "offset")

@@ -1,4 +1,4 @@
-"""What becomes of records that are sent."""
+"""Produced records: their offsets, their contents, and the errors of those that are refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NOON_MS = 1_700_000_000_000
 
 
 def values(*texts: str) -> list[Record]:
-    """Records with these values, for partition 0."""
+    """Return records with these values, for partition 0."""
     return [Record(text.encode()) for text in texts]
 
 
@@ -44,7 +44,7 @@ def every_part_of_a_record_comes_back(run: Run) -> None:
 
 @behaviour("produce", "fetch")
 def acks_0_and_1_store_records_too(run: Run) -> None:
-    """What is sent without waiting for an answer, or for the leader's alone, can be read all the same."""
+    """Records that wait for no answer, or for the leader's alone, can be read as well."""
     topic = run.topic()
     run.client.produce(topic, values("leader"), acks="1")
     run.client.produce(topic, values("nobody"), acks="0")
@@ -53,7 +53,7 @@ def acks_0_and_1_store_records_too(run: Run) -> None:
 
 @behaviour("produce", "fetch")
 def compressed_batches_are_read_as_they_were_sent(run: Run) -> None:
-    """gzip is spoken by every client and every broker."""
+    """With gzip, which every client and every broker has."""
     topic = run.topic()
     sent = [Record(f"{number:>100}".encode(), timestamp_ms=NOON_MS) for number in range(50)]
     run.client.produce(topic, sent, compression="gzip")
@@ -75,7 +75,7 @@ def a_record_above_the_topics_limit_is_refused(run: Run) -> None:
 
 @behaviour("produce")
 def a_compacted_topic_wants_keys(run: Run) -> None:
-    """A record without a key is refused with INVALID_RECORD, and nothing is written."""
+    """A record without a key is INVALID_RECORD, and nothing is written."""
     topic = run.topic(cleanup_policy="compact")
     (outcome,) = run.client.produce(topic, [Record(b"no key")])
     expect(outcome.error, "INVALID_RECORD", "outcome")
@@ -84,7 +84,7 @@ def a_compacted_topic_wants_keys(run: Run) -> None:
 
 @behaviour("produce", "fetch")
 def log_append_time_is_the_brokers(run: Run) -> None:
-    """With message.timestamp.type=LogAppendTime records carry the broker's time, whatever was sent."""
+    """With message.timestamp.type=LogAppendTime records get the broker's time."""
     topic = run.topic(message_timestamp_type="LogAppendTime")
     run.client.produce(topic, [Record(b"old", timestamp_ms=NOON_MS)])
     (read,) = run.client.fetch(topic, count=1)
@@ -104,7 +104,7 @@ def a_timestamp_too_far_ahead_is_refused(run: Run) -> None:
 
 @behaviour("produce")
 def a_topic_that_is_missing_is_named(run: Run) -> None:
-    """Where neither side creates topics, sending to one that does not exist ends with an error."""
+    """If neither side creates topics, sending to a missing topic ends with an error."""
     topic = run.new_topic()
     try:
         (outcome,) = run.client.produce(topic, [Record(b"v")])
@@ -120,7 +120,7 @@ def a_topic_that_is_missing_is_named(run: Run) -> None:
 
 @behaviour("produce", "fetch")
 def an_idempotent_producer_loses_and_doubles_nothing(run: Run) -> None:
-    """A hundred records in several batches come back once each, in their order."""
+    """A hundred records in several batches are read once each, in order."""
     topic = run.topic()
     sent = [Record(str(number).encode(), timestamp_ms=NOON_MS) for number in range(100)]
     for start in range(0, 100, 25):

@@ -17,19 +17,19 @@ _KEY_AND_VERSION = struct.Struct(">hh")
 
 
 def with_key_and_version(frame: bytes, key: int, version: int) -> bytes:
-    """A request that claims to be another one."""
+    """Replace API key and version in a request's header."""
     return frame[:4] + _KEY_AND_VERSION.pack(key, version) + frame[8:]
 
 
 def topics_of(conn: RawConnection, topics: list[str] | None, version: int) -> MetadataResponse:
-    """What Metadata says of these topics; from version 4 on without creating any."""
+    """Return Metadata's answer for these topics; from version 4 on without creating them."""
     asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
     return conn.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=version < 4), version)
 
 
 @behaviour(PROTOCOL)
 def a_version_of_the_future_is_answered(run: Run) -> None:
-    """ApiVersions in an unknown version: UNSUPPORTED_VERSION in version 0, and one may ask again."""
+    """ApiVersions in an unknown version: UNSUPPORTED_VERSION in version 0; the client may ask again."""
     with connected(run) as conn:
         asked = ApiVersionsRequest(client_software_name="contract", client_software_version="1")
         conn.send_bytes(with_key_and_version(conn.frame(asked, 4), ApiVersionsRequest.API_KEY, 99))
@@ -42,7 +42,7 @@ def a_version_of_the_future_is_answered(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def every_request_is_listed_once(run: Run) -> None:
-    """With a range of versions; Produce from 0 on, though it is served from 3 on."""
+    """With its range of versions; Produce from 0 on, though the broker serves it from 3 on."""
     with connected(run) as conn:
         answer = conn.ask(ApiVersionsRequest(), 0)
     keys = [each.api_key for each in answer.api_keys]
@@ -54,7 +54,7 @@ def every_request_is_listed_once(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def a_client_names_its_software_in_letters(run: Run) -> None:
-    """Anything but letters, digits, dots and hyphens is INVALID_REQUEST (KIP-511)."""
+    """Other characters than letters, digits, dots and hyphens are INVALID_REQUEST (KIP-511)."""
     with connected(run) as conn:
         answer = conn.ask(ApiVersionsRequest(client_software_name="-", client_software_version="1"), 3)
     expect(answer.error_code, ErrorCode.INVALID_REQUEST, "error code")
@@ -62,7 +62,7 @@ def a_client_names_its_software_in_letters(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def an_unknown_request_ends_the_connection(run: Run) -> None:
-    """An unknown key, and an unknown version of a known one."""
+    """An unknown API key, and an unknown version of a known one."""
     for key, version in ((999, 0), (ListGroupsRequest.API_KEY, 99), (0, 99), (3, -1)):
         with connected(run) as conn:
             conn.send_bytes(with_key_and_version(conn.frame(ListGroupsRequest(), 0), key, version))
@@ -71,7 +71,7 @@ def an_unknown_request_ends_the_connection(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def a_senseless_frame_ends_the_connection(run: Run) -> None:
-    """A negative size, one above every limit, a request that ends too soon."""
+    """A negative size, a size above every limit, a frame shorter than its header."""
     frames = {
         "size -1": b"\xff\xff\xff\xff",
         "size 2^31-1": b"\x7f\xff\xff\xff",
@@ -85,7 +85,7 @@ def a_senseless_frame_ends_the_connection(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def a_body_that_does_not_parse_ends_the_connection(run: Run) -> None:
-    """An array longer than its request."""
+    """An array that is longer than its request."""
     with connected(run) as conn:
         frame = conn.frame(MetadataRequest(topics=[]), 1)
         conn.send_bytes(frame[:-4] + b"\x7f\xff\xff\xff")
@@ -94,7 +94,7 @@ def a_body_that_does_not_parse_ends_the_connection(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def answers_come_in_the_order_of_their_requests(run: Run) -> None:
-    """However many are sent ahead."""
+    """However many requests are sent ahead."""
     with connected(run) as conn:
         conn.version_of(MetadataRequest)
         for _ in range(5):
@@ -117,7 +117,7 @@ def metadata_of_all_and_of_none(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def metadata_name_what_is_wrong(run: Run) -> None:
-    """A missing topic, an illegal name, an id that nobody has."""
+    """A missing topic, an illegal name, an unknown topic id: each has its own error."""
     missing = run.new_topic()
     with connected(run) as conn:
         answer = topics_of(conn, [missing, "not a name"], 12)
@@ -138,7 +138,7 @@ def metadata_name_what_is_wrong(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def a_topic_is_found_by_its_id(run: Run) -> None:
-    """And a topic that is created anew has another one."""
+    """A topic that is deleted and created again has another id."""
     topic = run.topic()
     with connected(run) as conn:
         (first,) = topics_of(conn, [topic], 12).topics

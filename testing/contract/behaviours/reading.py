@@ -1,4 +1,4 @@
-"""What readers see."""
+"""Records as readers get them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from splashdam.testing.contract.vocabulary import Record
 
 @behaviour("fetch")
 def reading_begins_where_it_is_told_to(run: Run) -> None:
-    """Inside a batch, too, the first record is the one at the offset."""
+    """The first record is the one at the offset, inside a batch, too."""
     topic = run.topic()
     run.helper.produce(topic, values("a", "b", "c", "d", "e"), compression="gzip")
     expect([each.value for each in run.client.fetch(topic, offset=3, count=2)], [b"d", b"e"], "values")
@@ -17,7 +17,7 @@ def reading_begins_where_it_is_told_to(run: Run) -> None:
 
 @behaviour("fetch")
 def a_reader_at_the_end_waits_for_more(run: Run) -> None:
-    """At the log's end there is nothing, and no error."""
+    """At the log end offset there are no records, and no error."""
     topic = run.topic()
     run.helper.produce(topic, values("a"))
     expect(run.client.fetch(topic, offset=1, count=1, timeout_ms=300), [], "records")
@@ -25,7 +25,7 @@ def a_reader_at_the_end_waits_for_more(run: Run) -> None:
 
 @behaviour("fetch")
 def partitions_are_apart(run: Run) -> None:
-    """Each partition has offsets of its own."""
+    """Each partition has its own offsets."""
     topic = run.topic(partitions=3)
     for partition in range(3):
         run.helper.produce(topic, [Record(f"{partition}".encode(), partition=partition)] * 2)
@@ -35,7 +35,7 @@ def partitions_are_apart(run: Run) -> None:
 
 @behaviour("fetch")
 def uncommitted_records_are_for_read_uncommitted(run: Run) -> None:
-    """Records of an aborted transaction come to read_uncommitted, and never to read_committed."""
+    """Records of an aborted transaction reach read_uncommitted, never read_committed."""
     topic = run.topic()
     run.helper.produce(topic, values("aborted"), transactional_id=run.name(), commit=False)
     run.helper.produce(topic, values("committed"), transactional_id=run.name())
@@ -47,7 +47,7 @@ def uncommitted_records_are_for_read_uncommitted(run: Run) -> None:
 
 @behaviour("fetch")
 def records_before_the_log_start_are_gone(run: Run) -> None:
-    """After DeleteRecords reading begins at the new log start offset."""
+    """After DeleteRecords, reading begins at the new log start offset."""
     topic = run.topic()
     run.helper.produce(topic, values("a", "b", "c"))
     run.helper.call("delete_records", topic=topic, partition=0, before_offset=2)
@@ -56,7 +56,7 @@ def records_before_the_log_start_are_gone(run: Run) -> None:
 
 @behaviour("fetch")
 def a_large_batch_comes_whole(run: Run) -> None:
-    """A batch larger than what the reader wants at most comes all the same."""
+    """A batch larger than the reader's limit is returned all the same."""
     topic = run.topic(max_message_bytes="4000000")
     record = Record(b"\x07" * 900_000, timestamp_ms=NOON_MS)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Members of a group of the new protocol (KIP-848), whose coordinator shares out the partitions."""
+"""Members of a group of the new protocol (KIP-848), whose coordinator assigns the partitions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from splashdam.wire.messages.consumer_group_heartbeat import (
 
 
 class Member:
-    """Owns what it is told as soon as it is told, and gives up likewise.
+    """A member that takes and gives up partitions as soon as it is told to.
 
     Args:
-        conn: with the coordinator.
-        group: its group.
-        topic: what it reads.
+        conn: connection to the coordinator.
+        group: group id.
+        topic: the topic it subscribes to.
     """
 
     def __init__(self, conn: RawConnection, group: str, topic: str) -> None:
@@ -36,11 +36,11 @@ class Member:
 
     @property
     def partitions(self) -> list[int]:
-        """The numbers of those it owns."""
+        """Numbers of the partitions it owns."""
         return sorted(number for each in self.owned for number in each.partitions)
 
     def ask(self, **fields: Any) -> ConsumerGroupHeartbeatResponse:
-        """A heartbeat that says everything; ``fields`` replace what it says."""
+        """Send a full heartbeat; ``fields`` replace its fields."""
         said = {
             "group_id": self._group,
             "member_id": self.member_id,
@@ -55,7 +55,7 @@ class Member:
         return answer
 
     def beat(self) -> list[int]:
-        """A heartbeat that has to succeed; what it owns then."""
+        """Send a heartbeat that must succeed, and return the partitions it owns then."""
         answer = self.ask()
         expect(answer.error_code, 0, f"error code of ConsumerGroupHeartbeat ({answer.error_message})")
         self.member_id, self.epoch = answer.member_id or self.member_id, answer.member_epoch
@@ -64,15 +64,15 @@ class Member:
         return self.partitions
 
     def leave(self) -> None:
-        """Goes for good."""
+        """Leave the group."""
         expect(self.ask(member_epoch=-1).error_code, 0, "error code of a member that leaves")
 
 
 def need_this_protocol(run: Run) -> None:
-    """Asks for nothing.
+    """Send one heartbeat.
 
     Raises:
-        Refused: the cluster does not have it, or has it switched off.
+        Refused: the cluster does not have this protocol, or has it switched off.
     """
     group = run.group()
     with coordinator_of(run, group) as conn:
@@ -81,7 +81,7 @@ def need_this_protocol(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def the_coordinator_shares_out_the_partitions(run: Run) -> None:
-    """A second member gets its half after the first has let go of it, which gets it back in the end."""
+    """A second member gets its half once the first has given it up, and the first gets it back at the end."""
     topic, group = run.topic(partitions=4), run.group()
     with coordinator_of(run, group) as conn:
         first, second = Member(conn, group, topic), Member(conn, group, topic)
@@ -101,7 +101,7 @@ def the_coordinator_shares_out_the_partitions(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def epochs_of_members_are_checked(run: Run) -> None:
-    """One ahead of the group's is FENCED_MEMBER_EPOCH, a member that nobody knows UNKNOWN_MEMBER_ID."""
+    """An epoch above the group's is FENCED_MEMBER_EPOCH, an unknown member UNKNOWN_MEMBER_ID."""
     topic, group = run.topic(), run.group()
     with coordinator_of(run, group) as conn:
         member = Member(conn, group, topic)
@@ -118,7 +118,7 @@ def epochs_of_members_are_checked(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def what_a_new_member_says_is_checked(run: Run) -> None:
-    """It subscribes to something, and to an assignor that exists."""
+    """Subscription, rebalance timeout and server assignor."""
     topic, group = run.topic(), run.group()
     with coordinator_of(run, group) as conn:
         member = Member(conn, group, topic)
@@ -132,7 +132,7 @@ def what_a_new_member_says_is_checked(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def members_of_the_new_protocol_keep_others_out(run: Run) -> None:
-    """While there are any: nobody else deletes the group or commits for it."""
+    """While the group has members, no other client deletes it or commits for it."""
     topic, group = run.topic(), run.group()
     with coordinator_of(run, group) as conn:
         member = Member(conn, group, topic)

@@ -9,7 +9,7 @@ from splashdam.testing.contract.vocabulary import Record
 
 @behaviour("create_topic", "describe_topic")
 def a_topic_has_the_partitions_it_was_created_with(run: Run) -> None:
-    """Numbered from 0, each with a leader that is among its in-sync replicas."""
+    """Numbered from 0, each with a leader that is in sync."""
     topic = run.new_topic()
     run.client.create_topic(topic, 3)
     run.eventually(lambda: expect(len(run.client.describe_topic(topic)), 3, "partitions"))
@@ -29,14 +29,14 @@ def a_topic_is_created_once(run: Run) -> None:
 
 @behaviour("create_topic")
 def a_topic_needs_a_legal_name(run: Run) -> None:
-    """Letters, digits, dot, underscore and hyphen; anything else is INVALID_TOPIC_EXCEPTION."""
+    """Letters, digits, dot, underscore and hyphen; other characters are INVALID_TOPIC_EXCEPTION."""
     with run.refused("INVALID_TOPIC_EXCEPTION"):
         run.client.create_topic(f"{run.name()} with blanks")
 
 
 @behaviour("create_topic")
 def a_topic_needs_partitions(run: Run) -> None:
-    """None at all is INVALID_PARTITIONS."""
+    """Zero partitions are INVALID_PARTITIONS."""
     with run.refused("INVALID_PARTITIONS"):
         run.client.create_topic(run.new_topic(), 0)
 
@@ -50,7 +50,7 @@ def a_replica_needs_a_broker(run: Run) -> None:
 
 @behaviour("create_topic")
 def configurations_are_checked(run: Run) -> None:
-    """A value that does not parse, and a name that nobody knows, are INVALID_CONFIG, and no topic is made."""
+    """A bad value and an unknown name are INVALID_CONFIG, and no topic is created."""
     topic = run.new_topic()
     with run.refused("INVALID_CONFIG"):
         run.client.create_topic(topic, configs={"retention.ms": "soon"})
@@ -61,7 +61,7 @@ def configurations_are_checked(run: Run) -> None:
 
 @behaviour("create_topic")
 def a_topic_that_is_only_validated_is_not_made(run: Run) -> None:
-    """validate_only answers as if, and changes nothing."""
+    """validate_only answers as usual and changes nothing."""
     topic = run.new_topic()
     run.client.create_topic(topic, validate_only=True)
     expect(topic in run.helper.call("list_topics"), False, "created all the same")
@@ -69,7 +69,7 @@ def a_topic_that_is_only_validated_is_not_made(run: Run) -> None:
 
 @behaviour("delete_topic", "list_topics")
 def a_deleted_topic_is_gone(run: Run) -> None:
-    """From the list, and the second time it is UNKNOWN_TOPIC_OR_PARTITION."""
+    """It is not listed any more; the second time it is UNKNOWN_TOPIC_OR_PARTITION."""
     topic = run.topic()
     run.eventually(lambda: expect(topic in run.client.call("list_topics"), True, "listed before"))
     run.client.call("delete_topic", topic=topic)
@@ -80,14 +80,14 @@ def a_deleted_topic_is_gone(run: Run) -> None:
 
 @behaviour("describe_topic")
 def a_missing_topic_is_named(run: Run) -> None:
-    """UNKNOWN_TOPIC_OR_PARTITION, where the client asks without creating."""
+    """UNKNOWN_TOPIC_OR_PARTITION, if the client asks without creating it."""
     with run.refused("UNKNOWN_TOPIC_OR_PARTITION"):
         run.client.describe_topic(run.new_topic())
 
 
 @behaviour("create_partitions", "describe_topic")
 def a_topic_can_grow(run: Run) -> None:
-    """And new partitions take records at once."""
+    """New partitions take records at once."""
     topic = run.topic()
     run.client.call("create_partitions", topic=topic, count=3)
     run.eventually(lambda: expect(len(run.client.describe_topic(topic)), 3, "partitions"))
@@ -97,7 +97,7 @@ def a_topic_can_grow(run: Run) -> None:
 
 @behaviour("create_partitions")
 def a_topic_cannot_shrink(run: Run) -> None:
-    """As many as before, or fewer, are INVALID_PARTITIONS."""
+    """As many partitions as before, or fewer, are INVALID_PARTITIONS."""
     topic = run.topic(partitions=2)
     for count in (1, 2):
         with run.refused("INVALID_PARTITIONS"):
@@ -106,7 +106,7 @@ def a_topic_cannot_shrink(run: Run) -> None:
 
 @behaviour("describe_configs")
 def configurations_are_shown(run: Run) -> None:
-    """Those that were set, and the defaults of the others."""
+    """Values that were set, and defaults for the others."""
     topic = run.topic(retention_ms="123456")
     found = run.client.call("describe_configs", kind="topic", name=topic)
     shown = {name: found.get(name) for name in ("retention.ms", "cleanup.policy", "max.message.bytes")}
@@ -116,7 +116,7 @@ def configurations_are_shown(run: Run) -> None:
 
 @behaviour("alter_configs", "describe_configs")
 def configurations_take_effect(run: Run) -> None:
-    """A new limit holds for the next record, and deleting it brings the default back."""
+    """A new limit applies to the next record, and deleting it restores the default."""
     topic = run.topic()
     run.client.call("alter_configs", kind="topic", name=topic, set={"max.message.bytes": "500"}, delete=[])
     large = [Record(b"x" * 2000)]
@@ -127,7 +127,7 @@ def configurations_take_effect(run: Run) -> None:
 
 @behaviour("alter_configs")
 def altered_configurations_are_checked(run: Run) -> None:
-    """What does not parse is INVALID_CONFIG and changes nothing."""
+    """A bad value is INVALID_CONFIG and changes nothing."""
     topic = run.topic()
     with run.refused("INVALID_CONFIG"):
         run.client.call("alter_configs", kind="topic", name=topic, set={"segment.bytes": "-5"}, delete=[])
@@ -146,7 +146,7 @@ def records_are_deleted_up_to_an_offset(run: Run) -> None:
 
 @behaviour("describe_cluster")
 def the_cluster_knows_itself(run: Run) -> None:
-    """Its id is the same whoever asks, and the controller is one of its brokers."""
+    """Every client gets the same cluster id, and the controller is one of the brokers."""
     found = run.client.call("describe_cluster")
     expect(found["cluster_id"], run.helper.call("describe_cluster")["cluster_id"], "cluster id")
     expect(

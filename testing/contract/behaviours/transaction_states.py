@@ -1,4 +1,4 @@
-"""Transactions between coordinator, partition and producer, as the protocol has them."""
+"""Transactions between producer, coordinator and partition, request by request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ READ_COMMITTED = 1
 
 
 class Producer(NamedTuple):
-    """Who writes a transaction."""
+    """A transactional producer: its id, producer id and epoch."""
 
     transactional_id: str
     producer_id: int
@@ -37,14 +37,14 @@ class Producer(NamedTuple):
 
 
 def initialized(conn: RawConnection, transactional_id: str, timeout_ms: int = 60_000) -> tuple[int, Producer]:
-    """The error code, and the producer with its next epoch."""
+    """Send InitProducerId; return the error code and the producer."""
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
     answer = retried(lambda: conn.ask(request, 4), lambda each: each.error_code)
     return answer.error_code, Producer(transactional_id, answer.producer_id, answer.producer_epoch)
 
 
 def added(conn: RawConnection, producer: Producer, topic: str) -> int:
-    """The error code of adding partition 0 of a topic to the transaction."""
+    """Add partition 0 of a topic to the transaction; return the error code."""
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=producer.transactional_id,
         v3_and_below_producer_id=producer.producer_id,
@@ -59,7 +59,7 @@ def added(conn: RawConnection, producer: Producer, topic: str) -> int:
 
 
 def ended(conn: RawConnection, producer: Producer, *, committed: bool) -> int:
-    """The error code of ending the transaction."""
+    """Send EndTxn; return the error code."""
     request = EndTxnRequest(
         transactional_id=producer.transactional_id,
         producer_id=producer.producer_id,
@@ -70,7 +70,7 @@ def ended(conn: RawConnection, producer: Producer, *, committed: bool) -> int:
 
 
 def written(conn: RawConnection, producer: Producer, topic: str, sequence: int = 0) -> int:
-    """The error code of a transactional batch."""
+    """Produce a transactional batch; return the error code."""
     records = batch_of(
         b"v",
         producer_id=producer.producer_id,
@@ -83,7 +83,7 @@ def written(conn: RawConnection, producer: Producer, topic: str, sequence: int =
 
 @behaviour(PROTOCOL)
 def an_open_transaction_holds_up_committed_readers(run: Run) -> None:
-    """They end at its first offset, the last stable one, until it ends; an abort is named to them."""
+    """read_committed ends at the last stable offset; an aborted transaction is listed in Fetch."""
     topic, transactional_id = run.topic(), run.name()
     with coordinator_of(run, transactional_id, TRANSACTION) as conn, leader_of(run, topic) as leader:
         _, producer = initialized(conn, transactional_id)
@@ -102,14 +102,14 @@ def an_open_transaction_holds_up_committed_readers(run: Run) -> None:
 
 
 def committed_end(leader: RawConnection, topic: str) -> int:
-    """Where readers of committed records end."""
+    """Return the last stable offset."""
     offset: int = offset_at(leader, topic, -1, isolation_level=READ_COMMITTED).offset
     return offset
 
 
 @behaviour(PROTOCOL)
 def a_second_producer_fences_the_first(run: Run) -> None:
-    """With the same transactional id: what the first had open is aborted, and it can do no more."""
+    """The first producer's transaction is aborted, and its requests are PRODUCER_FENCED."""
     topic, transactional_id = run.topic(), run.name()
     with coordinator_of(run, transactional_id, TRANSACTION) as conn, leader_of(run, topic) as leader:
         _, first = initialized(conn, transactional_id)
@@ -129,7 +129,7 @@ def a_second_producer_fences_the_first(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def a_transaction_ends_once(run: Run) -> None:
-    """The same end again is good; the other one, and one without a beginning, is INVALID_TXN_STATE."""
+    """The same EndTxn again succeeds; the opposite, or one without a transaction, is INVALID_TXN_STATE."""
     topic, transactional_id = run.topic(), run.name()
     with coordinator_of(run, transactional_id, TRANSACTION) as conn:
         _, producer = initialized(conn, transactional_id)
@@ -148,7 +148,7 @@ def a_transaction_ends_once(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def a_transactional_id_belongs_to_one_producer(run: Run) -> None:
-    """Another producer id is INVALID_PRODUCER_ID_MAPPING, and an id that nobody has, too."""
+    """Another producer id, or an unknown transactional id, is INVALID_PRODUCER_ID_MAPPING."""
     topic, transactional_id = run.topic(), run.name()
     with coordinator_of(run, transactional_id, TRANSACTION) as conn:
         _, producer = initialized(conn, transactional_id)
@@ -166,7 +166,7 @@ def a_transactional_id_belongs_to_one_producer(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def transactional_ids_and_their_timeouts_are_checked(run: Run) -> None:
-    """The empty id is INVALID_REQUEST, more than transaction.max.timeout.ms INVALID_TRANSACTION_TIMEOUT."""
+    """Empty id: INVALID_REQUEST; above transaction.max.timeout.ms: INVALID_TRANSACTION_TIMEOUT."""
     transactional_id = run.name()
     with coordinator_of(run, transactional_id, TRANSACTION) as conn:
         expect(initialized(conn, "")[0], ErrorCode.INVALID_REQUEST, "error code of the empty id")
@@ -176,7 +176,7 @@ def transactional_ids_and_their_timeouts_are_checked(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def a_partition_takes_only_what_is_in_the_transaction(run: Run) -> None:
-    """A transactional batch for a partition that was not added is INVALID_TXN_STATE; nothing is written."""
+    """A batch for a partition that was not added is INVALID_TXN_STATE; nothing is written."""
     topic, transactional_id = run.topic(), run.name()
     with coordinator_of(run, transactional_id, TRANSACTION) as conn, leader_of(run, topic) as leader:
         _, producer = initialized(conn, transactional_id)

@@ -1,4 +1,4 @@
-"""Transactions, as producers and readers see them."""
+"""Transactions, as producers and consumers see them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from splashdam.testing.contract.behaviours.produce import values
 
 
 def committed_values(run: Run, topic: str, count: int) -> list[bytes | None]:
-    """What a reader of committed records sees."""
+    """Return the values that a read_committed consumer gets."""
     return [each.value for each in run.helper.fetch(topic, count=count, isolation="read_committed")]
 
 
 @behaviour("produce")
 def a_committed_transaction_is_seen(run: Run) -> None:
-    """All of it."""
+    """read_committed gets all of its records."""
     topic = run.topic()
     run.client.produce(topic, values("a", "b"), transactional_id=run.name())
     expect(committed_values(run, topic, 2), [b"a", b"b"], "values")
@@ -21,7 +21,7 @@ def a_committed_transaction_is_seen(run: Run) -> None:
 
 @behaviour("produce")
 def an_aborted_transaction_is_not_seen(run: Run) -> None:
-    """Nor does it hold up what comes after it."""
+    """Its records are left out, and later ones are not held up."""
     topic, transactional_id = run.topic(), run.name()
     run.client.produce(topic, values("aborted"), transactional_id=transactional_id, commit=False)
     run.client.produce(topic, values("after"), transactional_id=transactional_id)
@@ -30,7 +30,7 @@ def an_aborted_transaction_is_not_seen(run: Run) -> None:
 
 @behaviour("produce")
 def every_transaction_ends_with_a_marker(run: Run) -> None:
-    """It takes an offset: the next record's is one further."""
+    """The marker takes an offset: the next record has one more."""
     topic, transactional_id = run.topic(), run.name()
     first = run.client.produce(topic, values("a"), transactional_id=transactional_id)
     second = run.client.produce(topic, values("b"), transactional_id=transactional_id)
@@ -40,7 +40,7 @@ def every_transaction_ends_with_a_marker(run: Run) -> None:
 
 @behaviour("send_offsets")
 def offsets_of_a_transaction_are_committed_with_it(run: Run) -> None:
-    """What a group has read is part of what is written."""
+    """A group's offsets take effect with the commit."""
     topic, group = run.topic(), run.group()
     run.helper.commit(group, topic, {0: (1, "")})
     _send_offsets(run, topic, group, 5, commit=True)
@@ -49,7 +49,7 @@ def offsets_of_a_transaction_are_committed_with_it(run: Run) -> None:
 
 @behaviour("send_offsets")
 def offsets_of_an_aborted_transaction_are_forgotten(run: Run) -> None:
-    """The group is where it was before."""
+    """The group stays at its offset of before."""
     topic, group = run.topic(), run.group()
     run.helper.commit(group, topic, {0: (1, "")})
     _send_offsets(run, topic, group, 5, commit=False)

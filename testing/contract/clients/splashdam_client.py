@@ -10,7 +10,7 @@ import trio
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.model.broker_errors import BrokerResponseError
-from splashdam.model.groups import OffsetAndMetadata
+from splashdam.model.transactions import OffsetAndMetadata
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.admin import configs, groups, topics

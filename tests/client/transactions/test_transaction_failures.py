@@ -16,7 +16,7 @@ from splashdam.model.broker_errors import (
     UnsupportedVersionError,
 )
 from splashdam.model.errors import IllegalStateError, KafkaTimeoutError, TransactionFailedError
-from splashdam.model.groups import ConsumerGroupMetadata
+from splashdam.model.transactions import ConsumerGroupMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from splashdam.wire.messages.end_txn import EndTxnRequest

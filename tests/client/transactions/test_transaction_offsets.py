@@ -11,7 +11,7 @@ from kafka.structs import TopicPartition as TheirPartition
 from support.broker.scripted_cluster import Trouble
 from trio.testing import MockClock
 
-from splashdam.model.groups import ConsumerGroupMetadata, OffsetAndMetadata
+from splashdam.model.transactions import ConsumerGroupMetadata, OffsetAndMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.end_txn import EndTxnRequest
 from splashdam.wire.messages.find_coordinator import FindCoordinatorRequest

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import pytest
 import trio
 from support.broker.broker_talk import Talk, batch, produce, produce_request
+from support.broker.hostile_batches import LATE_MS, MIB, bomb, promising
 from support.broker.quota_talk import alter
-from support.fuzzing.hostile_batches import LATE_MS, MIB, bomb, promising
 from support.running import patches
 
 from splashdam.embedded_broker.answering.answers import Account, Answer
@@ -38,9 +38,9 @@ from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, Compression, Ov
 from splashdam.record.sealing import build_batch
 from splashdam.storage import timestamp_lookup
 from splashdam.storage.files.memory import MemoryFiles
-from splashdam.storage.index.time_index import TimeIndex
 from splashdam.storage.segments import segment
 from splashdam.storage.segments.batch_scan import Head, iter_heads
+from splashdam.storage.segments.indexes import TimeIndex
 from splashdam.storage.timestamp_lookup import STEP_HEADS
 from splashdam.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 

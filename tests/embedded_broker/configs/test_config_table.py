@@ -13,15 +13,15 @@ from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.described import BrokerLayers, topic_entries
 from splashdam.embedded_broker.configs.table import Scope, as_markdown, known_configs
-from splashdam.embedded_broker.configs.topics import TopicSettings, topic_settings
+from splashdam.embedded_broker.configs.topics import topic_settings
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import MAX_LONG
 from splashdam.storage.files.memory import MemoryFiles
-from splashdam.storage.settings import DAY_MS, HOUR_MS, MINUTE_MS
+from splashdam.storage.settings import DAY_MS, HOUR_MS, MINUTE_MS, LogSettings
 
 
-def defaults(config: dict[str, Any]) -> TopicSettings:
+def defaults(config: dict[str, Any]) -> LogSettings:
     return BrokerSettings.from_properties(config).topic_defaults
 
 
@@ -185,7 +185,7 @@ def test_the_table_is_whole() -> None:
     keys = [(row.scope, row.name) for row in rows]
     assert len(keys) == len(set(keys))
     assert {row.name for row in rows if row.scope is Scope.TOPIC} == {
-        field.name.replace("_", ".") for field in attrs.fields(TopicSettings)
+        field.name.replace("_", ".") for field in attrs.fields(LogSettings)
     }
     assert all(row.doc or row.without_effect for row in rows)
     by_name = {row.name: row for row in rows if row.scope is Scope.BROKER}
@@ -203,5 +203,5 @@ def test_the_page_holds_the_table() -> None:
 def test_unknown_options_of_topics_name_the_nearest() -> None:
     """40."""
     with pytest.raises(BrokerResponseError, match=r"Did you mean 'retention\.ms'") as caught:
-        topic_settings(TopicSettings(), {"retention.m": "1"})
+        topic_settings(LogSettings(), {"retention.m": "1"})
     assert caught.value.code == 40

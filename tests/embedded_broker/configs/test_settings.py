@@ -7,9 +7,10 @@ import pytest
 
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.described import BrokerLayers, topic_entries
-from splashdam.embedded_broker.configs.topics import TopicSettings, topic_settings
+from splashdam.embedded_broker.configs.topics import topic_settings
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.storage.settings import LogSettings
 
 
 def test_defaults_are_kafkas() -> None:
@@ -58,14 +59,14 @@ def test_topic_takes_the_brokers_settings() -> None:
 
 def test_untouched_topic_is_kafkas() -> None:
     """The defaults of broker and topic say the same."""
-    assert topic_settings(TopicSettings(), {}) == TopicSettings()
+    assert topic_settings(LogSettings(), {}) == LogSettings()
 
 
 def test_every_option_is_described() -> None:
     """CreateTopics can answer all of them as text, with where they come from."""
     broker = BrokerSettings.from_options({"log_roll_ms": 1})
     entries = topic_entries(BrokerLayers(broker, {}, {}), {"retention.ms": "-1", "preallocate": "true"})
-    assert len(entries) == len(attrs.fields(TopicSettings))
+    assert len(entries) == len(attrs.fields(LogSettings))
     found = {entry.name: (entry.value, entry.source) for entry in entries}
     assert found["retention.ms"] == ("-1", 1)
     assert found["segment.ms"] == ("1", 4)
@@ -90,5 +91,5 @@ def test_every_option_is_described() -> None:
 def test_illegal_topic_options(configs: dict[str, str]) -> None:
     """40, as CreateTopics answers it."""
     with pytest.raises(BrokerResponseError) as caught:
-        topic_settings(TopicSettings(), configs)
+        topic_settings(LogSettings(), configs)
     assert caught.value.code == 40

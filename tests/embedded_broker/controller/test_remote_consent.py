@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import trio
 from support.broker.broker_talk import Talk, batch, produce_request
+from support.broker.hostile_batches import MIB, bomb
 from support.broker.memory_cluster_kit import Kit, talk_to
 from support.broker.transaction_talk import RawProducer
-from support.fuzzing.hostile_batches import MIB, bomb
 
 from splashdam.embedded_broker.cluster import Cluster
 from splashdam.embedded_broker.configs.own_topics import TRANSACTION_STATE

@@ -16,7 +16,7 @@ from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.controller.election import moved
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import KafkaTimeoutError
-from splashdam.model.groups import OffsetAndMetadata
+from splashdam.model.transactions import OffsetAndMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.net.admin.groups import commit_offsets, committed_offsets
 from splashdam.net.admin.topics import create_partitions, create_topic

@@ -6,10 +6,10 @@ import random
 from typing import Any
 
 import pytest
-from support.fuzzing import fuzz_broker
-from support.fuzzing.fuzz_broker import KINDS, FindingError, hunt, run
-from support.fuzzing.hostile_requests import RequestMaker
 
+from lab.fuzzing import broker as fuzz_broker
+from lab.fuzzing.broker import KINDS, FindingError, hunt, run
+from lab.fuzzing.hostile_requests import RequestMaker
 from splashdam.embedded_broker.serving.registry import registered_apis
 from splashdam.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 

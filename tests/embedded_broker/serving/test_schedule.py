@@ -21,11 +21,11 @@ from trio.testing import MockClock
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
+from splashdam.storage.background import Now
 from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.storage.log import Log
 from splashdam.storage.manager import housekeeping
 from splashdam.storage.manager.housekeeping import TASKS, ScheduledTask
-from splashdam.storage.turns import Now
 from splashdam.testing.clock import VirtualClock
 
 DAY_S = 24 * 60 * 60

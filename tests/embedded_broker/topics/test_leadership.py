@@ -17,6 +17,7 @@ from support.broker.broker_talk import (
 )
 from trio.testing import MockClock
 
+from lab.simulator.handed_over import move_directory
 from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.controller.leadership import LeadershipMap
@@ -27,7 +28,6 @@ from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.storage.manager.topic_registry import NewTopic
 from splashdam.testing.clock import VirtualClock
-from splashdam.testing.simulator.handed_over import move_directory
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest
 from splashdam.wire.messages.list_offsets import (
     ListOffsetsPartition,

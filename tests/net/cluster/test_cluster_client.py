@@ -16,7 +16,7 @@ from splashdam.embedded_broker.broker import open_broker
 from splashdam.model.broker_errors import BrokerResponseError, UnknownTopicOrPartitionError
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.errors import KafkaConnectionError, KafkaTimeoutError, ProtocolError
-from splashdam.model.groups import OffsetAndMetadata
+from splashdam.model.transactions import OffsetAndMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.admin.groups import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from splashdam.model.errors import ProtocolError
-from splashdam.net.connection.in_flight import InFlightRequests, PendingResponse
-from splashdam.net.connection.traffic import Traffic
+from splashdam.net.connection.in_flight import InFlightRequests, PendingResponse, Traffic
 from splashdam.wire.header import encode_response
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataResponse
 

@@ -11,9 +11,9 @@ import trio
 from splashdam.model.broker_errors import NetworkExceptionError
 from splashdam.model.errors import KafkaError, ProtocolError
 from splashdam.net.clock import SystemClock
+from splashdam.net.connect import socket_pair, stream_of
 from splashdam.net.connection.connection import Connection
 from splashdam.net.connection.in_flight import PendingResponse
-from splashdam.net.connection.pair import socket_pair, stream_of
 from splashdam.net.connection.streams import Lookout
 from splashdam.net.memory import memory_stream_pair
 from splashdam.wire.header import encode_response

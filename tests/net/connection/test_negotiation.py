@@ -8,8 +8,9 @@ from trio.testing import MockClock
 
 from splashdam.model.broker_errors import InvalidRequestError, UnsupportedVersionError
 from splashdam.model.errors import IllegalStateError, ProtocolError
+from splashdam.net.cluster.cluster_connections import open_plain_nursery
 from splashdam.net.connection.connection import Connection
-from splashdam.net.nursery import open_plain_nursery
+from splashdam.wire.fields import Versions
 from splashdam.wire.header import encode_response
 from splashdam.wire.messages.api_versions import (
     ApiVersion,
@@ -19,7 +20,6 @@ from splashdam.wire.messages.api_versions import (
 )
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataResponse
 from splashdam.wire.messages.produce import ProduceRequest
-from splashdam.wire.versions import Versions
 
 OFFER = [
     ApiVersion(api_key=0, min_version=0, max_version=9),

@@ -20,7 +20,7 @@ from splashdam.model.errors import (
     WrongListenerError,
 )
 from splashdam.model.secrets import Secret
-from splashdam.net.connection.authentication import distrust
+from splashdam.net.connection.connection import distrust
 from splashdam.net.connection.streams import send_parts
 from splashdam.net.memory import MemoryStream, memory_stream_pair
 from splashdam.net.tls.context import TlsFiles, client_context, server_context

@@ -16,8 +16,7 @@ from splashdam.pipeline.audit.findings import AuditFinding, Kind
 from splashdam.record.batch import HEADER, BatchHeader, iter_headers
 from splashdam.record.checksum import crc32c
 from splashdam.storage.files.disk import DiskFiles
-from splashdam.storage.inspect.findings import Level
-from splashdam.storage.inspect.verify import Totals, partition_directories, verify_partition
+from splashdam.storage.inspect.verify import Level, Totals, partition_directories, verify_partition
 from splashdam.storage.settings import LogSettings
 
 pytest.importorskip("pyarrow", reason="needs splashdam[spark]")

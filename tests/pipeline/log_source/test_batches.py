@@ -17,8 +17,8 @@ from splashdam.model.values import TopicPartition
 from splashdam.net.cluster.fetch_client import LATEST
 from splashdam.pipeline.log_source.batches import arrow_schema, batch_columns, batch_ddl, read_batches
 from splashdam.pipeline.log_source.filesystems import location_of
-from splashdam.pipeline.log_source.offline import OfflineLogs
-from splashdam.pipeline.log_source.reading import ReadingRules
+from splashdam.pipeline.log_source.offline_logs import OfflineLogs
+from splashdam.pipeline.log_source.slices import ReadingRules
 from splashdam.record.sealing import build_batch
 from splashdam.storage.inspect.dump import dump_file
 from splashdam.storage.log import Log

@@ -14,7 +14,7 @@ from support.storage.log_workload import append_random, append_transactions
 
 from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError
 from splashdam.pipeline.log_source.filesystems import location_of
-from splashdam.pipeline.log_source.hints import OffsetHints
+from splashdam.pipeline.log_source.index_hints import OffsetHints
 from splashdam.pipeline.log_source.walking import Chunk, Damage, Walk, find_batch
 from splashdam.record.batch import stamp_crc
 from splashdam.record.reader import Record

@@ -16,7 +16,7 @@ from support.storage.log_workload import append_random, append_transactions
 
 from splashdam.model.broker_errors import UnknownTopicOrPartitionError
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.pipeline.local_source.data_loss import DataLossError
+from splashdam.pipeline.local_source.planning import DataLossError
 from splashdam.record.reader import Record
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")

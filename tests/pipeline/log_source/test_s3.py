@@ -16,7 +16,7 @@ from support.storage.log_workload import append_random, append_transactions
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.log_source.filesystems import location_of
-from splashdam.pipeline.log_source.offline import OfflineLogs
+from splashdam.pipeline.log_source.offline_logs import OfflineLogs
 from splashdam.record.reader import Record
 
 pytestmark = pytest.mark.s3

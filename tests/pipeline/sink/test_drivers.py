@@ -12,7 +12,7 @@ from support.running.patches import guard
 
 from splashdam import EmbeddedBroker, KafkaProducer
 from splashdam.model.errors import IllegalStateError, KafkaError, KafkaTimeoutError
-from splashdam.model.groups import OffsetAndMetadata
+from splashdam.model.transactions import OffsetAndMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.net.admin.topics import create_topic
 from splashdam.net.admin.transactions import open_transactions

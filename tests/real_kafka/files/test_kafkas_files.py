@@ -19,8 +19,7 @@ from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.record.reader import Record
 from splashdam.storage.files.disk import DiskFiles
-from splashdam.storage.inspect.findings import Level
-from splashdam.storage.inspect.verify import Totals, verify_partition
+from splashdam.storage.inspect.verify import Level, Totals, verify_partition
 from splashdam.storage.settings import LogSettings
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from splashdam.model.errors import IllegalArgumentError
-from splashdam.record.arrow.parts import ArrowSource
+from splashdam.record.arrow.source import ArrowSource
 from splashdam.record.kernel import HeaderLists
 
 pa = pytest.importorskip("pyarrow")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from splashdam.model.errors import IllegalArgumentError
-from splashdam.record.arrow.parts import ArrowSource
+from splashdam.record.arrow.source import ArrowSource
 from splashdam.record.arrow.structs import ArrowArray, ArrowArrayStream, ArrowSchema
 
 _new_capsule: Any = ctypes.pythonapi.PyCapsule_New

@@ -7,7 +7,7 @@ from support.clients.transaction_kit import Talk, new_batch
 
 from splashdam.model.broker_errors import ErrorCode, ProducerFencedError, error_class
 from splashdam.model.errors import KafkaError, TransactionFailedError
-from splashdam.model.groups import ConsumerGroupMetadata
+from splashdam.model.transactions import ConsumerGroupMetadata
 from splashdam.sender.transactions.manager import TransactionState
 from splashdam.sender.transactions.questions import Asked, Ruling, gravest, ruling_on
 from splashdam.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse

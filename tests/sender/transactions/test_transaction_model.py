@@ -19,7 +19,7 @@ from splashdam.accumulator.backoff import Backoff
 from splashdam.accumulator.batch import BatchEvent, ProducerBatch
 from splashdam.model.broker_errors import NetworkExceptionError, error_for
 from splashdam.model.errors import KafkaError, KafkaTimeoutError, TransactionAbortedError
-from splashdam.model.groups import ConsumerGroupMetadata, OffsetAndMetadata
+from splashdam.model.transactions import ConsumerGroupMetadata, OffsetAndMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.record.compression import NO_COMPRESSION

@@ -13,8 +13,7 @@ from support.storage.log_kit import NOW_MS, copy_directory, open_log, read_all
 
 from splashdam.record.record import Record
 from splashdam.storage.files.disk import DiskFiles
-from splashdam.storage.inspect.findings import Level
-from splashdam.storage.inspect.verify import Totals, verify_partition
+from splashdam.storage.inspect.verify import Level, Totals, verify_partition
 
 FILES = DiskFiles()
 PARTITIONS = sorted(path for path in GOLDEN.glob("kafka-*/*-0") if not path.name.startswith("transactions"))

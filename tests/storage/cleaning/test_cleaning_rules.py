@@ -10,7 +10,7 @@ from splashdam.model.broker_errors import InvalidRecordError
 from splashdam.record.batch import DELETE_HORIZON_BIT, Codec
 from splashdam.record.compression import Compression
 from splashdam.storage.files.memory import MemoryFiles
-from splashdam.storage.index.txn_index import AbortedTransaction
+from splashdam.storage.segments.indexes import AbortedTransaction
 from splashdam.storage.segments.segment import segment_path
 from splashdam.storage.transaction_marker import TransactionMarker
 

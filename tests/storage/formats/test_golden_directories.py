@@ -13,10 +13,10 @@ from splashdam.storage.directories.checkpoints import OffsetCheckpoint, decode_l
 from splashdam.storage.directories.identity import load_identity, take_clean_shutdown
 from splashdam.storage.directories.partition_metadata import read_topic_id, write_topic_id
 from splashdam.storage.files.disk import DiskFiles
-from splashdam.storage.index.txn_index import AbortedTransaction
 from splashdam.storage.log import MAX_TIMESTAMP
 from splashdam.storage.manager.log_manager import LogManager
 from splashdam.storage.producers.snapshots import decode_snapshot, encode_snapshot
+from splashdam.storage.segments.indexes import AbortedTransaction
 from splashdam.storage.settings import LogSettings
 
 FILES = DiskFiles()

@@ -21,8 +21,9 @@ from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
 from splashdam.storage.cleaning.cleanable import cleanable_of
 from splashdam.storage.files.disk import DiskFiles
 from splashdam.storage.inspect.dump import dump_file
-from splashdam.storage.inspect.findings import Finding, Level
 from splashdam.storage.inspect.verify import (
+    Finding,
+    Level,
     Totals,
     cleaning_notes,
     partition_directories,

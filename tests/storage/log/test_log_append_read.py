@@ -12,8 +12,8 @@ from splashdam.model.errors import IllegalStateError
 from splashdam.record.batch import crc_ok, iter_headers, parse_header
 from splashdam.record.sealing import build_batch
 from splashdam.storage.files.memory import MemoryFiles
-from splashdam.storage.index.offset_index import MAX_RELATIVE_OFFSET
 from splashdam.storage.log import EARLIEST, LATEST, MAX_TIMESTAMP, Log
+from splashdam.storage.segments.indexes import MAX_RELATIVE_OFFSET
 from splashdam.storage.settings import LogSettings
 
 SMALL = LogSettings(segment_bytes=1000, index_interval_bytes=200)

@@ -11,8 +11,8 @@ from splashdam.model.broker_errors import InvalidTxnStateError
 from splashdam.record.batch import parse_header
 from splashdam.record.sealing import build_batch
 from splashdam.storage.files.memory import MemoryFiles
-from splashdam.storage.index.txn_index import AbortedTransaction
 from splashdam.storage.log import Log
+from splashdam.storage.segments.indexes import AbortedTransaction
 from splashdam.storage.settings import LogSettings
 
 ABORT, COMMIT, LEADER_CHANGE = 0, 1, 2

@@ -20,8 +20,8 @@ from splashdam.record.batch import parse_header
 from splashdam.wire.message import Request
 from splashdam.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from support.broker.broker_talk import Talk, produce_request
+from support.broker.hostile_batches import LATE_MS, MIB, bomb, promising
 from support.broker.loop_watch import LoopWatch
-from support.fuzzing.hostile_batches import LATE_MS, MIB, bomb, promising
 
 LARGE = {"max.message.bytes": "100000000"}
 BOMB_BYTES = 95 * MIB

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import trio
 
+from splashdam.storage.files.disk import DirectoryEntry
 from splashdam.storage.files.memory import MemoryFiles
 
 T = TypeVar("T")
@@ -64,7 +65,7 @@ class UncountedFiles(MemoryFiles):
         super().__init__()
         self._watch = watch
 
-    def list_directory(self, path: str) -> list[str]:
+    def list_directory(self, path: str) -> list[DirectoryEntry]:
         """As ``Files.list_directory``; in memory it looks at every file there is."""
         with self._uncounted():
             return super().list_directory(path)

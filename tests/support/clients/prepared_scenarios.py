@@ -11,7 +11,7 @@ import trio
 
 from splashdam.model.broker_errors import InvalidTxnStateError, ProducerFencedError
 from splashdam.model.errors import IllegalStateError
-from splashdam.model.prepared import PreparedTransaction
+from splashdam.model.transactions import PreparedTransaction
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.admin.transactions import (
     describe_transaction,

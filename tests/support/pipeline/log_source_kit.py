@@ -11,10 +11,9 @@ from splashdam.model.values import TopicPartition
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.filters import ALL
 from splashdam.pipeline.log_source.filesystems import location_of
-from splashdam.pipeline.log_source.offline import OfflineLogs
-from splashdam.pipeline.log_source.reading import ReadingRules
+from splashdam.pipeline.log_source.offline_logs import OfflineLogs
 from splashdam.pipeline.log_source.records import RecordRules, read_records
-from splashdam.pipeline.log_source.slices import LogSlice
+from splashdam.pipeline.log_source.slices import LogSlice, ReadingRules
 from splashdam.pipeline.schema import all_columns
 from splashdam.record.reader import Record
 from splashdam.storage.files.disk import DiskFiles

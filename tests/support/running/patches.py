@@ -225,7 +225,7 @@ def _refuse_an_unread_name(place: str, target: object, name: str) -> None:
 @functools.cache
 def _names_read(path: str) -> frozenset[str]:
     """The names that functions of a file read when they run."""
-    found = set()
+    found: set[str] = set()
     for node in ast.walk(ast.parse(Path(path).read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             body = node.body if isinstance(node.body, list) else [node.body]

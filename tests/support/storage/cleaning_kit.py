@@ -8,12 +8,12 @@ import attrs
 
 from splashdam.record.compression import NO_COMPRESSION, Compression
 from splashdam.record.sealing import build_batch
+from splashdam.storage.background import Now
 from splashdam.storage.cleaning.cleanable import cleanable_of
 from splashdam.storage.cleaning.cleaning import Cleaning
 from splashdam.storage.files.disk import Files
 from splashdam.storage.log import Log
 from splashdam.storage.settings import DirectorySettings, LogSettings
-from splashdam.storage.turns import Now
 from support.storage.log_kit import NOW_MS, open_log, read_all
 
 COMPACTED = LogSettings(cleanup_policy="compact", segment_bytes=10_000, delete_retention_ms=1_000)

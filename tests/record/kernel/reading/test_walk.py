@@ -98,7 +98,7 @@ def test_the_corpus(twins: tuple[ModuleType, ModuleType]) -> None:
 
 
 def test_mutations(twins: tuple[ModuleType, ModuleType]) -> None:
-    """A short run of the fuzzer; ``support.fuzzing.fuzz_records`` runs it for as long as one likes."""
+    """A short run of the fuzzer; ``lab.fuzzing.records`` runs it for as long as one likes."""
     noise = random.Random(20)
     seeds = [(SOUND, 4), *((records, count) for _, count, records in corpus() if len(records) < 1000)]
     for seed in range(1500):

@@ -1,0 +1,17 @@
+"""The laboratory: programs that try to break splashdam, and other people's software that judges it.
+
+``simulator`` runs producers and brokers in virtual time with faults drawn from a seed; ``endurance``,
+``storm`` and ``pipeline_chaos`` kill real processes; ``fuzzing`` sends hostile bytes; ``drivers`` has the
+contract's clients in Go, Java and JavaScript. Nothing of it is installed: it runs from the
+root of a checkout (``python -m lab.simulator``, ``make simulate``), may import everything, also the tests'
+``support``, and no room of the product imports it.
+"""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+"""The checkout."""
+
+if str(ROOT / "tests") not in sys.path:
+    sys.path.append(str(ROOT / "tests"))  # for `support`

@@ -1,0 +1,117 @@
+"""Writes the table of docs/contract.md: every behaviour through every client, on every cluster.
+
+``python -m lab.contract_page run NAME`` holds one cluster against the contract and keeps what was found in
+``build/contract``; NAME is ``embedded``, or a version of Kafka whose jars are in ``KAFKA_JARS``.
+``python -m lab.contract_page page NAME…`` writes the page from what is kept. `make contract` does both.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from support.kafka.kafka_jars import kafka_broker
+
+from lab import ROOT
+from lab.drivers.toolchains import all_drivers
+from splashdam.embedded_broker.embedded import EmbeddedBroker
+from splashdam.net.addresses import parse_bootstrap_servers
+from splashdam.testing.contract.behaviours import all_behaviours
+from splashdam.testing.contract.clients.splashdam_client import SplashdamClient
+from splashdam.testing.contract.line_up import (
+    EMBEDDED_CONFIG,
+    PYTHON_CLIENTS,
+    available,
+    lined_up,
+)
+from splashdam.testing.contract.raw_connection import RawConnection
+from splashdam.testing.contract.report import across
+from splashdam.testing.contract.running import Result, Verdict, hold_all
+from splashdam.testing.contract.skipped import ranges_table, skipped_table
+from splashdam.wire.messages.api_versions import ApiVersionsRequest
+
+PAGE = ROOT / "docs" / "contract.md"
+KEPT = ROOT / "build" / "contract"
+REAL_CONFIG = {**EMBEDDED_CONFIG, "log.initial.task.delay.ms": "300"}
+"""Kafka waits half a minute before it begins to look after its logs."""
+
+
+@contextmanager
+def cluster(name: str) -> Iterator[str]:
+    """Where it answers."""
+    with tempfile.TemporaryDirectory() as home:
+        if name == "embedded":
+            with EmbeddedBroker(home, config=EMBEDDED_CONFIG, fsync=False) as broker:
+                yield broker.bootstrap_servers
+        else:
+            with kafka_broker(name, Path(home) / "kafka", REAL_CONFIG) as running:
+                yield running.bootstrap_servers
+
+
+def run(name: str, java_version: str) -> None:
+    """Holds one cluster against the contract, through all clients that are to be had."""
+    java = [Path(os.environ["KAFKA_JARS"]) / java_version]
+    drivers = all_drivers(java)
+    names = (*PYTHON_CLIENTS, *drivers)
+    makers = available(names, drivers, lambda client, why: print(f"without {client}: {why}"))
+    with cluster(name) as address, lined_up(makers, address) as clients:
+        results = hold_all(all_behaviours(), clients, SplashdamClient(address), address)
+        ranges = ranges_at(address)
+    KEPT.mkdir(parents=True, exist_ok=True)
+    (KEPT / f"{name}-ranges.json").write_text(json.dumps(ranges))
+    kept = [[each.behaviour.name, each.client, each.verdict, each.why, each.seconds] for each in results]
+    (KEPT / f"{name}.json").write_text(json.dumps(kept))
+    for each in results:
+        if each.verdict is Verdict.BROKEN:
+            print(f"{name}: {each.behaviour.name}, {each.client}: {each.why}")
+
+
+def ranges_at(address: str) -> dict[int, tuple[int, int]]:
+    """The versions of every request that is served there."""
+    with RawConnection(*parse_bootstrap_servers(address)[0]) as connection:
+        answer = connection.ask(ApiVersionsRequest(), 0)
+    return {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+
+
+def kept_ranges(name: str) -> dict[int, tuple[int, int]]:
+    """What `ranges_at` said."""
+    found = json.loads((KEPT / f"{name}-ranges.json").read_text())
+    return {int(key): (first, last) for key, (first, last) in found.items()}
+
+
+def kept(name: str) -> list[Result]:
+    """What was found."""
+    behaviours = {each.name: each for each in all_behaviours()}
+    return [
+        Result(behaviours[behaviour], client, Verdict(verdict), why, seconds)
+        for behaviour, client, verdict, why, seconds in json.loads((KEPT / f"{name}.json").read_text())
+        if behaviour in behaviours
+    ]
+
+
+def write(names: Sequence[str]) -> None:
+    """The page, with its tables anew."""
+    parts = {
+        "behaviours": across({name: kept(name) for name in names}),
+        "requests": ranges_table({name: kept_ranges(name) for name in names}),
+        "skipped": skipped_table(),
+    }
+    text = PAGE.read_text()
+    for part, table in parts.items():
+        begin, end = f"<!-- {part}: make contract -->\n", f"<!-- end of {part} -->\n"
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(end)
+        text = f"{before}{begin}\n{table}\n{end}{after}"
+    PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "run":
+        run(sys.argv[2], sys.argv[3])
+    else:
+        write(sys.argv[2:])

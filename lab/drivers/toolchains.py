@@ -1,0 +1,134 @@
+"""Where drivers of other languages come from: fetched and built once, into a cache.
+
+Each needs its language and the registry its client is published in. What is missing is named, and the
+contract runs without that client.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from splashdam.testing.contract.line_up import Driver, MissingToolError
+
+DRIVERS = Path(__file__).parent
+"""Their sources."""
+
+KAFKAJS = "2.2.4"
+FRANZ_GO = "1.22.2"
+FRANZ_GO_ADMIN = "1.19.0"
+JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off")
+
+
+def cache_directory() -> Path:
+    """``SPLASHDAM_CACHE``, or a folder of the user's cache."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("SPLASHDAM_CACHE") or Path(home) / "splashdam") / "contract"
+
+
+def kafkajs(cache: Path) -> Driver:
+    """kafkajs, from npm.
+
+    Raises:
+        MissingToolError: node or npm are not installed, or npm cannot fetch it.
+    """
+    node, npm = _need("node"), _need("npm")
+
+    def build(directory: Path) -> None:
+        _run([npm, "install", "--no-save", "--no-audit", "--no-fund", f"kafkajs@{KAFKAJS}"], directory)
+
+    source = DRIVERS / "kafkajs_driver.js"
+    directory = _built(cache / f"kafkajs-{KAFKAJS}", [source], build)
+    return Driver((node, source.name), directory)
+
+
+def franz_go(cache: Path) -> Driver:
+    """franz-go, as a Go module.
+
+    Raises:
+        MissingToolError: Go is not installed, or cannot fetch it.
+    """
+    go = _need("go")
+
+    def build(directory: Path) -> None:
+        _run([go, "mod", "init", "splashdam.test/driver"], directory)
+        wanted = (
+            f"github.com/twmb/franz-go@v{FRANZ_GO}",
+            f"github.com/twmb/franz-go/pkg/kadm@v{FRANZ_GO_ADMIN}",
+        )
+        _run([go, "get", *wanted], directory)
+        _run([go, "build", "-o", "driver", "."], directory)
+
+    directory = _built(cache / f"franz-go-{FRANZ_GO}", [DRIVERS / "franz_go_driver.go"], build)
+    return Driver((str(directory / "driver"),), directory)
+
+
+def java(cache: Path, jars: Path) -> Driver:
+    """Kafka's own clients, out of a folder with their jars, whose name is their version.
+
+    Raises:
+        MissingToolError: there is no such folder, no Java, or none that compiles.
+    """
+    if not jars.is_dir():
+        raise MissingToolError(f"{jars} is missing: `make kafka` fetches Kafka's jars")
+    runtime, compiler = _need("java"), _need("javac")
+
+    def build(directory: Path) -> None:
+        _run(
+            [compiler, "-nowarn", "-Xlint:none", "-d", ".", "-cp", f"{jars}/*", "JavaDriver.java"], directory
+        )
+
+    directory = _built(cache / f"java-{jars.name}", [DRIVERS / "JavaDriver.java"], build)
+    return Driver((runtime, *JVM, "-cp", f"{jars}/*:{directory}", "JavaDriver", jars.name), directory)
+
+
+def all_drivers(jars: Sequence[Path], cache: Path | None = None) -> Mapping[str, Callable[[], Driver]]:
+    """What makes each driver, by the client's name; Kafka's own once for each folder of jars."""
+    cache = cache or cache_directory()
+    return {
+        "kafkajs": partial(kafkajs, cache),
+        "franz-go": partial(franz_go, cache),
+        **{f"java {each.name}": partial(java, cache, each) for each in jars},
+    }
+
+
+def _need(tool: str) -> str:
+    found = shutil.which(tool)
+    if found is None:
+        raise MissingToolError(f"{tool} is not installed")
+    return found
+
+
+def _run(command: Sequence[str], directory: Path) -> None:
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise MissingToolError(f"{' '.join(command[:3])} … failed: {said[-1] if said else 'without a word'}")
+
+
+def _built(directory: Path, sources: Sequence[Path], build: Callable[[Path], None]) -> Path:
+    """The directory in the cache, built if it is missing or its sources are newer; all of it or nothing."""
+    if all(_is_same(each, directory / each.name) for each in sources):
+        return directory
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=".building-", dir=directory.parent))
+    try:
+        for each in sources:
+            shutil.copy2(each, fresh)
+        build(fresh)
+        shutil.rmtree(directory, ignore_errors=True)
+        with suppress(OSError):  # somebody else has built it meanwhile
+            fresh.rename(directory)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return directory
+
+
+def _is_same(source: Path, copy: Path) -> bool:
+    return copy.is_file() and copy.read_bytes() == source.read_bytes()

@@ -1,0 +1,87 @@
+"""What a process holds, and whether that grows."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from pathlib import Path
+
+import attrs
+
+PRODUCERS_MAY_GROW_BYTES = 8 << 20
+BROKER_MAY_GROW_BYTES = 16 << 20
+"""Of all broker processes, one after the other: they differ in what they were doing when they were killed."""
+WARM_UP = 1 / 4
+"""So much of a run is not looked at: caches fill, and the allocator takes what the first outage needs."""
+JUDGED_SECONDS = 120
+"""Shorter runs are all warm-up."""
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def resident_bytes(pid: int | str) -> int:
+    """Resident memory of a process; 0 if it has just ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def descriptors() -> int:
+    """How many this process has open."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+@attrs.define
+class Curve:
+    """Resident memory over a run.
+
+    Attributes:
+        name: whose.
+        allowed_bytes: how much it may grow between warm-up and end, by the line of best fit.
+        points: seconds and bytes.
+    """
+
+    name: str
+    allowed_bytes: int
+    points: list[tuple[float, int]] = attrs.field(factory=list)
+
+    def add(self, seconds: float, held_bytes: int) -> None:
+        """One sample; those of a process that is gone are left out."""
+        if held_bytes:
+            self.points.append((seconds, held_bytes))
+
+    def growth_bytes(self) -> float | None:
+        """Slope of the line of best fit times its length; None if the run was too short to tell."""
+        if not self.points or self.points[-1][0] - self.points[0][0] < JUDGED_SECONDS:
+            return None
+        begin = self.points[0][0] + (self.points[-1][0] - self.points[0][0]) * WARM_UP
+        judged = [point for point in self.points if point[0] >= begin]
+        times, held = [point[0] for point in judged], [float(point[1]) for point in judged]
+        return float(statistics.linear_regression(times, held).slope) * (times[-1] - times[0])
+
+    def violations(self) -> list[str]:
+        """Whether it has grown too much."""
+        growth = self.growth_bytes()
+        if growth is None or growth <= self.allowed_bytes:
+            return []
+        return [
+            f"the memory of the {self.name} grew by {_mib(growth)}, {_mib(self.allowed_bytes)} are allowed"
+        ]
+
+    def drawn(self, width: int = 40) -> str:
+        """The curve as a line of blocks, with its figures."""
+        if not self.points:
+            return "no samples"
+        held = [each for _, each in self.points]
+        low, high = min(held), max(held)
+        step = max(1, len(held) // width)
+        means = [statistics.fmean(held[at : at + step]) for at in range(0, len(held), step)]
+        bars = "".join(_BARS[int((mean - low) / max(1, high - low) * (len(_BARS) - 1))] for mean in means)
+        growth = self.growth_bytes()
+        slope = "too short to judge" if growth is None else f"{_mib(growth)} of growth after warm-up"
+        return f"{bars} {_mib(low)} to {_mib(high)}, at the end {_mib(held[-1])}; {slope}"
+
+
+def _mib(count: float) -> str:
+    return f"{count / (1 << 20):.1f} MiB"

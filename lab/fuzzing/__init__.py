@@ -1,0 +1,1 @@
+"""Hostile requests to brokers (``broker``), and mutated batches for both kernels (``records``)."""

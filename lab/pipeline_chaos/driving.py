@@ -1,0 +1,200 @@
+"""The driver from outside: started, listened to, killed, waited for."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from splashdam.cli.endings import interrupts_wait
+
+_COMMIT_SECONDS = 180
+_FINISH_SECONDS = 400
+_END_SECONDS = 60
+_STEP_SECONDS = 0.05
+
+
+class DriverStuck(Exception):
+    """It did not do in time what it does every time; the text has what it wrote last."""
+
+
+class Driver:
+    """Processes one after the other, each with the session's JVM and workers.
+
+    Args:
+        servers: of the cluster.
+        folder: of tables, checkpoints and the drivers' log.
+    """
+
+    def __init__(self, servers: str, folder: Path) -> None:
+        self._servers = servers
+        self._folder = folder
+        self._log = folder / "driver.log"
+        self._process: subprocess.Popen[str] | None = None
+        self._commits: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def ingest(self, table_format: str) -> None:
+        """Has the driver fill a table; starts it where it has to be."""
+        if self.is_running:
+            self._tell(f"ingest {table_format}")
+        else:
+            self.start(table_format)
+
+    def start(self, how: str) -> None:
+        """Begins with a table, or with ``FINISH`` for one that ends by itself."""
+        command = [sys.executable, "-m", "lab.pipeline_chaos.driver", self._servers, str(self._folder), how]
+        self._commits = queue.SimpleQueue()
+        # An interrupt between the start and the assignment would leave a process that nobody knows.
+        with self._log.open("a") as log, interrupts_wait():
+            self._process = subprocess.Popen(
+                command,
+                # Of the sockets between Spark's JVM and Python; a busy machine needs more than 15 seconds.
+                env={**os.environ, "SPARK_AUTH_SOCKET_TIMEOUT": "120"},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,  # by its number all children are found again
+            )
+        threading.Thread(target=self._listen, args=(self._process, self._commits), daemon=True).start()
+
+    @staticmethod
+    def _listen(process: subprocess.Popen[str], commits: queue.SimpleQueue[dict[str, Any]]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("{"):  # a JVM may say something, too
+                commits.put(json.loads(line))
+
+    def wait_for_commit(self, table_format: str) -> None:
+        """The next commit to a table; those that were told of before do not count.
+
+        Raises:
+            DriverStuck: it does not come, or the driver ended.
+        """
+        with suppress(queue.Empty):
+            while True:
+                self._commits.get_nowait()
+        deadline = time.monotonic() + _COMMIT_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                if self._commits.get(timeout=_STEP_SECONDS)["format"] == table_format:
+                    return
+            except queue.Empty:
+                if not self.is_running:
+                    break
+        raise DriverStuck(f"no commit to {table_format}: {self.last_words()}")
+
+    def die_after_commit(self, table_format: str) -> None:
+        """Has it end between the next commit to this table and Spark's; returns when it has."""
+        self._tell(f"die {table_format}")
+        self.wait_for_end()
+
+    def _tell(self, command: str) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has just ended, which is found out soon
+            self._process.stdin.write(f"{command}\n")
+            self._process.stdin.flush()
+
+    def kill(self) -> None:
+        """SIGKILL of the driver alone: its JVM and workers have to notice."""
+        if self._process is not None and self.is_running:
+            self._process.send_signal(signal.SIGKILL)
+        self.wait_for_end()
+
+    def wait_for_busy_worker(self) -> int:
+        """The process number of a Python worker that is in the middle of something.
+
+        Raises:
+            DriverStuck: none is for long.
+        """
+        deadline = time.monotonic() + _END_SECONDS
+        before = self._worker_ticks()
+        while time.monotonic() < deadline:
+            time.sleep(_STEP_SECONDS)
+            now = self._worker_ticks()
+            busy = [pid for pid, ticks in now.items() if ticks > before.get(pid, 0)]
+            if busy:
+                return max(busy, key=lambda pid: now[pid] - before.get(pid, 0))
+            before = now
+        raise DriverStuck(f"no worker does anything: {self.last_words()}")
+
+    def _worker_ticks(self) -> dict[int, int]:
+        """Processor time of the workers that Spark's Python daemon has forked for tasks."""
+        children = list(self._children())
+        daemons = {pid for pid, _, words in children if "pyspark.daemon" in words}
+        found = {}
+        for pid, parent, _ in children:
+            if parent in daemons:
+                with suppress(OSError):  # has ended by now
+                    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                    found[pid] = int(fields[11]) + int(fields[12])
+        return found
+
+    def wait_for_end(self) -> int:
+        """Its status, once it and all that it had started are gone."""
+        assert self._process is not None
+        try:
+            status = self._process.wait(_FINISH_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise DriverStuck(f"it does not end: {self.last_words()}") from None
+        deadline = time.monotonic() + _END_SECONDS
+        while children := [pid for pid, _, _ in self._children()]:
+            if time.monotonic() > deadline:
+                raise DriverStuck(f"processes {children} outlive the driver")
+            time.sleep(_STEP_SECONDS)
+        self._close_pipes()
+        return status
+
+    def _close_pipes(self) -> None:
+        assert self._process is not None
+        for pipe in (self._process.stdin, self._process.stdout):  # which the children had, too
+            assert pipe is not None
+            with suppress(BrokenPipeError):
+                pipe.close()
+
+    def _children(self) -> Iterator[tuple[int, int, str]]:
+        """Number, parent and command line of all processes of the driver's session that are alive."""
+        assert self._process is not None
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                state, parent, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+                words = (entry / "cmdline").read_text()
+            except OSError:  # has ended by now
+                continue
+            if int(session) == self._process.pid and state != "Z":
+                yield int(entry.name), int(parent), words
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        return self._log.read_text(errors="replace")[-2000:] if self._log.exists() else ""
+
+    def destroy(self) -> None:
+        """Ends it and all of its children, whatever state they are in."""
+        if self._process is None:
+            return
+        deadline = time.monotonic() + _END_SECONDS
+        while (children := list(self._children())) and time.monotonic() < deadline:
+            for pid, _, _ in children:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._process.poll()
+            time.sleep(_STEP_SECONDS)
+        self._process.wait()
+        self._close_pipes()

@@ -1,0 +1,143 @@
+"""``python -m lab.simulator``: many seeds in several processes, or one with its trace."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from types import FrameType
+from typing import NamedTuple
+
+from lab.simulator.simulation import simulate
+
+_CHUNK = 10
+_SLOWEST_S = 60
+"""Of the processor's time; a seed that takes longer spins without its own time passing."""
+
+
+class Run(NamedTuple):
+    """A seed, on brokers that replicate or on ones that hand their logs over."""
+
+    seed: int
+    replicated: bool
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}{' replicated' if self.replicated else ''}"
+
+
+class Failure(NamedTuple):
+    """A seed that broke promises, with the first of them."""
+
+    run: Run
+    violation: str
+
+
+def main() -> int:
+    """The command; 1 where a seed failed."""
+    parser = argparse.ArgumentParser(prog="python -m lab.simulator", description=__doc__)
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed (0)")
+    parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="how many (1000)")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), metavar="N", help="one per core")
+    parser.add_argument("--replay", type=int, metavar="SEED", help="one seed: prints its trace")
+    parser.add_argument("--replicated", action="store_true", help="brokers that replicate alone")
+    parser.add_argument("--handed-over", action="store_true", help="brokers that hand logs over alone")
+    options = parser.parse_args()
+    if options.replay is not None:
+        return replay(Run(options.replay, options.replicated))
+    seeds = range(options.first, options.first + options.seeds)
+    kinds = [True] * (not options.handed_over) + [False] * (not options.replicated)
+    return run_all([Run(seed, kind) for seed in seeds for kind in kinds], options.processes)
+
+
+def replay(run: Run) -> int:
+    """Runs one seed and prints everything."""
+    outcome = simulate(run.seed, replicated=run.replicated)
+    print(outcome.trace)
+    for violation in outcome.violations:
+        print(f"violated: {violation}")
+    return int(bool(outcome.violations))
+
+
+def run_all(runs: Sequence[Run], processes: int) -> int:
+    """Runs them in processes of their own, shows how far it is, and what was exercised."""
+    counts: Counter[str] = Counter()
+    failures: list[Failure] = []
+    chunks = [runs[at : at + _CHUNK] for at in range(0, len(runs), _CHUNK)]
+    with ProcessPoolExecutor(processes) as pool, _progress(len(runs)) as advance:
+        for done in as_completed([pool.submit(run_chunk, chunk) for chunk in chunks]):
+            size, found, counted = done.result()
+            counts += counted
+            failures += found
+            advance(size, [f"{each.run}: {each.violation}\n{replay_line(each.run)}" for each in found])
+    for what, times in sorted(counts.items()):
+        print(f"{times:>12,} {what}")
+    print(f"{len(runs):,} runs from {runs[0]} to {runs[-1]}: {len(failures)} failed")
+    for failure in sorted(failures):
+        print(replay_line(failure.run))
+    return int(bool(failures))
+
+
+def replay_line(run: Run) -> str:
+    """What to type to see this run again."""
+    line = f"{sys.executable} -m lab.simulator --replay {run.seed}"
+    return f"{line} --replicated" if run.replicated else line
+
+
+def run_chunk(runs: Iterable[Run]) -> tuple[int, list[Failure], Counter[str]]:
+    """In a process of the pool: runs some; how many, which failed, and what they exercised."""
+    signal.signal(signal.SIGPROF, _too_slow)
+    size, failures, counts = 0, [], Counter[str]()
+    for run in runs:
+        signal.setitimer(signal.ITIMER_PROF, _SLOWEST_S)
+        outcome = simulate(run.seed, replicated=run.replicated)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        size += 1
+        counts += outcome.counts
+        if outcome.violations:
+            failures.append(Failure(run, outcome.violations[0]))
+    return size, failures, counts
+
+
+def _too_slow(_number: int, _frame: FrameType | None) -> None:
+    raise TimeoutError(f"it has spun for {_SLOWEST_S} s")
+
+
+class _Advance:
+    """Without rich: failures alone."""
+
+    def __call__(self, _runs: int, failures: list[str]) -> None:
+        for text in failures:
+            print(text, flush=True)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[_Advance]:
+    try:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    except ImportError:
+        yield _Advance()
+        return
+    failed_column = TextColumn("{task.fields[failed]} failed")
+    columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), failed_column)
+    with Progress(*columns) as bar:
+        task = bar.add_task("runs", total=total, failed=0)
+        failed = 0
+
+        class Shown(_Advance):
+            def __call__(self, runs: int, failures: list[str]) -> None:
+                nonlocal failed
+                failed += len(failures)
+                for text in failures:
+                    bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+                bar.update(task, advance=runs, failed=failed)
+
+        yield Shown()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

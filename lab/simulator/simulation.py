@@ -1,0 +1,200 @@
+"""One seed, run: everything in one loop in virtual time, nothing left to chance but what the seed says."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import random as random_module
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from random import Random
+
+import attrs
+import trio
+from trio.testing import MockClock
+
+from lab.simulator.checker import Checker
+from lab.simulator.cluster import Parts, SimulatedCluster
+from lab.simulator.faults import FaultMaker
+from lab.simulator.handed_over import HandedOverLogs
+from lab.simulator.network import SimulatedNetwork
+from lab.simulator.replica_scenario import ReplicaFaultMaker, replicated_scenario
+from lab.simulator.replicas import ReplicatedLogs
+from lab.simulator.report import RunRecord
+from lab.simulator.scenario import Scenario, scenario
+from lab.simulator.troubles import Troubles
+from lab.simulator.workload import Workload
+from splashdam.storage.files.memory import PowerCutError
+from splashdam.testing.clock import VirtualClock
+
+_SORTS = "_ALLOW_DETERMINISTIC_SCHEDULING"
+_LONGEST_S = 3_600.0
+"""Virtual; whoever is not done by then never is."""
+
+
+@attrs.frozen
+class Outcome:
+    """How a run went.
+
+    Attributes:
+        seed: which one.
+        violations: broken promises, in the order in which they were noticed.
+        counts: how often what was exercised.
+        trace: every step worth a line; the same seed gives the same text.
+        virtual_s: how long it lasted in its own time.
+    """
+
+    seed: int
+    violations: list[str]
+    counts: Counter[str]
+    trace: str
+    virtual_s: float
+
+
+def simulate(seed: int, *, replicated: bool = False) -> Outcome:
+    """Runs a seed and says how it went; what breaks a promise is in ``violations`` and not raised.
+
+    Args:
+        seed: all of the run comes from it.
+        replicated: on brokers that replicate, instead of ones that hand logs over.
+    """
+    plan, record = replicated_scenario(seed) if replicated else scenario(seed), RunRecord()
+    with _no_other_chance(seed), _errors_logged(record):
+        simulation = Simulation(plan, record)
+        try:
+            trio.run(simulation.run, clock=simulation.mock_clock)
+        except Exception as error:  # whatever it is, it is what this run has found
+            record.violations.append(f"the run ended with {_first_leaf(error)!r}")
+    return Outcome(seed, record.violations, record.counts, "\n".join(record.lines), simulation.ended_at_s)
+
+
+class Simulation:
+    """The parts of one run."""
+
+    def __init__(self, plan: Scenario, record: RunRecord) -> None:
+        self.mock_clock = MockClock(autojump_threshold=0)
+        self.ended_at_s = 0.0
+        self._plan = plan
+        self._record = record
+        clock = VirtualClock(self.mock_clock)
+        self._network = SimulatedNetwork(
+            Random(f"network {plan.seed}"),
+            record,
+            capacity_bytes=plan.capacity_bytes,
+            distance_ms=plan.distance_ms,
+        )
+        self._troubles = Troubles(Random(f"troubles {plan.seed}"), record, plan.troubles)
+        parts = Parts(
+            plan.nodes,
+            plan.topics,
+            network=self._network,
+            clock=clock,
+            random=Random(f"disks {plan.seed}"),
+            record=record,
+            troubles=self._troubles,
+            sync_ms=plan.sync_ms,
+        )
+        self._cluster, self._faults = self._made_of(parts)
+        self._checker = Checker(self._cluster, record, calm=plan.is_calm)
+        self._workloads = [
+            Workload(
+                each,
+                seed=plan.seed,
+                topics=plan.topics,
+                network=self._network,
+                bootstrap_servers=self._cluster.bootstrap_servers,
+                clock=clock,
+                record=record,
+                on_delivery=partial(self._checker.delivered, each.options["acks"]),
+            )
+            for each in plan.producers
+        ]
+
+    def _made_of(self, parts: Parts) -> tuple[SimulatedCluster, FaultMaker]:
+        if self._plan.replication is None:
+            cluster = HandedOverLogs(parts)
+            return cluster, FaultMaker(self._plan, cluster, self._network, self._record)
+        replicas = ReplicatedLogs(parts, self._plan.replication, Random(f"placement {self._plan.seed}"))
+        return replicas, ReplicaFaultMaker(self._plan, replicas, self._network, self._record)
+
+    async def run(self) -> None:
+        """From the first broker's start to the last check."""
+        self._record.note("scenario", repr(self._plan))
+        with trio.move_on_after(_LONGEST_S) as scope:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._cluster.run)
+                await self._play()
+                await self._cluster.settle()
+                self._checker.check(self._workloads)
+                self._check_tasks(nursery)
+                self.ended_at_s = trio.current_time()
+                nursery.cancel_scope.cancel()
+        if scope.cancelled_caught:
+            self._record.violated(f"the run was not over after {_LONGEST_S} s")
+
+    async def _play(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for workload in self._workloads:
+                nursery.start_soon(workload.run)
+            await self._faults.run()
+            self._troubles.active = False
+            for workload in self._workloads:
+                workload.calm.set()
+
+    def _check_tasks(self, nursery: trio.Nursery) -> None:
+        """The brokers' task is the only one of this run that is left."""
+        left = sorted(task.name for task in nursery.child_tasks)
+        if len(left) != 1:
+            self._record.violated(f"tasks are left: {left}")
+
+
+@contextmanager
+def _no_other_chance(seed: int) -> Iterator[None]:
+    """Whatever draws random numbers or depends on when garbage is collected does the same in every run."""
+    run = trio._core._run
+    of_trio = vars(run)  # what its own plugin for Hypothesis sets
+    before, trios_before = random_module.getstate(), run._r.getstate()
+    sorts_before, collects = of_trio[_SORTS], gc.isenabled()
+    random_module.seed(seed)
+    run._r.seed(seed)
+    of_trio[_SORTS] = True
+    gc.disable()
+    try:
+        yield
+    finally:
+        random_module.setstate(before)
+        run._r.setstate(trios_before)
+        of_trio[_SORTS] = sorts_before
+        if collects:
+            gc.enable()
+
+
+@contextmanager
+def _errors_logged(record: RunRecord) -> Iterator[None]:
+    """What is logged with a traceback is a bug, unless the power was cut; the rest is kept quiet."""
+
+    class Watch(logging.Handler):
+        def emit(self, line: logging.LogRecord) -> None:
+            error = line.exc_info[1] if line.exc_info else None
+            if error is not None and not isinstance(_first_leaf(error), PowerCutError):
+                record.violated(f"{line.name} logged {line.getMessage()}: {_first_leaf(error)!r}")
+
+    logger, watch = logging.getLogger("splashdam"), Watch(logging.WARNING)
+    propagated, level = logger.propagate, logger.level
+    logger.addHandler(watch)
+    logger.propagate = False
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.removeHandler(watch)
+        logger.propagate = propagated
+        logger.setLevel(level)
+
+
+def _first_leaf(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

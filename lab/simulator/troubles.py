@@ -1,0 +1,117 @@
+"""Error codes that brokers answer although nothing is wrong with the batch, each as a real broker would.
+
+What a broker refuses for good it refuses in every copy of the batch, also in one that arrives late over an
+old connection; and a batch that is written already is recognised before anything else. Without these two
+rules the simulated broker would be one that no producer can be safe with.
+"""
+
+from __future__ import annotations
+
+import zlib
+from random import Random
+
+from lab.simulator.report import RunRecord
+from splashdam.model.broker_errors import BrokerResponseError, CorruptMessageError, error_for
+from splashdam.model.values import Buffer, TopicPartition
+from splashdam.record.batch import HEADER_BYTES, BatchHeader, parse_header
+from splashdam.storage.log import AppendResult, Log
+
+NOT_THIS_TIME = (2, 3, 5, 6, 19, 56, 59, 74, 75)
+WRITTEN_NEVERTHELESS = (7, 20)
+REFUSED_FOR_GOOD = (-1, 18, 29, 32, 47, 87)
+OUT_OF_SEQUENCE = 45
+
+
+class Troubles:
+    """Decides what is answered to each append, and tells every log about it.
+
+    Args:
+        random: decides.
+        record: what happened.
+        rates: how often, from 0 to 1, by the first word of a kind: ``retriable``, ``written``, ``refused``,
+            ``sequence``.
+    """
+
+    def __init__(self, random: Random, record: RunRecord, rates: dict[str, float]) -> None:
+        self.active = True
+        self._random = random
+        self._record = record
+        self._rates = rates
+        self._refused: dict[tuple[TopicPartition, int], int] = {}
+        self._out_of_sequence: set[tuple[TopicPartition, int, int]] = set()
+
+    def watch(self, log: Log, node_id: int) -> None:
+        """From now on appends to this log meet troubles, and stand in the trace."""
+        append = log.append_as_leader
+
+        def watched(
+            batch: Buffer,
+            *,
+            now_ms: int,
+            leader_epoch: int | None = None,
+            header: BatchHeader | None = None,
+        ) -> AppendResult:
+            sent = header or parse_header(batch)
+            what = _text(log.topic_partition, sent, node_id)
+            try:
+                after = self._before(log, sent, batch)
+                appended = append(batch, now_ms=now_ms, leader_epoch=leader_epoch, header=header)
+            except BrokerResponseError as error:
+                self._record.note("refused", f"{what} {error.code}")
+                self._record.count(f"batches answered with {error.code}")
+                if isinstance(error, CorruptMessageError) and "on purpose" not in error.message:
+                    self._record.violated(f"a broker received damaged bytes: {what}")
+                raise
+            kind = "repeat" if appended.duplicate else "append"
+            self._record.note(kind, f"{what} @{appended.base_offset}")
+            self._record.count("batches recognised as repeats" if appended.duplicate else "batches appended")
+            if after:
+                self._record.note("answered", f"{what} {after}")
+                self._record.count(f"batches written and answered with {after}")
+                raise error_for(after, "on purpose, after it was written")
+            return appended
+
+        vars(log)["append_as_leader"] = watched
+
+    def _before(self, log: Log, header: BatchHeader, batch: Buffer) -> int:
+        """Raises, or returns the code to answer after the append, 0 for none."""
+        if not _is_repeat(log, header):
+            self._refuse(log, header, batch)
+        if not self.active:
+            return 0
+        if self._happens("retriable"):
+            raise error_for(self._random.choice(NOT_THIS_TIME), "on purpose")
+        return self._random.choice(WRITTEN_NEVERTHELESS) if self._happens("written") else 0
+
+    def _refuse(self, log: Log, header: BatchHeader, batch: Buffer) -> None:
+        topic_partition = log.topic_partition
+        content = (topic_partition, zlib.crc32(memoryview(batch)[HEADER_BYTES:]))
+        producer = (topic_partition, header.producer_id, header.producer_epoch)
+        if self.active and content not in self._refused and self._happens("refused"):
+            self._refused[content] = self._random.choice(REFUSED_FOR_GOOD)
+        if self.active and header.producer_id >= 0 and self._happens("sequence"):
+            self._out_of_sequence.add(producer)
+        if content in self._refused:
+            raise error_for(self._refused[content], "on purpose, for good")
+        if producer in self._out_of_sequence:
+            raise error_for(OUT_OF_SEQUENCE, "on purpose, in this epoch")
+
+    def _happens(self, kind: str) -> bool:
+        rate = self._rates.get(kind, 0.0)
+        return bool(rate) and self._random.random() < rate
+
+
+def _is_repeat(log: Log, header: BatchHeader) -> bool:
+    if header.producer_id < 0:
+        return False
+    try:
+        return log.producers.check(header) is not None
+    except BrokerResponseError:
+        return False
+
+
+def _text(topic_partition: TopicPartition, header: BatchHeader, node_id: int) -> str:
+    return (
+        f"{topic_partition} node={node_id} producer={header.producer_id}/{header.producer_epoch}"
+        f" sequence={header.base_sequence} records={header.record_count}"
+    )

@@ -1,0 +1,103 @@
+"""The simulator: the same seed is the same run, hundreds of seeds pass, a failing one can be replayed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from multiprocessing import forkserver
+
+import pytest
+from support.running import leftovers
+
+from lab.simulator import __main__ as runner
+from lab.simulator.scenario import FAULTS, scenario
+from lab.simulator.simulation import Outcome, simulate
+
+_PARTS = 10
+_SEEDS_IN_A_PART = 15
+
+_DIGESTS = """
+import hashlib
+from lab.simulator.simulation import simulate
+for seed in range(3, 9):
+    print(hashlib.sha256(simulate(seed).trace.encode()).hexdigest())
+"""
+
+
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, _PARTS))]
+)
+def test_seeds(part: int) -> None:
+    """Whatever goes wrong, every promise is kept; ``make simulate`` runs as many as you like."""
+    first = part * _SEEDS_IN_A_PART
+    for seed in range(first, first + _SEEDS_IN_A_PART):
+        outcome = simulate(seed)
+        assert outcome.violations == [], runner.replay_line(runner.Run(seed, False))
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    """Byte for byte, one after the other in one process."""
+    for seed in (5, 17, 42):
+        first, second = simulate(seed), simulate(seed)
+        assert first.trace == second.trace
+        assert first == second
+
+
+def test_the_same_seed_is_the_same_run_in_another_process() -> None:
+    """Nothing rests on addresses or on the hashes of texts, which are others in each process."""
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", _DIGESTS],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]
+    assert found[0] == found[1] != b""
+
+
+def test_seeds_differ() -> None:
+    """Other numbers, other runs; every kind of fault is drawn."""
+    assert simulate(1).trace != simulate(2).trace
+    kinds = {fault.kind for seed in range(300) for fault in scenario(seed).faults}
+    assert kinds == set(FAULTS)
+
+
+def test_a_calm_run_delivers_everything() -> None:
+    """Without faults nothing fails but records that are too large, and nothing is sent twice."""
+    calm = [seed for seed in range(400) if scenario(seed).is_calm][:5]
+    for seed in calm:
+        outcome = simulate(seed)
+        assert outcome.violations == []
+        assert not outcome.counts["retries"]
+        assert not outcome.counts["batches recognised as repeats"]
+
+
+def test_a_commit_whose_marker_a_full_disk_refused_is_seen_when_the_marker_was_tried_again() -> None:
+    """A commit is answered with the decision; who looks before the next try does not see its records yet."""
+    assert simulate(8403).violations == []
+
+
+def test_a_failing_seed_is_told_with_its_replay(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The runner prints which seed failed, and one line that runs it alone."""
+    outcome = Outcome(7, ["a promise was broken"], Counter(records=3), "trace", 1.0)
+    monkeypatch.setattr(runner, "simulate", lambda _seed, replicated: outcome)
+    run = runner.Run(7, False)
+    assert runner.run_chunk([run]) == (1, [runner.Failure(run, "a promise was broken")], Counter(records=3))
+    assert runner.replay(run) == 1
+    assert capsys.readouterr().out == "trace\nviolated: a promise was broken\n"
+    assert runner.replay_line(run).endswith(" -m lab.simulator --replay 7")
+    assert runner.replay_line(runner.Run(7, True)).endswith(" --replay 7 --replicated")
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """Counts of what was exercised come at the end."""
+    with leftovers.kept():  # from Python 3.14 on its processes come from one that stays
+        forkserver.ensure_running()
+    assert runner.run_all([runner.Run(3, False), runner.Run(4, True)], processes=1) == 0
+    assert "2 runs from seed 3 to seed 4 replicated: 0 failed" in capsys.readouterr().out

@@ -1,1 +1,0 @@
-"""What nobody should send, and bugs that are planted to be found."""
