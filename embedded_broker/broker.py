@@ -26,7 +26,7 @@ from splashdam.embedded_broker.fetching.replica_fetches import NoReplicas, Takes
 from splashdam.embedded_broker.fetching.sessions import FetchSessions
 from splashdam.embedded_broker.groups.coordinator import GroupCoordinator
 from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
-from splashdam.embedded_broker.producing.straight_produce import ProduceForms
+from splashdam.embedded_broker.producing.straight_produce import ProduceTemplates
 from splashdam.embedded_broker.replication.cluster_member import ClusterMember
 from splashdam.embedded_broker.security.access import AccessControl
 from splashdam.embedded_broker.serving.dispatch import Interception
@@ -52,7 +52,7 @@ from splashdam.net.connect import address_text
 from splashdam.net.listen import Listen, tcp_listen
 from splashdam.storage.directories.identity import claim_directory
 from splashdam.storage.files.disk import DiskFiles, Files
-from splashdam.storage.files.log_file import that_ends, told_as_the_end
+from splashdam.storage.files.log_file import as_fatal, raised_as_fatal
 from splashdam.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Broker:
         access: users, ACLs and quotas.
         authorizer: decides what clients may do; None: everything.
         server: listens, and serves the connections of clients.
-        produce_forms: the usual Produce requests of all clients.
+        produce_templates: of the usual Produce requests of all clients.
         disk_troubles: what is said of a disk that refuses appends.
         refused_topics: those of its own that could not be made when they were needed.
         request_memory: holds requests that are being received.
@@ -162,7 +162,7 @@ class Broker:
         self.interception = Interception()
         self.failure: KafkaStorageError | None = None
         self.access = access
-        self.produce_forms = ProduceForms()
+        self.produce_templates = ProduceTemplates()
         self.server: SocketServer = SocketServer(self, nursery)
         self.request_memory = RequestMemory(settings.limits.request_bytes)
         self.is_killed = False
@@ -256,7 +256,7 @@ class Broker:
         self.access.watch_quotas(self.server.take_quotas)
         if self.controller.is_alone:
             for log in self.logs.logs.values():
-                log.stand_alone()
+                log.end_replication()
         self.member.join()
         self.transactions.settle()
         self._nursery.start_soon(self.keep_house)
@@ -326,7 +326,7 @@ async def open_broker(
     """
     settings = settings or BrokerSettings.from_options(options, config)
     clock, files = clock or SystemClock(), files or DiskFiles()
-    with told_as_the_end():
+    with raised_as_fatal():
         logs, controller = _open_directory(
             path, files, clock, settings, membership=membership, leadership=leadership
         )
@@ -340,7 +340,7 @@ async def open_broker(
             parts, place = (settings, clock, logs, controller, nursery), (membership, leadership)
             broker = Broker(*parts, access=access, place=place, own_loop=own_loop)
             try:
-                with told_as_the_end():
+                with raised_as_fatal():
                     broker.begin(opened, security)
                 yield broker
             except BaseException as error:  # leaves as itself below, not wrapped in the nursery's group
@@ -353,7 +353,7 @@ async def open_broker(
         unclean = logs.close(orderly=broker is None or not broker.is_killed)
     ended = broker.failure or (None if failure else unclean)
     if ended is not None:
-        failure = that_ends(ended)
+        failure = as_fatal(ended)
     if failure is not None:
         raise failure
 

@@ -16,7 +16,7 @@ from splashdam.embedded_broker.authorization.guarding import (
     split,
     then,
 )
-from splashdam.embedded_broker.groups.classic.requests import lacks_protocol
+from splashdam.embedded_broker.groups.routing import lacks_protocol
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import PlainHandler, RequestContext, guards
 from splashdam.wire.messages.delete_groups import (

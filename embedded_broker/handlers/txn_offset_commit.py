@@ -12,8 +12,8 @@ from functools import partial
 
 from splashdam.embedded_broker.answering.answers import Answer, Parked
 from splashdam.embedded_broker.answering.turns import Steps
-from splashdam.embedded_broker.groups.committing import Sorted, not_committed, sorted_topics
 from splashdam.embedded_broker.groups.group import Member, check_may_commit
+from splashdam.embedded_broker.groups.offset_commit import Sorted, not_committed, sorted_topics
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.embedded_broker.transactions.enrolment import join_transaction

@@ -26,7 +26,7 @@ from splashdam.embedded_broker.answering.answers import (
     Parked,
     encode_answer,
 )
-from splashdam.embedded_broker.producing.straight_produce import ProduceForms, StraightProduce
+from splashdam.embedded_broker.producing.straight_produce import ProduceTemplates, StraightProduce
 from splashdam.embedded_broker.serving.dispatch import (
     Interception,
     Interceptor,
@@ -63,7 +63,7 @@ class ServedBroker(AskedBroker, Protocol):
 
     busy_polling: BusyPolling
     interception: Interception
-    produce_forms: ProduceForms
+    produce_templates: ProduceTemplates
     request_memory: RequestMemory
 
 
@@ -108,7 +108,7 @@ class ClientConnection:
             stream, max_bytes, broker.busy_polling, broker.request_memory, self._party
         )
         self._outbox = Outbox(stream, self._progressed)
-        self._straight = StraightProduce(broker, broker.produce_forms)
+        self._straight = StraightProduce(broker, broker.produce_templates)
         self._begun: deque[Dispatched | list[Part]] = deque()
         """A parked answer, and those that queue behind it."""
 

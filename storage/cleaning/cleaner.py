@@ -16,7 +16,7 @@ from splashdam.storage.cleaning.cleaning import (
     CleaningAbortedError,
     Turn,
 )
-from splashdam.storage.directories.checkpoints import KeepsOffsets
+from splashdam.storage.directories.checkpoints import CleanerOffsets
 from splashdam.storage.files.disk import Files
 from splashdam.storage.log import Log, LogState
 from splashdam.storage.settings import DirectorySettings
@@ -42,7 +42,7 @@ class LogCleaner:
         settings: as given; replaced where they are changed.
     """
 
-    def __init__(self, files: Files, settings: DirectorySettings, checkpoint: KeepsOffsets) -> None:
+    def __init__(self, files: Files, settings: DirectorySettings, checkpoint: CleanerOffsets) -> None:
         self._files = files
         self.settings = settings
         self._checkpoint = checkpoint

@@ -85,7 +85,7 @@ class Cleaning:
         self._legacy_horizon_ms = _legacy_horizon_ms(target)
         slots, self._limit = map_size(settings, target.first_uncleanable - target.first_dirty)
         self._map = OffsetMap(slots, self._limit)
-        self._half_made: LogSegment | None = None
+        self._unfinished_copy: LogSegment | None = None
 
     @property
     def keys(self) -> tuple[int, int]:
@@ -113,12 +113,12 @@ class Cleaning:
                 self.began.wall_ms,
                 suffix=CLEANED,
             )
-            self._half_made = cleaned
+            self._unfinished_copy = cleaned
             yield from self._through(self._copy(group, cleaned, batches), group)
             self._check(group)
             if self._log.needs_flush:
                 self._log.flush()  # or a power cut would leave the name of a later segment, and no bytes here
-            self._half_made = None  # from here on its fate is the log's
+            self._unfinished_copy = None  # from here on its fate is the log's
             delay_ms = self._log.settings.file_delete_delay_ms
             self._log.swapper.swap_in(group, cleaned, self.began.now_ms + delay_ms)
 
@@ -128,7 +128,7 @@ class Cleaning:
         Raises:
             KafkaStorageError: the disk refuses; the next start removes it.
         """
-        half_made, self._half_made = self._half_made, None
+        half_made, self._unfinished_copy = self._unfinished_copy, None
         if half_made is not None:
             half_made.delete()
 
@@ -218,9 +218,9 @@ class Cleaning:
         return cleaned.base_offset
 
     def _complete(self, group: Sequence[LogSegment], cleaned: LogSegment, batches: BatchFilter) -> None:
-        for aborted in batches.transactions.take_with_data():
+        for aborted in batches.transactions.take_aborted():
             cleaned.txn_index.append(aborted)
-        cleaned.finish()
+        cleaned.append_final_time_entry()
         for file in cleaned.unsynced_files():
             file.sync_now()
         cleaned.release()
@@ -345,9 +345,9 @@ def _put(
                 return record.offset
         return _ALL_IN
     if header.is_control:
-        transactions.meets_idle_marker(header, batch)
+        transactions.on_marker(header, batch)
         return _ALL_IN
-    if transactions.meets_aborted_data(header) or header.last_offset < first_dirty or not header.record_count:
+    if transactions.on_data(header) or header.last_offset < first_dirty or not header.record_count:
         return _ALL_IN
     return offset_map.put_records(
         unpack_records(batch, 0, header),

@@ -184,7 +184,7 @@ async def test_requests_without_a_form_are_not_studied_for_ever(
 ) -> None:
     """A client that always asks for many partitions, or never wants an answer, costs a look and no more."""
     studied: list[object] = []
-    monkeypatch.setattr(straight_produce, "form_of", lambda *args: studied.append(args[2]))
+    monkeypatch.setattr(straight_produce, "template_of", lambda *args: studied.append(args[2]))
     broker.topics.create("t", 2)
     request = produce_request("t", batch(b"v"))
     request.topic_data[0].partition_data.append(PartitionProduceData(index=1, records=batch(b"v")))
@@ -216,12 +216,12 @@ async def test_more_partitions_than_forms_are_kept(
     talk: Talk, broker: Broker, decoded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The memory of forms has an end; requests are answered all the same, and most are known still."""
-    monkeypatch.setattr(straight_produce, "_MAX_FORMS", 30)
+    monkeypatch.setattr(straight_produce, "_MAX_TEMPLATES", 30)
     broker.topics.create("t", 40)
     for partition in [*range(40)] * 5:
         answer = await talk.ask(produce_request("t", batch(b"v"), partition=partition), 9)
         assert answer.responses[0].partition_responses[0].error_code == 0
-    assert len(broker.produce_forms.of(9)) == 30
+    assert len(broker.produce_templates.of(9)) == 30
     assert 40 < len(decoded) < 120
     for length in range(1, 8):
         answer = await talk.ask(produce_request("x" * length, batch(b"v")), 9)

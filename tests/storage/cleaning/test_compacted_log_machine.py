@@ -291,7 +291,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
         assert self.model.start >= offset
         if self.model.start > self.flushed_offset:
             self.flush()
-        self.kept_start = self.log.log_start_to_keep or 0
+        self.kept_start = self.log.log_start_checkpoint or 0
 
     @rule(offset=st.integers(0, 120))
     def read(self, offset: int) -> None:
@@ -303,7 +303,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.log.close()
-        self.kept_start = self.log.log_start_to_keep or 0
+        self.kept_start = self.log.log_start_checkpoint or 0
         self.doubtful = []
         self.reopen(is_clean=True)
         assert self.log.log_end_offset == self.model.end

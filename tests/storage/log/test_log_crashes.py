@@ -421,7 +421,7 @@ def test_a_removed_segment_that_came_back_torn_takes_nothing_with_it() -> None:
     files.heal()
     append(log, 2, 0)
     log.close()
-    start = log.log_start_to_keep
+    start = log.log_start_checkpoint
     assert start == 2
     log = open_log(files, settings=SETTINGS, clean=True, recovery_point=3, log_start_offset=start)
     files.crash(Random(0))

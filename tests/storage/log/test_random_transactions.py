@@ -148,7 +148,7 @@ class Run:
             offset = int(step.share * self.model.stable_offset)
             self.model.start_offset = self.log.advance_log_start(offset)
             self.log.delete_old_segments(wall_ms=NOW_MS, now_ms=0)
-            self.kept_start = self.log.log_start_to_keep or 0
+            self.kept_start = self.log.log_start_checkpoint or 0
         elif isinstance(step, Restart):
             self.restart(step)
 

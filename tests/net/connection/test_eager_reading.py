@@ -14,7 +14,7 @@ from splashdam.net.clock import SystemClock
 from splashdam.net.connect import socket_pair, stream_of
 from splashdam.net.connection.connection import Connection
 from splashdam.net.connection.in_flight import PendingResponse
-from splashdam.net.connection.streams import Lookout
+from splashdam.net.connection.streams import EagerReader
 from splashdam.net.memory import memory_stream_pair
 from splashdam.wire.header import encode_response
 from splashdam.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -57,7 +57,7 @@ async def test_an_answer_that_is_there() -> None:
     """It is handled in the call, and the reader goes on with the next."""
     async with asking() as (connection, theirs, results):
         theirs.sendall(answer(1))
-        connection.look_out()
+        connection.read_eagerly()
         assert [each.host for each in results if isinstance(each, FindCoordinatorResponse)] == ["here"]
         assert connection.in_flight == 0
         pending = await connection.submit(FindCoordinatorRequest(key="key"), 2)
@@ -70,7 +70,7 @@ async def test_half_an_answer() -> None:
     async with asking() as (connection, theirs, results):
         pending = await connection.submit(FindCoordinatorRequest(key="key"), 2)
         theirs.sendall(answer(1)[:9])
-        connection.look_out()
+        connection.read_eagerly()
         assert not results
         theirs.sendall(answer(1)[9:] + answer(2))
         assert (await pending.wait()).host == "here"
@@ -80,7 +80,7 @@ async def test_half_an_answer() -> None:
 async def test_no_answer_yet() -> None:
     """Nothing happens."""
     async with asking() as (connection, _, results):
-        connection.look_out()
+        connection.read_eagerly()
         assert not results
         assert not connection.is_closed
 
@@ -89,10 +89,10 @@ async def test_an_answer_to_something_else() -> None:
     """It closes the connection, as where the reader meets it."""
     async with asking() as (connection, theirs, results):
         theirs.sendall(answer(7))
-        connection.look_out()
+        connection.read_eagerly()
         assert isinstance(connection.closed_by, ProtocolError)
         assert [type(each) for each in results] == [ProtocolError]
-        connection.look_out()
+        connection.read_eagerly()
 
 
 async def test_the_end_is_seen_by_the_reader() -> None:
@@ -100,7 +100,7 @@ async def test_the_end_is_seen_by_the_reader() -> None:
     async with asking() as (connection, theirs, results):
         pending = await connection.submit(FindCoordinatorRequest(key="key"), 2)
         theirs.close()
-        connection.look_out()
+        connection.read_eagerly()
         assert not connection.is_closed
         try:
             await pending.wait()
@@ -113,9 +113,9 @@ async def test_streams_that_cannot() -> None:
     """In memory nothing comes at once, and a closed socket has nothing."""
     ours, theirs = memory_stream_pair()
     await theirs.send_all(b"x")
-    assert not Lookout(ours).read()
+    assert not EagerReader(ours).read()
     pair = socket_pair()
     with pair[1]:
         stream = stream_of(pair[0])
         await stream.aclose()
-        assert not Lookout(stream).read()
+        assert not EagerReader(stream).read()

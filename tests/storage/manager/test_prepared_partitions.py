@@ -78,7 +78,7 @@ def test_nobody_sees_them_before_all_are_there() -> None:
         assert not manager.logs
     assert made == PARTITIONS
     check_whole_or_not_there(manager, files, 0)
-    assert not manager.coming
+    assert not manager.prepared
     assert not manager.registry.resources
     manager.logs[TopicPartition("large", 29)].append_as_leader(batch(b"v"), now_ms=NOW_MS)
     manager.close()
@@ -149,8 +149,8 @@ def test_the_disk_refuses(error: int, times: int | None, kept: int) -> None:
             return
         files.heal()
         deque(manager.removals.steps(), maxlen=0)
-        if manager.removals.is_unsettled:
-            manager.removals.settle()
+        if manager.removals.has_unfinished_work:
+            manager.removals.retry()
         assert is_refused == (len(manager.logs) != PARTITIONS)
         check_whole_or_not_there(manager, files, kept)
         files.kill()
@@ -245,7 +245,7 @@ def test_a_deleted_topic_gets_no_more() -> None:
     with pytest.raises(UnknownTopicOrPartitionError, match="deleted meanwhile"):
         next(steps)
     deque(manager.removals.steps(), maxlen=0)
-    manager.removals.settle()
+    manager.removals.retry()
     assert directories(files) == []
 
 
@@ -343,7 +343,7 @@ def test_a_large_topic_goes_in_steps() -> None:
     manager.create_topic("large", 2, now_ms=NOW_MS)
     assert all_of(steps) == []
     assert directories(files) == ["large-0", "large-1"]
-    assert not manager.removals.is_unsettled
+    assert not manager.removals.has_unfinished_work
 
 
 def test_a_small_deletion_did_what_a_large_one_had_left() -> None:

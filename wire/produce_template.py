@@ -1,9 +1,9 @@
-"""Produce requests of one form: those for one partition, alike but for who sends them, id and batch.
+"""Produce requests that differ in client id, correlation id and batch alone: read without decoding them.
 
-What stands between a request's client id and its batch names acks, topic and partition. Requests of a version
-that have the same bytes there mean the same, so one decoded request tells how to read and answer all of its
-form: the request by comparing bytes, the answer by one ``pack`` into the frame that the declared encoder made
-once.
+The bytes between a request's client id and its batch name acks, topic and partition. Requests of one version
+with the same bytes there mean the same: they share a template. One decoded request makes the template; later
+ones are recognized by comparing bytes, and answered by one ``pack`` into the frame that the declared encoder
+made once (docs/decisions/embedded-broker.md).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from splashdam.wire.primitives import IllegalBytes, read_uvarint, uvarint
 REQUEST_START = struct.Struct(">hhih")
 """API key, version, correlation id and the size of the client id that follows, -1 for none."""
 
-FORM_AT = REQUEST_START.size
-"""Where a form begins in a frame without a client id; else behind that."""
+TEMPLATE_AT = REQUEST_START.size
+"""Where the template begins in a frame without a client id; with one, it begins behind that."""
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -41,12 +41,12 @@ _FIRST_TRANSACTION_VERSION = 3
 _NO_TOPIC_ID = bytes(16)
 
 
-class ProduceForm:
-    """Reads and answers the requests of one form.
+class ProduceTemplate:
+    """Reads the requests that match it, and makes their answers.
 
     Attributes:
         version: of request and answer.
-        key: the bytes that make the form, from behind the client id to the batch's length.
+        key: the bytes that all such requests share, from behind the client id to the batch's length.
         topic_partition: where the batch goes.
         topic_id: the topic's id where the request names no topic, else None.
     """
@@ -136,13 +136,13 @@ class ProduceForm:
         self._pack = pack
 
 
-def form_size(frame: memoryview, version: int, start: int) -> int:
-    """How long the form is that begins at ``start``; of a frame without one, some number.
+def template_size(frame: memoryview, version: int, start: int) -> int:
+    """Return the size of the template that begins at ``start``; for a frame that has none, any number.
 
-    No more than this needs to be read: whether there is such a form its bytes tell.
+    The caller compares that many bytes with the templates it knows.
 
     Raises:
-        IndexError, struct.error: the frame has no form.
+        IndexError, struct.error: the frame has no template.
     """
     if ProduceRequest.is_flexible(version):
         at = start + 9  # no tags, no transaction, acks, timeout, one topic
@@ -157,11 +157,11 @@ def form_size(frame: memoryview, version: int, start: int) -> int:
     return at + _INT16.size + name_size + 8 - start
 
 
-def form_of(frame: Buffer, request: ProduceRequest, version: int) -> ProduceForm | None:
-    """The form of a request that was decoded from ``frame``; one with topic ids has got its names since then.
+def template_of(frame: Buffer, request: ProduceRequest, version: int) -> ProduceTemplate | None:
+    """Make the template of a request that was decoded from ``frame``; its topic ids are names by now.
 
-    None where it is not one batch for one partition, wants no answer or an unheard-of one, belongs to a
-    transaction, or has bytes that the schema does not explain.
+    Return None unless it is one batch for one partition with acks 1 or -1, outside of transactions, and
+    every byte of the frame is one that the schema explains.
     """
     if len(request.topic_data) != 1 or request.acks not in (1, -1) or request.transactional_id is not None:
         return None
@@ -177,8 +177,8 @@ def form_of(frame: Buffer, request: ProduceRequest, version: int) -> ProduceForm
     if not _leads_to_records(start, request, version):
         return None
     topic_id = topic.topic_id if version >= _FIRST_TOPIC_ID_VERSION else None
-    key = start[FORM_AT + max(0, REQUEST_START.unpack_from(start)[-1]) :]
-    return ProduceForm(version, key, TopicPartition(topic.name, data.index), topic_id)
+    key = start[TEMPLATE_AT + max(0, REQUEST_START.unpack_from(start)[-1]) :]
+    return ProduceTemplate(version, key, TopicPartition(topic.name, data.index), topic_id)
 
 
 def _leads_to_records(start: bytes, request: ProduceRequest, version: int) -> bool:

@@ -11,8 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.running.alone import traced
 
-from splashdam.embedded_broker.groups.pattern_parsing import InvalidPatternError
-from splashdam.embedded_broker.groups.patterns import _MOST_INSTRUCTIONS, _MOST_STEPS, Pattern
+from splashdam.embedded_broker.groups.patterns import (
+    _MOST_INSTRUCTIONS,
+    _MOST_STEPS,
+    InvalidPatternError,
+    Pattern,
+)
 
 NAMES = [
     "",

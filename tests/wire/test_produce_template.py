@@ -19,7 +19,13 @@ from splashdam.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from splashdam.wire.produce_form import FORM_AT, REQUEST_START, ProduceForm, form_of, form_size
+from splashdam.wire.produce_template import (
+    REQUEST_START,
+    TEMPLATE_AT,
+    ProduceTemplate,
+    template_of,
+    template_size,
+)
 
 VERSIONS = st.sampled_from(range(3, 14))  # from 13 on with ids
 TOPIC_ID = bytes(range(16))
@@ -43,17 +49,17 @@ def frame_of(request: ProduceRequest, version: int, client_id: str | None = "c",
 
 
 def end_of_form(frame: Buffer, version: int) -> int:
-    start = FORM_AT + max(0, REQUEST_START.unpack_from(frame)[-1])
-    return start + form_size(memoryview(frame), version, start)
+    start = TEMPLATE_AT + max(0, REQUEST_START.unpack_from(frame)[-1])
+    return start + template_size(memoryview(frame), version, start)
 
 
-def learned(frame: bytes, topic: str = "t") -> ProduceForm | None:
+def learned(frame: bytes, topic: str = "t") -> ProduceTemplate | None:
     header, request = decode_request(frame)
     assert isinstance(request, ProduceRequest)
     for each in request.topic_data if header.api_version >= 13 else ():
         assert (each.name, each.topic_id) == ("", TOPIC_ID)
         each.name = topic  # as the handler does
-    return form_of(frame, request, header.api_version)
+    return template_of(frame, request, header.api_version)
 
 
 @given(
@@ -72,14 +78,14 @@ def test_later_requests_of_a_form(
 ) -> None:
     """Whoever sends them, and whatever the lengths of the batches, the second one is found where it is."""
     first, second = (request_of(*where, records, acks=acks) for records in batches)
-    form = learned(frame_of(first, version, client_ids[0]), where[0])
-    assert form is not None
-    assert form.topic_partition == where
-    assert form.topic_id == (TOPIC_ID if version >= 13 else None)
+    template = learned(frame_of(first, version, client_ids[0]), where[0])
+    assert template is not None
+    assert template.topic_partition == where
+    assert template.topic_id == (TOPIC_ID if version >= 13 else None)
     later = frame_of(second, version, client_ids[1], 7)
     end = end_of_form(later, version)
-    assert later[end - len(form.key) : end] == form.key
-    assert form.records_of(memoryview(later), end) == batches[1]
+    assert later[end - len(template.key) : end] == template.key
+    assert template.records_of(memoryview(later), end) == batches[1]
 
 
 @given(
@@ -89,8 +95,8 @@ def test_answer_equals_the_encoders(
     version: int, topic: str, number: int, offsets: tuple[int, int, int]
 ) -> None:
     """One pack gives the bytes that the declared encoder gives."""
-    form = learned(frame_of(request_of(topic, 5), version), topic)
-    assert form is not None
+    template = learned(frame_of(request_of(topic, 5), version), topic)
+    assert template is not None
     base_offset, appended_ms, start_offset = offsets
     partition = PartitionProduceResponse(
         index=5, base_offset=base_offset, log_append_time_ms=appended_ms, log_start_offset=start_offset
@@ -98,22 +104,22 @@ def test_answer_equals_the_encoders(
     answered = TopicProduceResponse(name=topic, topic_id=TOPIC_ID, partition_responses=[partition])
     response = ProduceResponse(responses=[answered])
     expected = b"".join(encode_response(response, version=version, correlation_id=number))  # type: ignore[arg-type]  # all in memory
-    assert form.answer(number, *offsets) == expected
+    assert template.answer(number, *offsets) == expected
 
 
 @given(version=VERSIONS, records=st.binary(min_size=1, max_size=200), data=st.data())
 def test_altered_frames_are_read_as_the_decoder_reads_them(
     version: int, records: bytes, data: st.DataObject
 ) -> None:
-    """Whatever stands behind the form: what is found is what decoding finds, or nothing."""
+    """Whatever stands behind the template: what is found is what decoding finds, or nothing."""
     frame = bytearray(frame_of(request_of(records=records), version))
-    form = learned(bytes(frame))
-    assert form is not None
+    template = learned(bytes(frame))
+    assert template is not None
     end = end_of_form(frame, version)
     for _ in range(data.draw(st.integers(1, 3))):
         frame[data.draw(st.integers(end, len(frame) - 1))] = data.draw(st.integers(0, 255))
     cut = frame[: data.draw(st.integers(end, len(frame)))]
-    found = form.records_of(memoryview(cut), end)
+    found = template.records_of(memoryview(cut), end)
     try:
         _, request = decode_request(cut)
     except ProtocolError:
@@ -146,18 +152,18 @@ def test_what_has_no_form(version: int) -> None:
 
 
 def test_bytes_that_the_schema_does_not_explain() -> None:
-    """What follows the request, or stands in tagged fields behind the batch, belongs to no form."""
+    """What follows the request, or stands in tagged fields behind the batch, belongs to no template."""
     request = request_of()
     for version in (8, 9):
         frame = frame_of(request, version)
-        assert form_of(frame + b"\0", request, version) is None
+        assert template_of(frame + b"\0", request, version) is None
     tagged = frame_of(request, 9)[:-1] + b"\x01\x05\x01x"
     assert learned(tagged) is None
-    form = learned(frame_of(request, 9))
-    assert form is not None
+    template = learned(frame_of(request, 9))
+    assert template is not None
     end = end_of_form(tagged, 9)
-    assert form.records_of(memoryview(tagged), end) is None
+    assert template.records_of(memoryview(tagged), end) is None
     for position in (-1, -2, -3):
         frame = bytearray(frame_of(request, 9))
         frame[position] = 1
-        assert form.records_of(memoryview(frame), end) is None
+        assert template.records_of(memoryview(frame), end) is None

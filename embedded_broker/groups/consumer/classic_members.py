@@ -15,17 +15,15 @@ from splashdam.embedded_broker.groups.classic.members import (
     SyncReply,
     SyncResult,
 )
+from splashdam.embedded_broker.groups.classic.records import CONSUMER_PROTOCOL_TYPE
 from splashdam.embedded_broker.groups.consumer.assignors import refresh, update_target
-from splashdam.embedded_broker.groups.consumer.changes import MetadataChange
 from splashdam.embedded_broker.groups.consumer.consumer_protocol import (
-    CONSUMER_PROTOCOL_TYPE,
     Subscription,
     decode_subscription,
     encode_assignment,
     named_share,
 )
-from splashdam.embedded_broker.groups.consumer.converting import side_of
-from splashdam.embedded_broker.groups.consumer.group import ConsumerGroup, Draft
+from splashdam.embedded_broker.groups.consumer.group import ConsumerGroup, Draft, MetadataChange
 from splashdam.embedded_broker.groups.consumer.heartbeat import check_size, fence, replace_static, step
 from splashdam.embedded_broker.groups.consumer.member import (
     ClassicSide,
@@ -35,6 +33,7 @@ from splashdam.embedded_broker.groups.consumer.member import (
     SupportedProtocol,
 )
 from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership
+from splashdam.embedded_broker.groups.consumer.migration import side_of
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.model.errors import ProtocolError
 from splashdam.model.log_text import quoted

@@ -12,15 +12,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.groups import GroupSettings
-from splashdam.embedded_broker.groups.classic.joining import join
+from splashdam.embedded_broker.groups.classic.join_group import join
 from splashdam.embedded_broker.groups.classic.members import (
     AssignorProtocol,
     JoinRequest,
     JoinResult,
     SyncResult,
 )
-from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
-from splashdam.embedded_broker.groups.classic.states import TRANSITIONS, GroupEvent, GroupState
+from splashdam.embedded_broker.groups.classic.membership import (
+    TRANSITIONS,
+    ClassicMembership,
+    GroupEvent,
+    GroupState,
+)
 from splashdam.embedded_broker.groups.timers import Timers
 from splashdam.model.broker_errors import BrokerResponseError, NotCoordinatorError
 from splashdam.model.errors import IllegalStateError

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.broker.consumer_group_kit import FakeMember, FakeTopics, GroupInMemory, all_partitions, topic_id
 
-from splashdam.embedded_broker.groups.consumer.changes import TopicShape
+from splashdam.embedded_broker.groups.consumer.group import TopicShape
 from splashdam.embedded_broker.groups.consumer.member import MemberState
 
 NAMES = ("a", "b", "c")

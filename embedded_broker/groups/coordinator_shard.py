@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 
+from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
 from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
 from splashdam.embedded_broker.groups.group import Group, GroupHost, StoredOffset
 from splashdam.embedded_broker.groups.offset_records import (
@@ -12,11 +14,19 @@ from splashdam.embedded_broker.groups.offset_records import (
     GroupKey,
     NewOffset,
     OffsetKey,
+    parse_key,
+    parse_value,
 )
+from splashdam.embedded_broker.topics.internal_topics import StoredBatch
+from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.values import Buffer, TopicPartition
+from splashdam.record.aborted import ABORT, COMMIT, type_of_control_record
+from splashdam.record.record import Record
+
+_log = logging.getLogger(__name__)
 
 
-class OffsetState:
+class CoordinatorShard:
     """The groups of one partition, as a function of its log: records and markers are told in their order.
 
     Args:
@@ -34,6 +44,42 @@ class OffsetState:
         if group is None:
             group = self.groups[group_id] = Group()
         return group
+
+    def replay(self, batches: Iterable[StoredBatch]) -> None:
+        """Takes in the partition's log from its start; a record that cannot be read is left out.
+
+        Raises:
+            CorruptMessageError: a batch cannot be read.
+        """
+        keys = _KnownKeys()
+        for batch in batches:
+            header = batch.header
+            if header.is_control:
+                self._replay_marker(batch)
+                continue
+            producer_id = header.producer_id if header.is_transactional else -1
+            for record in batch.records:
+                try:
+                    self._replay_record(keys, record, producer_id)
+                except CorruptMessageError as error:
+                    _log.warning(
+                        "%s: record %d is left out: %s", CONSUMER_OFFSETS, record.offset, error.message
+                    )
+
+    def _replay_marker(self, batch: StoredBatch) -> None:
+        record = next(iter(batch.records), None)
+        kind = None if record is None else type_of_control_record(record)
+        if kind in (ABORT, COMMIT):
+            self.end_transaction(batch.header.producer_id, committed=kind == COMMIT)
+
+    def _replay_record(self, keys: _KnownKeys, record: Record, producer_id: int) -> None:
+        key = None if record.key is None else keys[record.key]
+        if isinstance(key, GroupKey):
+            self.membership(key, record.value)
+        elif key is not None and record.value is None:
+            self.forget(key)
+        elif key is not None and record.value is not None:
+            self.commit(key, parse_value(record.value), record.offset, producer_id)
 
     def commit(
         self, key: OffsetKey, committed: CommittedOffset, record_offset: int, producer_id: int = -1
@@ -94,7 +140,7 @@ class OffsetState:
 
     def _consumer_membership(self, key: GroupKey, value: Buffer | None) -> None:
         """A record of a consumer group: its first makes it one, a tombstone of its epoch ends it."""
-        from splashdam.embedded_broker.groups.consumer.changes import GroupEpochChange
+        from splashdam.embedded_broker.groups.consumer.group import GroupEpochChange
         from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership
         from splashdam.embedded_broker.groups.consumer.records import ChangeOf, decode_change
 
@@ -119,3 +165,11 @@ class OffsetState:
         """Forgets a group of which nothing is known."""
         if self.groups[group_id].is_gone:
             del self.groups[group_id]
+
+
+class _KnownKeys(dict[bytes, OffsetKey | GroupKey | None]):
+    """Parsed keys: the same few come again and again."""
+
+    def __missing__(self, data: bytes) -> OffsetKey | GroupKey | None:
+        key = self[data] = parse_key(data)
+        return key

@@ -23,7 +23,11 @@ from splashdam.storage.directories.log_directories import LogDirectories, LogDir
 from splashdam.storage.directories.partition_metadata import format_uuid, parse_uuid, read_topic_id
 from splashdam.storage.directories.scan import refuse_taken_directories
 from splashdam.storage.log import Log
-from splashdam.storage.manager.deletions import TOGETHER, put_aside, remove_partitions
+from splashdam.storage.manager.deletions import (
+    PARTITIONS_PER_STEP,
+    remove_partition_directory,
+    remove_partitions,
+)
 from splashdam.storage.manager.topic_registry import Resources, Topic, TopicRegistry
 from splashdam.storage.settings import LogSettings
 
@@ -32,7 +36,7 @@ _COMING = "coming-partitions"
 """Kind of the registry's notes. Each making has one of its own, by a unique name."""
 
 
-class MakesLogs(Protocol):
+class PartitionFactory(Protocol):
     """Who makes partitions."""
 
     @property
@@ -57,7 +61,7 @@ class MakesLogs(Protocol):
         ...
 
 
-class ComingPartitions:
+class PreparedPartitions:
     """Those of one topic. Whoever has them made either lets the topic take them, or gives them up.
 
     Args:
@@ -72,7 +76,7 @@ class ComingPartitions:
     """
 
     def __init__(
-        self, manager: MakesLogs, topic: Topic, numbers: Sequence[int], settings: LogSettings
+        self, manager: PartitionFactory, topic: Topic, numbers: Sequence[int], settings: LogSettings
     ) -> None:
         self.topic = topic
         self.is_given_up = False
@@ -99,10 +103,10 @@ class ComingPartitions:
         for group in _groups(wanted, _LOOKED_AT_TOGETHER):
             for directory in self._all_directories.online:
                 refuse_taken_directories(files, directory.root, group)
-                yield TOGETHER
+                yield PARTITIONS_PER_STEP
         self._registry.put_resources({self._note: self._said()})
         place = self._manager.place()
-        for group in _groups(wanted, TOGETHER):
+        for group in _groups(wanted, PARTITIONS_PER_STEP):
             for topic_partition in group:
                 directory = place()
                 self._directories.add(directory)
@@ -147,7 +151,7 @@ class ComingPartitions:
                 raise directory.failure
 
     @property
-    def end_of_note(self) -> Resources:
+    def note_removal(self) -> Resources:
         """What the registry is told when they are their topic's, or gone."""
         return {self._note: {}}
 
@@ -183,10 +187,10 @@ class ComingPartitions:
             )
             if all(directory.failure is None for directory in self._directories):
                 # A full disk has no room for a line: it follows when there is some.
-                self._registry.forget(resources=self.end_of_note)
+                self._registry.forget(resources=self.note_removal)
 
 
-def remove_unfinished(directories: LogDirectories, registry: TopicRegistry) -> None:
+def remove_orphaned_partitions(directories: LogDirectories, registry: TopicRegistry) -> None:
     """At the start: removes partitions that were made and that no topic has got.
 
     Raises:
@@ -218,7 +222,7 @@ def _remove_of(directories: LogDirectories, topic_id: bytes, partitions: Iterabl
     for topic_partition, directory in product(partitions, directories.online):
         path = f"{directory.root}/{topic_partition}"
         if read_topic_id(directories.files, path) == topic_id:
-            put_aside(directories.files, path, topic_partition)
+            remove_partition_directory(directories.files, path, topic_partition)
 
 
 def _remove(directories: LogDirectories, name: str, numbers: Iterable[int]) -> Iterator[int]:

@@ -8,8 +8,7 @@ from splashdam.embedded_broker.groups.classic.members import (
     JoinRequest,
     JoinResult,
 )
-from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
-from splashdam.embedded_broker.groups.classic.states import GroupState
+from splashdam.embedded_broker.groups.classic.membership import ClassicMembership, GroupState
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
 from splashdam.model.log_text import quoted
 
