@@ -44,7 +44,7 @@ from splashdam.embedded_broker.topics.disk_troubles import DiskTroubles
 from splashdam.embedded_broker.topics.parking import FetchParking
 from splashdam.embedded_broker.topics.topics import Topics
 from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
-from splashdam.embedded_broker.transactions.remote_enrolment import RemoteEnrolments
+from splashdam.embedded_broker.transactions.verification import RemoteEnrolments
 from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
 from splashdam.model.errors import IllegalStateError
 from splashdam.net.clock import Clock, SystemClock
@@ -57,7 +57,7 @@ from splashdam.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.replication.replica_manager import Membership
-    from splashdam.embedded_broker.security.authority import TokenValidator
+    from splashdam.embedded_broker.security.authentication import TokenValidator
     from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
     from splashdam.embedded_broker.security.users import UserStore
     from splashdam.embedded_broker.serving.listener_security import ListenerSecurity

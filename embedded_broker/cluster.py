@@ -38,7 +38,7 @@ from splashdam.storage.directories.identity import META_NAME
 from splashdam.storage.files.disk import DiskFiles, Files
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.security.authority import TokenValidator
+    from splashdam.embedded_broker.security.authentication import TokenValidator
 
 _log = logging.getLogger(__name__)
 

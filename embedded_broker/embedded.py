@@ -31,7 +31,7 @@ from splashdam.net.steered_clock import SteeredClock
 from splashdam.storage.files.disk import DiskFiles, Files
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.security.authority import TokenValidator
+    from splashdam.embedded_broker.security.authentication import TokenValidator
     from splashdam.embedded_broker.security.users import UserStore
     from splashdam.embedded_broker.telemetry.client_metrics import ClientTelemetry
     from splashdam.testing.faults.faults import Faults

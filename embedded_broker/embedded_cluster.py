@@ -17,7 +17,7 @@ from splashdam.net.clock import LoopClock
 from splashdam.storage.files.disk import DiskFiles
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.security.authority import TokenValidator
+    from splashdam.embedded_broker.security.authentication import TokenValidator
     from splashdam.embedded_broker.security.users import UserStore
 
 R = TypeVar("R")

@@ -49,7 +49,7 @@ from splashdam.wire.messages.produce import ProduceRequest
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.quotas.client_quotas import ClientQuotas
-    from splashdam.embedded_broker.security.session import SaslSession
+    from splashdam.embedded_broker.security.authentication import SaslSession
 
 _log = logging.getLogger(__name__)
 
@@ -168,7 +168,7 @@ class ClientConnection:
             self._client.meter = None
             self._straight.resume()
             return
-        from splashdam.embedded_broker.quotas.meter import Meter
+        from splashdam.embedded_broker.quotas.throttling import Meter
 
         self._client.meter = Meter(quotas, self._client, self._broker.fetch_sessions)
         self._straight.stop()  # it knows nothing of quotas

@@ -38,7 +38,7 @@ from splashdam.wire.header import decode_request_header
 from splashdam.wire.message import Request, Response
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.security.session import SaslSession
+    from splashdam.embedded_broker.security.authentication import SaslSession
 
 _SOMEBODY = Client()
 

@@ -12,8 +12,7 @@ import trio
 
 from splashdam.embedded_broker.answering.answers import Requester
 from splashdam.embedded_broker.configs.security import Listener, SecuritySettings
-from splashdam.embedded_broker.security.authority import BrokerAuthority
-from splashdam.embedded_broker.security.session import SaslSession
+from splashdam.embedded_broker.security.authentication import BrokerAuthority, SaslSession
 from splashdam.model.log_text import quoted
 from splashdam.model.secrets import Secret
 from splashdam.net.clock import Clock

@@ -45,16 +45,16 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.fetching.sessions import FetchSessions
     from splashdam.embedded_broker.groups.coordinator import GroupCoordinator
     from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
-    from splashdam.embedded_broker.quotas.meter import Meter
+    from splashdam.embedded_broker.quotas.throttling import Meter
     from splashdam.embedded_broker.security.access import AccessControl
+    from splashdam.embedded_broker.security.authentication import SaslSession
     from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
-    from splashdam.embedded_broker.security.session import SaslSession
     from splashdam.embedded_broker.telemetry.client_metrics import ClientTelemetry
     from splashdam.embedded_broker.topics.disk_troubles import DiskTroubles
     from splashdam.embedded_broker.topics.parking import FetchParking
     from splashdam.embedded_broker.topics.topics import Topics
     from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
-    from splashdam.embedded_broker.transactions.remote_enrolment import RemoteEnrolments
+    from splashdam.embedded_broker.transactions.verification import RemoteEnrolments
     from splashdam.model.values import TopicPartition
     from splashdam.net.clock import Clock
     from splashdam.storage.manager.log_manager import LogManager

@@ -41,7 +41,7 @@ from splashdam.storage.files.disk import Files
 if TYPE_CHECKING:
     from splashdam.embedded_broker.quotas.client_quotas import ClientQuotas
     from splashdam.embedded_broker.quotas.entities import Quotas
-    from splashdam.embedded_broker.security.authority import TokenValidator
+    from splashdam.embedded_broker.security.authentication import TokenValidator
     from splashdam.embedded_broker.serving.listener_security import ListenerSecurity
 
 _log = logging.getLogger(__name__)
@@ -346,7 +346,7 @@ def make_listener_security(
     secured = [each for each in settings.security.endpoints if each.protocol != PLAINTEXT]
     if not secured:
         return {}
-    from splashdam.embedded_broker.security.authority import BrokerAuthority
+    from splashdam.embedded_broker.security.authentication import BrokerAuthority
     from splashdam.embedded_broker.serving.listener_security import ListenerSecurity
 
     keytab = settings.security.sasl_kerberos_keytab

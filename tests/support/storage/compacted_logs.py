@@ -9,12 +9,12 @@ import attrs
 from splashdam.record.compression import NO_COMPRESSION, Compression
 from splashdam.record.sealing import build_batch
 from splashdam.storage.background import Now
-from splashdam.storage.cleaning.cleanable import cleanable_of
+from splashdam.storage.cleaning.cleaner import cleanable_of
 from splashdam.storage.cleaning.cleaning import Cleaning
 from splashdam.storage.files.disk import Files
 from splashdam.storage.log import Log
 from splashdam.storage.settings import DirectorySettings, LogSettings
-from support.storage.log_kit import NOW_MS, open_log, read_all
+from support.storage.logs import NOW_MS, open_log, read_all
 
 COMPACTED = LogSettings(cleanup_policy="compact", segment_bytes=10_000, delete_retention_ms=1_000)
 DAY_MS = 24 * 3_600_000

@@ -5,8 +5,6 @@ without ``flush.messages`` may take the one and leave the other. Kafka calls the
 read_committed consumers wait for their end for ever. A broker that is alone ends them: what it does not know
 nobody will end. A directory without any ``__transaction_state`` is another matter: it was copied from a
 cluster whose coordinator may still decide, so what is open in it stays open.
-
-What a partition of ``__transaction_state`` says: the newest state of each of its transactional ids.
 """
 
 from __future__ import annotations
@@ -19,17 +17,12 @@ import attrs
 
 from splashdam.embedded_broker.configs.own_topics import TRANSACTION_STATE
 from splashdam.embedded_broker.controller.leadership import ClusterView
-from splashdam.embedded_broker.transactions.completion import CompletesTransactions
-from splashdam.embedded_broker.transactions.markers import WritesMarkers, write_marker
-from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS, TransactionMetadata
-from splashdam.embedded_broker.transactions.records import decode_key, decode_value
-from splashdam.embedded_broker.transactions.states import TransactionState
-from splashdam.model.broker_errors import CorruptMessageError
+from splashdam.embedded_broker.transactions.markers import CompletesTransactions, WritesMarkers, write_marker
+from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS, TransactionMetadata, TransactionState
 from splashdam.storage.background import log_failures
 from splashdam.storage.transaction_marker import TransactionMarker
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.topics.internal_topics import InternalTopic
     from splashdam.embedded_broker.topics.topics import Topics
     from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
     from splashdam.model.values import TopicPartition
@@ -110,33 +103,3 @@ def _was_committed(metadata: TransactionMetadata, entry: ProducerEntry) -> bool:
         return metadata.previous_producer_id == entry.producer_id and metadata.producer_epoch == 0
     bump = 1 if metadata.client_version >= EPOCH_BUMPS else 0
     return metadata.producer_epoch == entry.epoch + bump
-
-
-def read_states(topic: InternalTopic, partition: int) -> dict[str, TransactionMetadata]:
-    """Every transactional id of a partition.
-
-    Raises:
-        CorruptMessageError: the log is damaged.
-        KafkaStorageError: it cannot be read.
-    """
-    states: dict[str, TransactionMetadata] = {}
-    for stored in topic.read_all(partition):
-        for record in () if stored.header.is_control else stored.records:
-            try:
-                _take(states, bytes(record.key or b""), record.value)
-            except CorruptMessageError as error:
-                _log.warning("%s: %s; it is left out", topic.name, error.message)
-    return states
-
-
-def _take(states: dict[str, TransactionMetadata], key: bytes, value: bytes | None) -> None:
-    """Takes in a record of the log.
-
-    Raises:
-        CorruptMessageError: it is not what its version says.
-    """
-    transactional_id = decode_key(key)
-    if transactional_id is not None:
-        states.pop(transactional_id, None)
-        if value is not None:
-            states[transactional_id] = decode_value(transactional_id, value)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from support.storage.log_kit import NOW_MS
+from support.storage.logs import NOW_MS
 
 Damage: TypeAlias = Callable[[Path], object]
 LOG, INDEX, TIMES = (f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex"))

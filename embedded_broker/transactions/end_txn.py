@@ -17,9 +17,9 @@ from splashdam.embedded_broker.transactions.metadata import (
     MAX_EPOCH,
     ProducerIdentity,
     TransactionMetadata,
+    TransactionState,
     concurrent_transactions,
 )
-from splashdam.embedded_broker.transactions.states import TransactionState
 from splashdam.model.broker_errors import ErrorCode, InvalidTxnStateError, error_for
 from splashdam.model.log_text import quoted
 

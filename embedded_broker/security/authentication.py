@@ -1,25 +1,39 @@
-"""The SASL session of one connection: who the client is, since when, until when. No I/O.
+"""The SASL session of one connection, and what the broker knows of users and tokens. No I/O.
 
 As in Kafka's ``SaslServerAuthenticator``: before a client has proven who it is, it may ask for versions and
-choose a mechanism, and nothing else; later it may prove it anew (KIP-368), with the same mechanism and as the
-same user, and has to when its time is over.
+choose a mechanism, and nothing else; later it may prove it anew (KIP-368), with the same mechanism and as
+the same user, and has to when its time is over.
 """
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import auto
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
+
+import trio
 
 from splashdam.embedded_broker.answering.answers import CloseConnectionError
+from splashdam.embedded_broker.security.users import UserStore
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.log_text import quoted
 from splashdam.model.options import MAX_LONG
 from splashdam.net.clock import Clock
-from splashdam.net.sasl.mechanisms import MECHANISMS, Authenticated, Authority, Refusal, ServerSide
+from splashdam.net.sasl.mechanisms import (
+    MECHANISMS,
+    Authenticated,
+    Authority,
+    Refusal,
+    ScramCredential,
+    ServerSide,
+)
+from splashdam.net.sasl.scram import make_credential, proves
+from splashdam.net.sasl.unsecured_jws import check_unsecured
+from splashdam.storage.files.disk import Files
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
 from splashdam.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from splashdam.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -207,3 +221,74 @@ class SaslSession:
 
     def _advance(self, event: SessionEvent) -> None:
         self._state = next_state(TRANSITIONS, self._state, event, "a SASL session")
+
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+_MOST_HASHING = 2
+"""Passwords that are hashed at a time: guessers leave threads to the disks, and a core to the broker."""
+
+TokenValidator = Callable[[str], Authenticated]
+"""For OAUTHBEARER: says whose token it is, or raises. Called in the broker's loop, so it must not wait."""
+
+
+class BrokerAuthority:
+    """Users of the data directory, and tokens.
+
+    Args:
+        files: of the broker; runs what takes long aside.
+        users: for passwords.
+        clock: for tokens.
+        token_validator: for tokens; None: those without a signature are believed, as Kafka does by default.
+        keytab: where the broker's own Kerberos keys are; empty: where Kerberos looks for them.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        users: UserStore,
+        clock: Clock,
+        token_validator: TokenValidator | None,
+        keytab: str = "",
+    ) -> None:
+        self.keytab = keytab
+        self._files = files
+        self._hashing = trio.CapacityLimiter(_MOST_HASHING)
+        self._users = users
+        self._clock = clock
+        self._token_validator = token_validator
+
+    def scram_credential(self, mechanism: str, username: str) -> ScramCredential | None:
+        """See ``Authority``."""
+        return self._users.credentials_of(username).get(mechanism)
+
+    def usual_iterations(self, mechanism: str) -> int:
+        """See ``Authority``."""
+        return self._users.usual_iterations(mechanism)
+
+    def check_password(self, username: str, password: str) -> bool:
+        """See ``Authority``."""
+        for mechanism, credential in self._users.credentials_of(username).items():
+            return proves(credential, mechanism, password)
+        mechanism, iterations = self._users.usual_password_cost()
+        make_credential(mechanism, password, iterations)
+        return False
+
+    async def aside(self, work: Callable[[], _T]) -> _T:
+        """Does work that hashes, while the broker's loop goes on."""
+        async with self._hashing:
+            return await self._files.run(work)
+
+    def check_token(self, token: str, extensions: Mapping[str, str]) -> Authenticated:
+        """See ``Authority``."""
+        if self._token_validator is None:
+            return check_unsecured(token, self._clock.wall_ms() / 1000)
+        try:
+            return self._token_validator(token)
+        except Refusal:
+            raise
+        except Exception as error:
+            # Only its kind: its text may hold the token.
+            _log.warning("the token validator raised %s", type(error).__name__)
+            raise Refusal("Authentication failed: the token is not valid") from None

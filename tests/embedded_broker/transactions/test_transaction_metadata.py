@@ -12,19 +12,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from splashdam.embedded_broker.transactions.ending import EndDecision, decide_end
+from splashdam.embedded_broker.transactions.end_txn import EndDecision, decide_end
 from splashdam.embedded_broker.transactions.metadata import (
-    MAX_EPOCH,
-    ProducerIdentity,
-    TransactionMetadata,
-)
-from splashdam.embedded_broker.transactions.records import decode_value, encode_value
-from splashdam.embedded_broker.transactions.states import (
     AT_REST,
+    MAX_EPOCH,
     PREPARED,
     TRANSITIONS,
+    ProducerIdentity,
+    TransactionMetadata,
     TransactionState,
 )
+from splashdam.embedded_broker.transactions.records import decode_value, encode_value
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import TopicPartition
