@@ -8,6 +8,8 @@ from textwrap import wrap
 
 import attrs
 
+from splashdam.pipeline import svg
+
 WIDTH = 860
 LABEL_WIDTH = 250
 TEXT_WIDTH = 190
@@ -63,7 +65,7 @@ class Group:
 
 def chart(heading: str, groups: Sequence[Group], caption: Sequence[str]) -> str:
     """All groups below each other, the caption at the foot."""
-    drawn = [_text(MARGIN, MARGIN + 14, heading, "head")]
+    drawn = [svg.text(MARGIN, MARGIN + 14, heading, css_class="head")]
     at = MARGIN + 26
     for group in groups:
         drawn += _group(group, at)
@@ -75,8 +77,8 @@ def chart(heading: str, groups: Sequence[Group], caption: Sequence[str]) -> str:
 def _group(group: Group, top: int) -> list[str]:
     full = max(bar.high for bar in group.bars)
     scale = (WIDTH - 2 * MARGIN - LABEL_WIDTH - TEXT_WIDTH) / full
-    title = f'{escape(group.title)}<tspan class="dim" dx="10">{escape(group.hint)}</tspan>'
-    drawn = [f'<text class="title" x="{MARGIN}" y="{top + 20}">{title}</text>']
+    hint = svg.element("tspan", escape(group.hint), css_class="dim", dx=10)
+    drawn = [svg.element("text", escape(group.title), hint, css_class="title", x=MARGIN, y=top + 20)]
     for number, bar in enumerate(group.bars):
         drawn += _bar(bar, top + TITLE_STEP + number * BAR_STEP, scale)
     return drawn
@@ -87,10 +89,10 @@ def _bar(bar: Bar, top: int, scale: float) -> list[str]:
     low, high = left + bar.low * scale, left + bar.high * scale
     kind = "ours" if bar.ours else "bar"
     return [
-        _text(left - 8, top + 13, bar.label, "title" if bar.ours else "", anchor="end"),
-        _rectangle(left, top, (max(bar.value * scale, 1), BAR_HEIGHT), kind),
-        f'<line class="mark" x1="{low:.1f}" y1="{middle:g}" x2="{high:.1f}" y2="{middle:g}"/>',
-        _text(high + 8, top + 13, bar.text, ""),
+        svg.text(left - 8, top + 13, bar.label, anchor="end", css_class="title" if bar.ours else ""),
+        svg.rectangle(left, top, max(bar.value * scale, 1), BAR_HEIGHT, css_class=kind, rx=2),
+        svg.element("line", css_class="mark", x1=low, y1=middle, x2=high, y2=middle),
+        svg.text(high + 8, top + 13, bar.text),
     ]
 
 
@@ -107,10 +109,10 @@ def stages(heading: str, rows: Sequence[tuple[str, Sequence[Stage]]], caption: S
     """Stacked bars on one scale, each with a legend of its parts below it."""
     full = max(sum(stage.share for stage in parts) for _, parts in rows)
     scale = (WIDTH - 2 * MARGIN) / full
-    drawn = [_text(MARGIN, MARGIN + 14, heading, "head")]
+    drawn = [svg.text(MARGIN, MARGIN + 14, heading, css_class="head")]
     at = MARGIN + 34
     for title, parts in rows:
-        drawn.append(_text(MARGIN, at + 14, title, "title"))
+        drawn.append(svg.text(MARGIN, at + 14, title, css_class="title"))
         at += 22
         drawn += _stacked(parts, at, scale)
         at += 34 + LINE_STEP * len(parts)
@@ -121,13 +123,17 @@ def _stacked(parts: Sequence[Stage], top: int, scale: float) -> list[str]:
     drawn, left = [], float(MARGIN)
     for number, stage in enumerate(parts):
         fade = 1 - 0.75 * number / max(1, len(parts) - 1)
-        drawn.append(_rectangle(left, top, (stage.share * scale, BAR_HEIGHT + 6), "ours", fade))
+        drawn.append(
+            svg.rectangle(
+                left, top, stage.share * scale, BAR_HEIGHT + 6, css_class="ours", rx=2, opacity=fade
+            )
+        )
         left += stage.share * scale
         line = top + 42 + LINE_STEP * number
         drawn += [
-            _rectangle(MARGIN, line - 10, (11, 11), "ours", fade),
-            _text(MARGIN + 96, line, stage.text, "title", anchor="end"),
-            _text(MARGIN + 108, line, stage.label, ""),
+            svg.rectangle(MARGIN, line - 10, 11, 11, css_class="ours", rx=2, opacity=fade),
+            svg.text(MARGIN + 96, line, stage.text, css_class="title", anchor="end"),
+            svg.text(MARGIN + 108, line, stage.label),
         ]
     return drawn
 
@@ -136,26 +142,8 @@ def _finished(heading: str, drawn: list[str], at: float, caption: Sequence[str])
     """The page with its caption below everything else."""
     for line in (part for text in caption for part in wrap(text, CAPTION_CHARACTERS)):
         at += LINE_STEP
-        drawn.append(_text(MARGIN, at, line, "caption"))
-    return _page(heading, at + MARGIN - 6, drawn)
-
-
-def _text(x: float, y: float, text: str, kind: str, anchor: str = "start") -> str:
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:g}" text-anchor="{anchor}">{escape(text)}</text>'
-
-
-def _rectangle(x: float, y: float, size: tuple[float, float], kind: str, opacity: float = 1) -> str:
-    shape = f'x="{x:.1f}" y="{y:g}" width="{size[0]:.1f}" height="{size[1]:g}" rx="2"'
-    return f'<rect class="{kind}" {shape} opacity="{opacity:.2f}"/>'
-
-
-def _page(heading: str, height: float, drawn: Sequence[str]) -> str:
-    size = f'width="{WIDTH}" height="{height:g}" viewBox="0 0 {WIDTH} {height:g}"'
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(heading)}">',
-        f"<style>{STYLE}</style>",
-        f'<rect class="page" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1:g}" rx="8"/>',
-        *drawn,
-        "</svg>",
-    ]
-    return "\n".join(lines) + "\n"
+        drawn.append(svg.text(MARGIN, at, line, css_class="caption"))
+    height = at + MARGIN - 6
+    page = svg.rectangle(0.5, 0.5, WIDTH - 1, height - 1, css_class="page", rx=8)
+    parts = "\n".join([svg.element("style", STYLE), page, *drawn])
+    return svg.picture(WIDTH, height, [parts], width=WIDTH, height=height, aria_label=heading) + "\n"

@@ -1,12 +1,14 @@
 """The options of a data source as data: names as Spark spells them, parsers, defaults.
 
-Spark hands options over by lower-case names and ignores what nobody asks for, so that a typing error becomes
-a default. Here every option is declared, and what is not is refused.
+Spark passes options under lower-case names and ignores those that no source reads, so a misspelled option
+would become its default. Here every option is declared, and an undeclared one is refused.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import pickle
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
@@ -234,3 +236,17 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         raise ValueError("names something twice")
     return found
+
+
+def to_text(value: object) -> str:
+    """A value that pickles, as the text of an option.
+
+    Name such an option with ``secret`` in it where there may be keys of object storage in the value: Spark
+    hides those.
+    """
+    return base64.b64encode(pickle.dumps(value)).decode()
+
+
+def from_text(text: str) -> Any:
+    """What ``to_text`` made; for options that this package has set itself."""
+    return pickle.loads(base64.b64decode(text))

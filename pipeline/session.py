@@ -1,16 +1,23 @@
-"""A Spark session for this machine, with the settings that Python data sources need, and ours in it."""
+"""A Spark session on this machine: the Java that it needs, its settings, our data sources, and its log."""
 
 from __future__ import annotations
 
+import logging
 import os
+import re
+import shutil
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
+
+from splashdam.model.errors import KafkaConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSource
-
 
 FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Off by default in Spark, which then refuses sources that could use it."""
@@ -52,8 +59,6 @@ def spark_session(
         ImportError: pyspark is not installed; ``pip install 'splashdam[spark]'``.
     """
     from pyspark.sql import SparkSession
-
-    from splashdam.pipeline.java import need_java
 
     if not is_submitted(os.environ):
         need_java()
@@ -106,3 +111,101 @@ def data_sources() -> list[type[DataSource]]:
     from splashdam.pipeline.log_source.data_source import KafkaLogDataSource
 
     return [KafkaLocalDataSource, KafkaLogDataSource]
+
+
+OLDEST_JAVA = 17
+"""Of Spark 4."""
+
+HOW_TO_GET_IT = (
+    f"Spark runs on Java {OLDEST_JAVA} or later. Install it (Debian: apt-get install openjdk-17-jre-headless"
+    "; macOS: brew install openjdk@17) or set JAVA_HOME"
+)
+
+
+class JavaMissingError(KafkaConfigurationError):
+    """There is no Java, or it is too old for Spark."""
+
+
+def need_java() -> None:
+    """Returns where Spark can run.
+
+    Raises:
+        JavaMissingError: Java is missing or too old; the message says how to get it.
+    """
+    home = os.environ.get("JAVA_HOME")
+    command = os.path.join(home, "bin", "java") if home else "java"
+    found = shutil.which(command)
+    if found is None:
+        raise JavaMissingError(f"{command} is not there. {HOW_TO_GET_IT}")
+    version = _version(found)
+    if version is not None and version < OLDEST_JAVA:
+        raise JavaMissingError(f"{found} is Java {version}. {HOW_TO_GET_IT}")
+
+
+@cache
+def _version(java: str) -> int | None:
+    """The feature version; None where the answer is of no known form, which is left to Spark.
+
+    Raises:
+        JavaMissingError: it does not run, as macOS's own ``java`` where none is installed.
+    """
+    done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    said = re.search(r'version "(\d+)(?:\.(\d+))?', done.stdout + done.stderr)
+    if said is None and done.returncode:
+        raise JavaMissingError(f"{java} does not run. {HOW_TO_GET_IT}")
+    if said is None:
+        return None
+    first, second = int(said[1]), int(said[2] or 0)
+    return second if first == 1 else first  # until 8 it called itself 1.8
+
+
+_STANDARD_ERROR = 2
+
+
+@contextmanager
+def children_log_into(target: str | int) -> Iterator[None]:
+    """Processes that are started inside write their standard error into a file, for as long as they live.
+
+    A JVM writes there before it has read any setting, so that none silences it; log4j and Spark's workers
+    follow. This process goes on writing where it did.
+
+    Args:
+        target: path of a file, which is appended to, or a descriptor, which stays the caller's.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    sys.stderr.flush()
+    if isinstance(target, int):
+        log = os.dup(target)
+    else:
+        log = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        before = os.dup(_STANDARD_ERROR)
+    except OSError:  # was closed by whoever started us: nothing to keep
+        os.close(log)
+        yield
+        return
+    os.dup2(log, _STANDARD_ERROR)
+    os.close(log)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(before, _STANDARD_ERROR)
+        os.close(before)
+
+
+@contextmanager
+def interrupts_unlogged() -> Iterator[None]:
+    """The bridge to the JVM logs no traceback for Ctrl-C inside; what it logs else is logged."""
+    root = logging.getLogger()
+    root.addFilter(_is_no_interrupt)
+    try:
+        yield
+    finally:
+        root.removeFilter(_is_no_interrupt)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith("KeyboardInterrupt while sending command")

@@ -233,10 +233,10 @@ class BrokerLink:
             raise KafkaConnectionError(f"the connection to {self.node} is gone: {self.last_error}")
         return self._connection
 
-    def look_out(self) -> None:
-        """See ``Connection.look_out``."""
+    def read_eagerly(self) -> None:
+        """See ``Connection.read_eagerly``."""
         if self._connection is not None:
-            self._connection.look_out()
+            self._connection.read_eagerly()
 
     def feature_level(self, name: str) -> int:
         """The level of a feature of the cluster, 0 where it has none or nobody has told."""

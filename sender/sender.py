@@ -169,17 +169,17 @@ class Sender:
     async def _take_turns(self, nursery: trio.Nursery) -> None:
         while not self._finished():
             self._set_alarm(self._turn(nursery))
-            self._look_out()
+            self._read_eagerly()
             if not self._finished():
                 await self._context.wakeup.sleep()
 
-    def _look_out(self) -> None:
+    def _read_eagerly(self) -> None:
         """Takes the answer of the only request under way if it comes at once: two passes of the loop less.
         Not where more is to be done, nor where the loop is not the sender's own."""
         if self._context.settings.write_patience_ms and not self._context.accumulator.has_queued:
             busy = [link for link in self._links if link.busy]
             if len(busy) == 1 and busy[0].in_flight == 1:
-                busy[0].look_out()
+                busy[0].read_eagerly()
 
     def _set_alarm(self, delay_ms: float) -> None:
         """The next turn comes then, if not before. An alarm that is early but far away is left alone: it

@@ -107,7 +107,7 @@ class LogFlusher:
         epochs: the leader epochs of the log.
         recovery_point: see below.
         flushed_ms: wall clock, milliseconds since the epoch, from which ``flush.ms`` counts.
-        names_are_safe: what the directory lists is on stable storage.
+        names_are_synced: what the directory lists is on stable storage.
 
     Attributes:
         recovery_point: everything below is on stable storage.
@@ -124,7 +124,7 @@ class LogFlusher:
         *,
         recovery_point: int,
         flushed_ms: int,
-        names_are_safe: bool = False,
+        names_are_synced: bool = False,
     ) -> None:
         self.recovery_point = recovery_point
         self.flushed_ms = flushed_ms
@@ -134,7 +134,7 @@ class LogFlusher:
         self._segments = segments
         self._epochs = epochs
         self._closed: list[LogSegment] = []
-        self._names_made = 0 if names_are_safe else 1
+        self._names_made = 0 if names_are_synced else 1
         self._names_synced = 0
         self._truncations = 0
         self._sync_under_way: trio.Event | None = None

@@ -119,19 +119,25 @@ class Log:
         self.settings = settings
         self.state = LogState.OPEN
         self.producers = loaded.producers
-        self.log_start_offset = self._kept_start = loaded.log_start_offset
+        self.log_start_offset = self._checkpointed_start = loaded.log_start_offset
         self.log_end_offset = self.high_watermark = loaded.log_end_offset
         self.replication: Replication | None = None
-        self.moved: dict[Log, None] | None = None
+        self.moved_high_watermarks: dict[Log, None] | None = None
         self._disk = files
         self._on_work = partial(on_work, self)
         self._recovered_high_watermark = recovered_high_watermark
         self._undecided: list[tuple[int, int]] = []  # first offsets and markers; see last_stable_offset
         self._refused = RefusedBatches()
-        self._use(directory, loaded, recovery_point, now_ms, names_are_safe=loaded.is_as_left)
+        self._use(directory, loaded, recovery_point, now_ms, names_are_synced=loaded.is_unchanged)
 
     def _use(
-        self, directory: str, loaded: LoadedLog, recovery_point: int, flushed_ms: int, *, names_are_safe: bool
+        self,
+        directory: str,
+        loaded: LoadedLog,
+        recovery_point: int,
+        flushed_ms: int,
+        *,
+        names_are_synced: bool,
     ) -> None:
         self.directory = directory
         self._files = files = LogFiles(
@@ -141,7 +147,7 @@ class Log:
             loaded,
             recovery_point=recovery_point,
             flushed_ms=flushed_ms,
-            names_are_safe=names_are_safe,
+            names_are_synced=names_are_synced,
             on_work=self._on_work,
         )
         self.flusher = files.flusher
@@ -601,8 +607,8 @@ class Log:
         self.log_end_offset = last_offset + 1
         if self.replication is None:
             self.high_watermark = self.log_end_offset
-            if self.moved is not None:
-                self.moved[self] = None
+            if self.moved_high_watermarks is not None:
+                self.moved_high_watermarks[self] = None
         else:
             self.replication.advance()
         appended_ms = now_ms if self.settings.uses_log_append_time else NO_TIMESTAMP
@@ -670,12 +676,12 @@ class Log:
     # --- the high watermark ---------------------------------------------------------------------------------
 
     @property
-    def high_watermark_to_keep(self) -> int:
+    def high_watermark_checkpoint(self) -> int:
         """What a checkpoint must say: as before, while nobody has said whether the log is replicated."""
         known, recovered = self.high_watermark, self._recovered_high_watermark
         return known if recovered is None else min(known, recovered)
 
-    def stand_alone(self) -> None:
+    def end_replication(self) -> None:
         """There is no other replica, or none any more: whatever is in the log can be read."""
         self.replication = None
         self._recovered_high_watermark = None
@@ -713,20 +719,20 @@ class Log:
         return True
 
     def _note_move(self) -> None:
-        if self.moved is not None:
-            self.moved[self] = None
+        if self.moved_high_watermarks is not None:
+            self.moved_high_watermarks[self] = None
 
     # --- the start of the log -------------------------------------------------------------------------------
 
     @property
-    def log_start_to_keep(self) -> int | None:
+    def log_start_checkpoint(self) -> int | None:
         """What a checkpoint must say of the log's start; None where the first segment's name says it.
 
         Never beyond what is on stable storage: after a power cut the log would end before its own start. What
         a checkpoint said when the log was opened was, even if the recovery point does not tell so.
         """
-        start = min(self.log_start_offset, max(self.recovery_point, self._kept_start))
-        is_said = start <= self._segments.all[0].base_offset and not self._files.keeps_names
+        start = min(self.log_start_offset, max(self.recovery_point, self._checkpointed_start))
+        is_said = start <= self._segments.all[0].base_offset and not self._files.has_undurable_renames
         return None if is_said else start
 
     def advance_log_start(self, offset: int) -> int:
@@ -819,14 +825,14 @@ class Log:
             self._epochs.cut(self.log_start_offset, self.log_end_offset)  # one that wrote nothing may differ
             return
         if offset < self._segments.all[0].base_offset:
-            self.start_anew_at(offset, now_ms=now_ms)
+            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
             return
         _logger.info("%s: truncated from %d to %d", self.directory, self.log_end_offset, offset)
         self._end_at(self._files.cut_at(offset))
         self.producers = self._files.producers_at(self.log_end_offset)
         self.producers.restart_clocks(now_ms)
 
-    def start_anew_at(self, offset: int, *, now_ms: int) -> None:
+    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
         """Drops everything; the log is empty then, and its next record gets ``offset``.
 
         Raises:
@@ -834,7 +840,7 @@ class Log:
         """
         self.check_open("truncation")
         _logger.info("%s: started anew at %d, it ended at %d", self.directory, offset, self.log_end_offset)
-        self._files.begin_anew(offset, now_ms)
+        self._files.truncate_fully(offset, now_ms)
         self.log_start_offset = offset
         self.high_watermark = offset
         self._end_at(offset)
@@ -843,21 +849,21 @@ class Log:
     def _end_at(self, end: int) -> None:
         self.log_end_offset = end
         self.log_start_offset = min(self.log_start_offset, end)
-        self._kept_start = min(self._kept_start, end)
+        self._checkpointed_start = min(self._checkpointed_start, end)
         self.high_watermark = min(self.high_watermark, end)
         self._note_move()
         self._undecided = [each for each in self._undecided if each[1] < end]
-        self._files.note_end(self.log_start_offset, end)
+        self._files.truncate_state(self.log_start_offset, end)
 
     # --- elsewhere, and the end -----------------------------------------------------------------------------
 
-    def go_on_in(self, directory: str, loaded: LoadedLog) -> None:
+    def move_to_directory(self, directory: str, loaded: LoadedLog) -> None:
         """Goes on in another directory, whose files hold what this log's do; the old ones are let go of.
 
         No sync may be under way, and no cleaning.
         """
         old = self._segments
-        self._use(directory, loaded, self.log_end_offset, self.flusher.flushed_ms, names_are_safe=False)
+        self._use(directory, loaded, self.log_end_offset, self.flusher.flushed_ms, names_are_synced=False)
         self._note_move()  # the high watermark is to be kept in that directory now
         old.release_all()
 

@@ -29,7 +29,7 @@ class LogFiles:
         loaded: what was found in them.
         recovery_point: everything below is on stable storage.
         flushed_ms: wall clock, milliseconds since the epoch, from which ``flush.ms`` counts.
-        names_are_safe: what the directory lists is on stable storage.
+        names_are_synced: what the directory lists is on stable storage.
         on_work: called when a segment waits for its flush, or files for their end.
 
     Attributes:
@@ -49,7 +49,7 @@ class LogFiles:
         *,
         recovery_point: int,
         flushed_ms: int,
-        names_are_safe: bool,
+        names_are_synced: bool,
         on_work: Callable[[], None],
     ) -> None:
         self.directory = directory
@@ -63,7 +63,7 @@ class LogFiles:
             loaded.epochs,
             recovery_point=recovery_point,
             flushed_ms=flushed_ms,
-            names_are_safe=names_are_safe,
+            names_are_synced=names_are_synced,
         )
         self._remover = SegmentRemover(files, directory, on_work)
         self.swapper = SegmentSwapper(files, directory, loaded.segments, self._remover, self.flusher.forget)
@@ -72,7 +72,7 @@ class LogFiles:
         self._on_work = on_work
         self._snapshots = SnapshotFiles(files, directory)
         self._snapshot_offset = loaded.snapshot_offset
-        self._half_made: LogSegment | None = None  # one that could not be made; a file of it may be left
+        self._unfinished: LogSegment | None = None  # one that could not be made; a file of it may be left
 
     def producers_at(self, offset: int) -> ProducerStates:
         """What the batches below ``offset`` tell of producers.
@@ -85,16 +85,16 @@ class LogFiles:
     def roll(self, producers: ProducerStates, now_ms: int) -> None:
         """Closes the active segment and begins one at the end of the log; errors as of ``Log.roll``."""
         full, end = self.segments.active, self._log.log_end_offset
-        if self._half_made is not None:
-            self._half_made.delete()
+        if self._unfinished is not None:
+            self._unfinished.delete()
         full.log.cut_torn_tail()  # or recovery would end the log there
         self._snapshots.write(end, producers)
         self._snapshot_offset = end
         segment = LogSegment(self._files, self.directory, end, self._log.settings, now_ms)
-        self._half_made = segment
+        self._unfinished = segment
         segment.create()
-        self._half_made = None
-        full.finish()
+        self._unfinished = None
+        full.append_final_time_entry()
         self.flusher.add_closed(full)
         self.segments.add(segment)
         self._on_work()
@@ -106,7 +106,7 @@ class LogFiles:
         Raises:
             KafkaStorageError: the disk refuses; the next start must recover the log.
         """
-        self.segments.active.finish()
+        self.segments.active.append_final_time_entry()
         self.flusher.flush()
         if self._snapshot_offset != self._log.log_end_offset:
             self._snapshots.write(self._log.log_end_offset, producers)
@@ -114,9 +114,9 @@ class LogFiles:
     # --- the first segments go ------------------------------------------------------------------------------
 
     @property
-    def keeps_names(self) -> bool:
+    def has_undurable_renames(self) -> bool:
         """Whether a start might find a file of a removed segment by its old name, and take it in."""
-        return self._remover.keeps_names
+        return self._remover.has_undurable_renames
 
     def make_durable_from(self, first: LogSegment) -> None:
         """Sees to it that ``first`` and what follows lasts before the rest goes.
@@ -176,7 +176,7 @@ class LogFiles:
         active.cut(head)
         return min(offset, head.base_offset)
 
-    def begin_anew(self, offset: int, now_ms: int) -> None:
+    def truncate_fully(self, offset: int, now_ms: int) -> None:
         """Drops everything; an empty segment at ``offset`` is what there is then.
 
         Raises:
@@ -199,7 +199,7 @@ class LogFiles:
         self.segments.add(segment)
         self.segments.remove_first(1)
 
-    def note_end(self, log_start_offset: int, end: int) -> None:
+    def truncate_state(self, log_start_offset: int, end: int) -> None:
         """Drops what small files say of offsets from ``end`` on, where the log ends now.
 
         Raises:

@@ -56,7 +56,7 @@ class LoadedLog(NamedTuple):
     A start writes none: after the next crash recovery would remove it, and a thousand of them take a while.
     """
 
-    is_as_left: bool
+    is_unchanged: bool
     """It was closed in order, and nothing had to be made or mended: its names are on stable storage."""
 
 
@@ -83,7 +83,7 @@ class LogLoader:
         self._epochs = LeaderEpochs(files, directory)
         self._segments: list[LogSegment] = []
         self._producers: ProducerStates | None = None
-        self._is_as_left = True
+        self._is_unchanged = True
 
     def load(self, *, clean_shutdown: bool, recovery_point: int) -> LoadedLog:
         """Loads, and where needed repairs, the log.
@@ -100,7 +100,7 @@ class LogLoader:
 
     def _load(self, *, clean_shutdown: bool, recovery_point: int) -> LoadedLog:
         names, had_leftovers = finish_leftovers(self._files, self._directory)
-        self._is_as_left = clean_shutdown and not had_leftovers
+        self._is_unchanged = clean_shutdown and not had_leftovers
         self._snapshots = SnapshotFiles(self._files, self._directory, names)
         self._find_segments(names)
         if not clean_shutdown:
@@ -124,14 +124,14 @@ class LogLoader:
             log_start_offset,
             log_end_offset,
             log_end_offset if is_said else -1,
-            self._is_as_left,
+            self._is_unchanged,
         )
 
     def _find_segments(self, names: list[str]) -> None:
         bases = {offset_of_name(name, self._directory) for name in names if name.endswith(LOG)}
         for name in names:
             if name.endswith(SEGMENT_SUFFIXES) and offset_of_name(name, self._directory) not in bases:
-                self._is_as_left = False
+                self._is_unchanged = False
                 self._files.unlink(f"{self._directory}/{name}")
         self._segments = [self._segment(base) for base in sorted(bases)]
         self._drop_half_made()
@@ -174,7 +174,7 @@ class LogLoader:
             front, end = self._segments[first - 1], self._segments[first].base_offset
             if cut := front.cut_behind(end):
                 _logger.warning("%s: cut %d bytes behind its last batch", front, cut)
-                self._is_as_left = False
+                self._is_unchanged = False
         for offset in self._snapshots.offsets():
             if offset > self._segments[first].base_offset:
                 self._snapshots.delete(offset)
@@ -212,16 +212,16 @@ class LogLoader:
             if completed is not None and completed.is_aborted:
                 segment.txn_index.append(AbortedTransaction(*completed[:4]))
 
-        self._is_as_left = False
+        self._is_unchanged = False
         cut = segment.recover(on_batch, before_cut)
         if cut:
             _logger.warning("%s: cut %d bytes that are no whole, sound batch", segment, cut)
         if segment is self._segments[-1]:
             # Thousands of logs would wait for thousands of turns of the disk here. Nothing counts as flushed
             # before the log's first flush, which syncs this too.
-            segment.doubt()
+            segment.defer_sync()
         else:
-            segment.finish()
+            segment.append_final_time_entry()
             for file in segment.unsynced_files():
                 file.sync_now()
         return cut
@@ -282,7 +282,7 @@ class LogLoader:
         return end
 
     def _start_empty(self) -> int:
-        self._is_as_left = False
+        self._is_unchanged = False
         for offset in self._snapshots.offsets():
             self._snapshots.delete(offset)
         segment = self._segment(self._log_start_offset)

@@ -66,7 +66,7 @@ def partition_of_directory(name: str) -> TopicPartition | None:
     return TopicPartition(match["topic"], partition) if partition <= MAX_INT else None
 
 
-def ending_of_moved_directory(name: str) -> str | None:
+def suffix_of_renamed_directory(name: str) -> str | None:
     """``DELETE``, ``STRAY`` or ``FUTURE`` where a broker gave a partition's directory this name, else None.
 
     The whole name must be as brokers make it: what people call ``to-delete`` is theirs.

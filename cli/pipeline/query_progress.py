@@ -15,7 +15,7 @@ from splashdam.cli.output import is_terminal
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from splashdam.pipeline.jobs.progress import BatchProgress
+    from splashdam.pipeline.jobs.micro_batches import BatchProgress
 
 LOOK_SECONDS = 0.3
 """How often Spark is asked for its tasks."""

@@ -200,7 +200,7 @@ def session(
         SystemExit: an interrupt, with the status that a shell expects.
     """
     from splashdam.pipeline.failures import cause_in, is_of_spark
-    from splashdam.pipeline.spark_log import interrupts_unlogged
+    from splashdam.pipeline.session import interrupts_unlogged
 
     file = tempfile.TemporaryFile("a+b") if log is None else log.open("ab")  # noqa: SIM115  (closed below)
     try:
@@ -242,9 +242,7 @@ def _started(
 ) -> Iterator[SparkSession]:
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         raise CannotRun(f"the command needs pyspark and pyarrow. Install with: {EXTRA}")
-    from splashdam.pipeline.java import JavaMissingError
-    from splashdam.pipeline.session import spark_session
-    from splashdam.pipeline.spark_log import children_log_into
+    from splashdam.pipeline.session import JavaMissingError, children_log_into, spark_session
 
     try:
         # A JVM whose parent leaves before it has said where it listens never ends.

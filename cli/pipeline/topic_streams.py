@@ -16,9 +16,8 @@ from splashdam.cli.pipeline.spark import checkpoint_option
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from splashdam.pipeline.jobs.batches import Running
+    from splashdam.pipeline.jobs.micro_batches import OnProgress, Running
     from splashdam.pipeline.jobs.outputs import Output
-    from splashdam.pipeline.jobs.progress import OnProgress
     from splashdam.pipeline.values.verdicts import ValueFormat
 
 _OPTIONS = (
@@ -55,22 +54,31 @@ class TopicStream:
     max_records: int | None
     starting_offsets: str
 
-    def load(self, spark: SparkSession, kafka: Mapping[str, str]) -> DataFrame:
-        """The records as a stream, with their headers, of committed transactions alone."""
+    def options(self, kafka: Mapping[str, str], *, headers: bool) -> dict[str, Any]:
+        """The options of ``kafka-local``.
+
+        Args:
+            kafka: the cluster's.
+            headers: whether the records' headers are read.
+        """
         options: dict[str, Any] = {
-            "kafka.isolation.level": "read_committed",
             **kafka,
             "subscribe": self.topics,
             "startingOffsets": self.starting_offsets,
-            "includeHeaders": "true",
+            "includeHeaders": str(headers).lower(),
         }
         if self.max_records is not None:
             options["maxOffsetsPerTrigger"] = str(self.max_records)
+        return options
+
+    def load(self, spark: SparkSession, kafka: Mapping[str, str]) -> DataFrame:
+        """The records as a stream, with their headers, of committed transactions alone."""
+        options = self.options({_READERS: "read_committed", **kafka}, headers=True)
         return spark.readStream.format("kafka-local").options(**options).load()
 
     def running(self, on_progress: OnProgress) -> Running:
         """Checkpoint and trigger."""
-        from splashdam.pipeline.jobs.batches import Running
+        from splashdam.pipeline.jobs.micro_batches import Running
 
         seconds = self.trigger_seconds
         interval_ms = None if seconds is None else int(seconds * 1000)
@@ -170,8 +178,40 @@ _VALUES = (
 )
 
 
+@attrs.frozen
+class ValueOptions:
+    """How values are written; as the options are named.
+
+    Attributes:
+        schema: a file; None: values are not decoded.
+    """
+
+    schema: Path | None
+    schema_ids: Mapping[int, Path]
+    framing: str
+    refuse_unknown: bool
+
+    def format(self) -> ValueFormat | None:
+        """Return the format, None without a schema. Spark reads a DDL: its session must be running.
+
+        Raises:
+            KafkaConfigurationError: a file is not what it should be.
+        """
+        from splashdam.pipeline.values.avro import Framing
+        from splashdam.pipeline.values.schema_files import read_format
+
+        if self.schema is None:
+            return None
+        return read_format(
+            self.schema,
+            framing=Framing(self.framing),
+            writers=self.schema_ids,
+            refuses_unknown=self.refuse_unknown,
+        )
+
+
 def value_options(*, is_required: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """``--schema`` and its company, for ``value_format``.
+    """``--schema`` and the options that belong to it: the command gets ``values``.
 
     What belongs to no schema, or to one of another kind, is refused; above ``on_spark``, before a session.
     """
@@ -180,7 +220,9 @@ def value_options(*, is_required: bool) -> Callable[[Callable[..., None]], Calla
         @wraps(command)
         def run(*args: Any, **arguments: Any) -> None:
             _refuse_strays(click.get_current_context())
-            command(*args, **arguments)
+            names = [field.name for field in attrs.fields(ValueOptions)]
+            values = ValueOptions(**{name: arguments.pop(name) for name in names})
+            command(*args, values=values, **arguments)
 
         made: Callable[..., None] = run
         for option in reversed(_VALUES):
@@ -211,17 +253,3 @@ def _refuse_strays(context: click.Context) -> None:
             raise click.UsageError(
                 f"{flag} is for values in {other}, and --schema {schema} is for {kind}", context
             )
-
-
-def value_format(
-    schema: Path, schema_ids: Mapping[int, Path], framing: str, refuse_unknown: bool
-) -> ValueFormat:
-    """What the options say.
-
-    Raises:
-        KafkaConfigurationError: a file is not what it should be.
-    """
-    from splashdam.pipeline.values.avro_values import Framing
-    from splashdam.pipeline.values.schema_files import read_format
-
-    return read_format(schema, framing=Framing(framing), writers=schema_ids, refuses_unknown=refuse_unknown)

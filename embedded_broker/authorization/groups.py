@@ -7,7 +7,7 @@ from typing import Any
 
 from splashdam.embedded_broker.answering.answers import Answer
 from splashdam.embedded_broker.answering.turns import Steps, in_steps, parted
-from splashdam.embedded_broker.authorization.guarding import (
+from splashdam.embedded_broker.authorization.refusals import (
     CODES,
     add_refused,
     element_of,
@@ -16,7 +16,7 @@ from splashdam.embedded_broker.authorization.guarding import (
     split,
     then,
 )
-from splashdam.embedded_broker.groups.classic.requests import lacks_protocol
+from splashdam.embedded_broker.groups.routing import lacks_protocol
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import PlainHandler, RequestContext, guards
 from splashdam.wire.messages.delete_groups import (

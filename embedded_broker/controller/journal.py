@@ -19,7 +19,7 @@ from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.change_log import ChangeLog
 from splashdam.storage.directories.partition_metadata import format_uuid, parse_uuid
 from splashdam.storage.files.disk import Files
-from splashdam.storage.files.log_file import unusable_file
+from splashdam.storage.files.log_file import unusable_file_error
 from splashdam.storage.manager.topic_registry import Topic
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Journal:
             with _makes_sense(self._path):
                 content = json.loads(data)
                 if content.pop("version") != _VERSION:
-                    raise unusable_file(self._path, f"is not of version {_VERSION}")
+                    raise unusable_file_error(self._path, f"is not of version {_VERSION}")
                 self._generation = int(content.pop("generation"))
                 state.apply(decode_change(content))
         changes = self._changes.read(self._generation)
@@ -88,7 +88,7 @@ class Journal:
 
     def keep(self, change: ClusterChange, before: ClusterState) -> None:
         """As `Keeps`."""
-        if self._changes.is_doubtful or self._changes.length >= _MOST_CHANGES:
+        if self._changes.must_rewrite or self._changes.length >= _MOST_CHANGES:
             self._rewrite(before)
         self._changes.append(encode_change(change))
 
@@ -145,7 +145,7 @@ def _makes_sense(path: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise unusable_file(path, f"makes no sense ({error!r})") from error
+        raise unusable_file_error(path, f"makes no sense ({error!r})") from error
 
 
 def encode_change(change: ClusterChange) -> dict[str, Any]:

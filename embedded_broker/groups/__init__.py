@@ -1,6 +1,8 @@
 """The group coordinator: the groups of consumers, who is in them, and what they have committed.
 
-Lives here: the records of ``__consumer_offsets`` and what they add up to, timers, and the seam between a
-group and its membership, of which there is one for each of Kafka's protocols.
+``group`` has what both of Kafka's group protocols have in common, ``classic/`` and ``consumer/`` (KIP-848) a
+membership each; ``routing`` finds the one that a request is for. ``coordinator_shard`` is what one partition
+of ``__consumer_offsets`` adds up to. Commits are checked in ``offset_commit`` and kept and expired in
+``group_offsets``.
 May import: answering, configs, topics.
 """

@@ -2,8 +2,6 @@
 
 A group lives on the leader of its partition of ``__consumer_offsets``. What is known of it stands in memory
 and in the log, which goes first; ``load`` reads a partition anew, ``resign`` gives it away.
-
-Reads a partition of ``__consumer_offsets`` again: its groups are then what they were before.
 """
 
 from __future__ import annotations
@@ -17,16 +15,10 @@ import trio
 
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
+from splashdam.embedded_broker.groups.coordinator_shard import CoordinatorShard
 from splashdam.embedded_broker.groups.group import Group, Membership
-from splashdam.embedded_broker.groups.offset_records import (
-    GroupKey,
-    OffsetKey,
-    parse_key,
-    parse_value,
-)
-from splashdam.embedded_broker.groups.offset_state import OffsetState
 from splashdam.embedded_broker.groups.timers import Timers
-from splashdam.embedded_broker.topics.internal_topics import InternalTopic, OwnsTopics, StoredBatch
+from splashdam.embedded_broker.topics.internal_topics import InternalTopic, OwnsTopics
 from splashdam.embedded_broker.topics.partitions import KnowsPartitions
 from splashdam.model.broker_errors import (
     CoordinatorNotAvailableError,
@@ -40,12 +32,10 @@ from splashdam.model.broker_errors import (
 )
 from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
-from splashdam.record.aborted import ABORT, COMMIT, type_of_control_record
-from splashdam.record.record import Record
 from splashdam.storage.append_checks import check_size
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.groups.consumer.broker_topics import BrokerTopics
+    from splashdam.embedded_broker.groups.consumer.context import BrokerTopics
     from splashdam.storage.log import AppendResult, Log
 
 _log = logging.getLogger(__name__)
@@ -78,7 +68,7 @@ class GroupCoordinator:
     def __init__(self, broker: CoordinatesGroups) -> None:
         self._broker = broker
         self._topic = InternalTopic(CONSUMER_OFFSETS, broker)
-        self._states: dict[int, OffsetState] = {}
+        self._shards: dict[int, CoordinatorShard] = {}
         self._unreadable: set[int] = set()
         self._resigned: set[int] = set()
         self._earlier = trio.Event()
@@ -88,7 +78,7 @@ class GroupCoordinator:
 
     def load_all(self) -> None:
         """Reads all of ``__consumer_offsets`` that this broker leads."""
-        for partition in list(self._states):
+        for partition in list(self._shards):
             self.resign(partition)
         self._unreadable.clear()
         for partition in range(self._topic.partition_count):
@@ -106,16 +96,15 @@ class GroupCoordinator:
         self._dismiss(partition)
         self._resigned.discard(partition)
         self._unreadable.discard(partition)
-        state, keys = OffsetState(self), KnownKeys()
+        shard = CoordinatorShard(self)
         try:
-            for batch in self._topic.read_all(partition):
-                replay(state, keys, batch)
+            shard.replay(self._topic.read_all(partition))
         except (CorruptMessageError, KafkaStorageError) as error:
             _log.error("%s-%d cannot be read, nor its groups: %s", CONSUMER_OFFSETS, partition, error.message)
             self._unreadable.add(partition)
-        if state.groups:
-            self._states[partition] = state
-        for group in list(state.groups.values()):
+        if shard.groups:
+            self._shards[partition] = shard
+        for group in list(shard.groups.values()):
             if group.membership is not None:
                 group.membership.loaded()
 
@@ -125,14 +114,14 @@ class GroupCoordinator:
         self._dismiss(partition)
 
     def _dismiss(self, partition: int) -> None:
-        state = self._states.pop(partition, None)
-        for group in [] if state is None else state.groups.values():
+        shard = self._shards.pop(partition, None)
+        for group in [] if shard is None else shard.groups.values():
             if group.membership is not None:
                 group.membership.dismiss(ErrorCode.NOT_COORDINATOR)
 
     def clear(self) -> None:
         """``__consumer_offsets`` was deleted, and all groups with it."""
-        for partition in list(self._states):
+        for partition in list(self._shards):
             self._dismiss(partition)
         self._unreadable.clear()
         self._resigned.clear()
@@ -145,8 +134,8 @@ class GroupCoordinator:
         Raises:
             BrokerResponseError: as ``partition_of``.
         """
-        state = self._states.get(self.partition_of(group_id))
-        return None if state is None else state.groups.get(group_id)
+        shard = self._shards.get(self.partition_of(group_id))
+        return None if shard is None else shard.groups.get(group_id)
 
     def find_or_make(self, group_id: str) -> Group:
         """The group, an empty one where nothing is known; to be forgotten by ``drop_if_gone``.
@@ -154,26 +143,26 @@ class GroupCoordinator:
         Raises:
             BrokerResponseError: as ``partition_of``.
         """
-        return self.state_of(self.partition_of(group_id)).group(group_id)
+        return self.shard_of(self.partition_of(group_id)).group(group_id)
 
     def drop_if_gone(self, group_id: str) -> None:
         """Forgets a group of which nothing is known any more."""
-        state = self._states.get(self._topic.partition_for(group_id))
-        if state is not None and group_id in state.groups:
-            state.drop_if_gone(group_id)
+        shard = self._shards.get(self._topic.partition_for(group_id))
+        if shard is not None and group_id in shard.groups:
+            shard.drop_if_gone(group_id)
 
     def all_groups(self) -> Iterator[tuple[int, str, Group]]:
         """Partition, id and what is known, of every group this broker keeps; they may change meanwhile."""
-        for partition, state in list(self._states.items()):
-            for group_id, group in list(state.groups.items()):
+        for partition, shard in list(self._shards.items()):
+            for group_id, group in list(shard.groups.items()):
                 yield partition, group_id, group
 
-    def state_of(self, partition: int) -> OffsetState:
+    def shard_of(self, partition: int) -> CoordinatorShard:
         """The groups of a partition."""
-        state = self._states.get(partition)
-        if state is None:
-            state = self._states[partition] = OffsetState(self)
-        return state
+        shard = self._shards.get(partition)
+        if shard is None:
+            shard = self._shards[partition] = CoordinatorShard(self)
+        return shard
 
     def partition_of(self, group_id: str) -> int:
         """The partition that keeps a group, which this broker leads.
@@ -261,7 +250,7 @@ class GroupCoordinator:
     @property
     def topics(self) -> BrokerTopics:
         """The topics of the cluster."""
-        from splashdam.embedded_broker.groups.consumer.broker_topics import BrokerTopics
+        from splashdam.embedded_broker.groups.consumer.context import BrokerTopics
 
         return BrokerTopics(self._broker.logs.topics)
 
@@ -300,42 +289,3 @@ class GroupCoordinator:
 
     def _on_earlier(self) -> None:
         self._earlier.set()
-
-
-class KnownKeys(dict[bytes, OffsetKey | GroupKey | None]):
-    """What keys say: the same few come again and again."""
-
-    def __missing__(self, data: bytes) -> OffsetKey | GroupKey | None:
-        key = self[data] = parse_key(data)
-        return key
-
-
-def replay(state: OffsetState, keys: KnownKeys, batch: StoredBatch) -> None:
-    """Takes in one batch of the log; a record that is none costs itself.
-
-    Raises:
-        CorruptMessageError: the batch cannot be read.
-    """
-    header = batch.header
-    if header.is_control:
-        record = next(iter(batch.records), None)
-        kind = None if record is None else type_of_control_record(record)
-        if kind in (ABORT, COMMIT):
-            state.end_transaction(header.producer_id, committed=kind == COMMIT)
-        return
-    producer_id = header.producer_id if header.is_transactional else -1
-    for record in batch.records:
-        try:
-            _replay_record(state, keys, record, producer_id)
-        except CorruptMessageError as error:
-            _log.warning("%s: record %d is left out: %s", CONSUMER_OFFSETS, record.offset, error.message)
-
-
-def _replay_record(state: OffsetState, keys: KnownKeys, record: Record, producer_id: int) -> None:
-    key = None if record.key is None else keys[record.key]
-    if isinstance(key, GroupKey):
-        state.membership(key, record.value)
-    elif key is not None and record.value is None:
-        state.forget(key)
-    elif key is not None and record.value is not None:
-        state.commit(key, parse_value(record.value), record.offset, producer_id)

@@ -19,7 +19,7 @@ from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.groups.consumer.world import TopicsView
+    from splashdam.embedded_broker.groups.consumer.context import TopicsView
 
 FIRST_GROUP_ID_NOT_FOUND_VERSION = 9
 FIRST_TRANSACTIONAL_EPOCH_VERSION = 6

@@ -77,7 +77,7 @@ class GroupOffsets:
             producer_epoch=producer_epoch,
             least_bytes=sum(len(start) + len(each.key_end) + len(each.value) for each in offsets.values()),
         )
-        self._coordinator.state_of(partition).commit_all(
+        self._coordinator.shard_of(partition).commit_all(
             group_id, offsets, appended.base_offset, producer_id=producer_id
         )
         return self._coordinator.log_of(group_id)
@@ -92,7 +92,7 @@ class GroupOffsets:
 
     def end_transaction(self, partition: int, producer_id: int, *, committed: bool) -> None:
         """A marker of this producer is in the log of this partition: pending offsets count now, or never."""
-        self._coordinator.state_of(partition).end_transaction(producer_id, committed=committed)
+        self._coordinator.shard_of(partition).end_transaction(producer_id, committed=committed)
 
     def forget_topic(self, name: str) -> None:
         """A topic was deleted: so are its offsets, in every group; with ``__consumer_offsets`` all are."""
@@ -193,4 +193,4 @@ class GroupOffsets:
             too_large = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
             self._coordinator.append_to(partition, tombstones, too_large=too_large)
         for key in buried:
-            self._coordinator.state_of(partition).forget(key, keeps_group=keeps_groups)
+            self._coordinator.shard_of(partition).forget(key, keeps_group=keeps_groups)

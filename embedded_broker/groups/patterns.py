@@ -1,27 +1,18 @@
 """Regular expressions of strangers in the syntax of RE2, which Kafka's brokers use, in bounded time.
 
-Nothing is tried twice: all ways through a pattern are followed at once, letter by letter, so that the time is
-at most the length of the text times that of the pattern, and a look at many texts has a budget of such steps.
-What RE2 does not have (look-around, back references) is refused. A pattern has to match the whole text.
+They stay hand-written so that a plain install has them; a test compares them with google-re2. Nothing is
+tried twice: all ways through a pattern are followed at once, letter by letter, so that the time is at most
+the length of the text times that of the pattern, and a look at many texts has a budget of such steps. What
+RE2 does not have (look-around, back references) is refused. A pattern has to match the whole text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import lru_cache
-from typing import NamedTuple
-
-from splashdam.embedded_broker.groups.pattern_parsing import (
-    Alphabet,
-    Assertion,
-    Choice,
-    InvalidPatternError,
-    Letter,
-    Node,
-    Repeat,
-    Sequence,
-    parse_pattern,
-)
+import unicodedata
+from collections.abc import Callable, Iterable
+from functools import cached_property, lru_cache
+from string import ascii_letters, ascii_lowercase, ascii_uppercase, digits, hexdigits, punctuation
+from typing import NamedTuple, TypeAlias
 
 _MOST_STEPS = 2_000_000
 """Of one look at all texts: some tenths of a second, and a thousand times what an honest pattern takes."""
@@ -157,3 +148,342 @@ def compiled(text: str, alphabet: Alphabet) -> Pattern:
         InvalidPatternError: it is none, or too large.
     """
     return Pattern(text, alphabet)
+
+
+Alphabet: TypeAlias = frozenset[str]
+"""All letters of the texts that are to be matched: no other counts."""
+
+_WORD_LETTERS = frozenset(ascii_letters + digits + "_")
+_SPACE = frozenset(" \t\n\r\f")
+_CLASSES = {"d": frozenset(digits), "w": _WORD_LETTERS, "s": _SPACE}
+"""Of the ASCII range, as in RE2; in capitals, everything else."""
+_POSIX = {
+    "alnum": frozenset(ascii_letters + digits),
+    "alpha": frozenset(ascii_letters),
+    "ascii": frozenset(map(chr, range(128))),
+    "blank": frozenset(" \t"),
+    "cntrl": frozenset(map(chr, (*range(32), 127))),
+    "digit": frozenset(digits),
+    "graph": frozenset(map(chr, range(33, 127))),
+    "lower": frozenset(ascii_lowercase),
+    "print": frozenset(map(chr, range(32, 127))),
+    "punct": frozenset(punctuation),
+    "space": _SPACE | {"\v"},
+    "upper": frozenset(ascii_uppercase),
+    "word": _WORD_LETTERS,
+    "xdigit": frozenset(hexdigits),
+}
+_SCRIPTS = ("Latin", "Greek", "Cyrillic", "Hebrew", "Arabic", "Han", "Hiragana", "Katakana", "Hangul", "Thai")
+_CATEGORIES = frozenset(
+    first + second
+    for first, seconds in (
+        *(("C", "cfos"), ("L", "lmotu"), ("M", "cen"), ("N", "dlo"), ("P", "cdefios"), ("S", "ckmo")),
+        ("Z", "lps"),
+    )
+    for second in ("", *seconds)
+)
+_CONTROLS = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
+_PLACES = {"A": "^", "z": "$", "b": "b", "B": "B"}
+_MOST_REPEATS = 1000
+_MOST_NESTED = 100
+_MOST_LETTERS = 10_000
+_MOST_LOOKED_AT = 1_000_000
+"""Letters of the alphabet that classes are made of: ids of strangers may have all of Unicode."""
+
+
+class InvalidPatternError(ValueError):
+    """A pattern that RE2 would not take, or one that costs too much."""
+
+
+class Letter(NamedTuple):
+    """One letter of some."""
+
+    letters: frozenset[str]
+
+
+class Assertion(NamedTuple):
+    """No letter, but a place: ``^``, ``$``, ``b`` or ``B``."""
+
+    place: str
+
+
+class Sequence(NamedTuple):
+    """One part after the other."""
+
+    parts: tuple[Node, ...]
+
+
+class Choice(NamedTuple):
+    """One of the parts."""
+
+    parts: tuple[Node, ...]
+
+
+class Repeat(NamedTuple):
+    """A part ``least`` to ``most`` times; None: as often as one likes."""
+
+    part: Node
+    least: int
+    most: int | None
+
+
+Node: TypeAlias = Letter | Assertion | Sequence | Choice | Repeat
+
+
+def parse_pattern(text: str, alphabet: Alphabet) -> Node:
+    """The tree of a pattern.
+
+    Args:
+        text: the pattern.
+        alphabet: what the texts consist of.
+
+    Raises:
+        InvalidPatternError: it is none.
+    """
+    if len(text) > _MOST_LETTERS:
+        raise InvalidPatternError(f"it has more than {_MOST_LETTERS} letters")
+    parser = _Parser(text, alphabet)
+    node = parser.choice(0)
+    if not parser.is_at_end:
+        raise InvalidPatternError(f"unexpected ) at {parser.position}")
+    return node
+
+
+class _Parser:
+    """Reads a pattern from the front."""
+
+    def __init__(self, text: str, alphabet: Alphabet) -> None:
+        self._text = text
+        self._alphabet = alphabet
+        self._ignores_case = False
+        self._dot_is_all = False
+        self._looked_at = 0
+        self.position = 0
+
+    @property
+    def is_at_end(self) -> bool:
+        return self.position >= len(self._text)
+
+    @property
+    def _all(self) -> Alphabet:
+        """The alphabet, for who goes through it letter by letter."""
+        self._looked_at += len(self._alphabet)
+        if self._looked_at > _MOST_LOOKED_AT:
+            raise InvalidPatternError("it has too many classes of letters")
+        return self._alphabet
+
+    @cached_property
+    def _dot(self) -> frozenset[str]:
+        return self._all - {"\n"}
+
+    def choice(self, depth: int) -> Node:
+        """Up to the end of a group; flags that are set in it hold to its end."""
+        if depth > _MOST_NESTED:
+            raise InvalidPatternError("its groups are nested too deeply")
+        flags = self._ignores_case, self._dot_is_all
+        parts = [self._sequence(depth)]
+        while self._take("|"):
+            parts.append(self._sequence(depth))
+        self._ignores_case, self._dot_is_all = flags
+        return parts[0] if len(parts) == 1 else Choice(tuple(parts))
+
+    def _sequence(self, depth: int) -> Node:
+        parts: list[Node] = []
+        while not self.is_at_end and self._peek() not in "|)":
+            if self._take(r"\Q"):
+                literal, _, rest = self._text[self.position :].partition(r"\E")
+                self.position = len(self._text) - len(rest)
+                parts += [self._letter(each) for each in literal]
+            else:
+                parts.append(self._repeated(self._atom(depth)))
+        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+
+    def _repeated(self, node: Node) -> Node:
+        bounds = self._bounds()
+        if bounds is None:
+            return node
+        self._take("?")  # reluctant: of a whole match it makes no difference
+        if self._bounds() is not None:
+            raise InvalidPatternError(f"nothing to repeat at {self.position}")
+        return Repeat(node, *bounds)
+
+    def _bounds(self) -> tuple[int, int | None] | None:
+        for sign, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
+            if self._take(sign):
+                return bounds
+        end = self._text.find("}", self.position)
+        if self.is_at_end or self._peek() != "{" or end < 0:
+            return None
+        low, comma, high = self._text[self.position + 1 : end].partition(",")
+        if not _is_number(low) or (high and not _is_number(high)):
+            return None  # a brace that stands for itself
+        least = int(low)
+        most = int(high) if high else None if comma else least
+        if max(least, most or 0) > _MOST_REPEATS or (most is not None and most < least):
+            raise InvalidPatternError(f"illegal repetition {self._text[self.position : end + 1]}")
+        self.position = end + 1
+        return least, most
+
+    def _atom(self, depth: int) -> Node:
+        letter = self._next()
+        match letter:
+            case ".":
+                return Letter(self._alphabet if self._dot_is_all else self._dot)
+            case "^" | "$":
+                return Assertion(letter)
+            case "(":
+                return self._group(depth)
+            case "[":
+                return Letter(self._class())
+            case "\\":
+                return self._escape()
+            case "*" | "+" | "?":
+                raise InvalidPatternError(f"nothing to repeat at {self.position - 1}")
+        return self._letter(letter)
+
+    def _group(self, depth: int) -> Node:
+        flags = self._ignores_case, self._dot_is_all
+        if self._take("?") and not self._group_head():
+            return Sequence(())  # of flags alone, which hold from here on
+        node = self.choice(depth + 1)
+        self._ignores_case, self._dot_is_all = flags
+        if not self._take(")"):
+            raise InvalidPatternError("missing )")
+        return node
+
+    def _group_head(self) -> bool:
+        """What stands behind ``(?``; whether a group follows."""
+        for head in ("P<", "<"):
+            if self._take(head):
+                name, end, _ = self._text[self.position :].partition(">")
+                if not end or not name.isidentifier():
+                    raise InvalidPatternError("look-around and illegal group names are not known")
+                self.position += len(name) + 1
+                return True
+        value = True
+        while True:
+            match self._next():
+                case ":":
+                    return True
+                case ")":
+                    return False
+                case "-":
+                    value = False
+                case "i":
+                    self._ignores_case = value
+                case "s":
+                    self._dot_is_all = value
+                case "m" | "U":
+                    pass  # texts have one line, and match as a whole
+                case other:
+                    raise InvalidPatternError(f"unknown flag or look-around (?{other}")
+
+    def _escape(self) -> Node:
+        letter = self._next()
+        if letter in _PLACES:
+            return Assertion(_PLACES[letter])
+        return Letter(self._escaped(letter))
+
+    def _escaped(self, letter: str) -> frozenset[str]:
+        if letter.lower() in _CLASSES:
+            found = self._alphabet & _CLASSES[letter.lower()]
+            return found if letter.islower() else self._all - found
+        if letter in "pP":
+            name = self._next()
+            if name == "{":
+                name, _, _ = self._text[self.position :].partition("}")
+                self.position += len(name) + 1
+            is_negated = (letter == "P") != name.startswith("^")
+            found = frozenset(filter(_unicode_class(name.removeprefix("^")), self._all))
+            return self._alphabet - found if is_negated else found
+        return self._cased(self._escaped_letter(letter))
+
+    def _escaped_letter(self, letter: str) -> str:
+        if letter == "x":
+            code = self._next()
+            if code == "{":
+                code, _, _ = self._text[self.position :].partition("}")
+                self.position += len(code) + 1
+            else:
+                code += self._next()
+            try:
+                return chr(int(code, 16))
+            except (ValueError, OverflowError):
+                raise InvalidPatternError(f"illegal \\x{code}") from None
+        if letter in _CONTROLS:
+            return _CONTROLS[letter]
+        if letter.isalnum():
+            raise InvalidPatternError(f"unknown escape \\{letter}")
+        return letter
+
+    def _class(self) -> frozenset[str]:
+        """Up to the closing bracket, which may stand for itself where it comes first."""
+        is_negated, found, is_first = self._take("^"), frozenset[str](), True
+        while is_first or self._peek() != "]":
+            is_first = False
+            if self._take("[:"):
+                name, end, _ = self._text[self.position :].partition(":]")
+                positive = name.removeprefix("^")
+                if not end or positive not in _POSIX:
+                    raise InvalidPatternError(f"unknown class [:{name[:20]}")
+                self.position += len(name) + 2
+                inside = self._alphabet & _POSIX[positive]
+                found |= inside if positive == name else self._all - inside
+            else:
+                found |= self._class_item()
+        self._next()
+        return self._all - found if is_negated else found
+
+    def _class_item(self) -> frozenset[str]:
+        low = self._next()
+        if low == "\\":
+            letter = self._next()
+            if letter.lower() in _CLASSES or letter in "pP":
+                return self._escaped(letter)
+            low = self._escaped_letter(letter)
+        if not (self._peek() == "-" and self._text[self.position + 1 : self.position + 2] not in ("]", "")):
+            return self._cased(low)
+        self._next()
+        high = self._next()
+        if high == "\\":
+            high = self._escaped_letter(self._next())
+        if high < low:
+            raise InvalidPatternError(f"illegal range {low}-{high}")
+        inside = [each for each in self._all if low <= each <= high]
+        return frozenset[str]().union(*(self._cased(each) for each in inside))
+
+    def _letter(self, letter: str) -> Letter:
+        return Letter(self._cased(letter))
+
+    def _cased(self, letter: str) -> frozenset[str]:
+        same = {letter, letter.lower(), letter.upper()} if self._ignores_case else {letter}
+        return self._alphabet & same
+
+    def _peek(self) -> str:
+        if self.is_at_end:
+            raise InvalidPatternError("it ends too early")
+        return self._text[self.position]
+
+    def _next(self) -> str:
+        letter = self._peek()
+        self.position += 1
+        return letter
+
+    def _take(self, text: str) -> bool:
+        is_there = self._text.startswith(text, self.position)
+        self.position += len(text) * is_there
+        return is_there
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= len(str(_MOST_REPEATS)) + 4
+
+
+def _unicode_class(name: str) -> Callable[[str], bool]:
+    if name == "Any":
+        return lambda _: True
+    if name in _SCRIPTS:
+        return lambda letter: unicodedata.name(letter, "").startswith(name.upper())
+    if name not in _CATEGORIES:
+        raise InvalidPatternError(f"unknown class \\p{{{name[:20]}}}")
+    return lambda letter: unicodedata.category(letter).startswith(name)

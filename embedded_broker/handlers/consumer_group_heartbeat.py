@@ -18,7 +18,7 @@ from splashdam.embedded_broker.groups.consumer.member import (
     TopicIdPartition,
 )
 from splashdam.embedded_broker.groups.consumer.membership import PATTERN_ELEMENTS, Asked, HeartbeatReply
-from splashdam.embedded_broker.groups.consumer.migration import heartbeat_of
+from splashdam.embedded_broker.groups.routing import heartbeat_of
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended

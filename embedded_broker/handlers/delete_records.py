@@ -56,7 +56,7 @@ async def _keep(
 ) -> DeleteRecordsResponse:
     deadline = trio.current_time() + timeout_ms / 1000
     try:
-        await context.broker.logs.keep_log_starts(kept)
+        await context.broker.logs.persist_log_starts(kept)
     except BrokerResponseError as error:
         for answers in kept.values():
             _refuse(answers, error.code)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps, units_of_names
 from splashdam.embedded_broker.groups.classic.members import ClassicMember
-from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
-from splashdam.embedded_broker.groups.classic.states import GroupState
+from splashdam.embedded_broker.groups.classic.membership import ClassicMembership, GroupState
 from splashdam.embedded_broker.groups.group import Group
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.groups.classic.requests import membership_of
+from splashdam.embedded_broker.groups.routing import membership_of
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

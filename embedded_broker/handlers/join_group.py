@@ -8,16 +8,16 @@ from __future__ import annotations
 from functools import partial
 
 from splashdam.embedded_broker.answering.answers import Answer
-from splashdam.embedded_broker.groups.classic.joining import join
+from splashdam.embedded_broker.groups.classic.join_group import join
 from splashdam.embedded_broker.groups.classic.members import (
     AssignorProtocol,
     ClassicMember,
     JoinRequest,
     JoinResult,
 )
-from splashdam.embedded_broker.groups.classic.requests import check_group_id, membership_to_join
-from splashdam.embedded_broker.groups.consumer.classic_requests import ClassicRequests
-from splashdam.embedded_broker.groups.replies import Reply, answer_to
+from splashdam.embedded_broker.groups.classic.parked_replies import Reply, answer_to
+from splashdam.embedded_broker.groups.consumer.classic_members import ClassicRequests
+from splashdam.embedded_broker.groups.routing import check_group_id, membership_to_join
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.wire.messages.join_group import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from splashdam.embedded_broker.answering.turns import Steps, in_steps, units_of_names
-from splashdam.embedded_broker.groups.classic.requests import Answering, membership_of
+from splashdam.embedded_broker.groups.routing import Answering, membership_of
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
 from splashdam.wire.messages.leave_group import (

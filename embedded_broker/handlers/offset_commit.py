@@ -10,8 +10,8 @@ from functools import partial
 
 from splashdam.embedded_broker.answering.answers import Answer
 from splashdam.embedded_broker.answering.turns import Steps
-from splashdam.embedded_broker.groups.committing import not_committed, sorted_topics
 from splashdam.embedded_broker.groups.group import Member, check_may_commit
+from splashdam.embedded_broker.groups.offset_commit import not_committed, sorted_topics
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.model.broker_errors import BrokerResponseError

@@ -6,8 +6,8 @@ from functools import partial
 
 from splashdam.embedded_broker.answering.answers import Answer
 from splashdam.embedded_broker.groups.classic.members import SyncResult
-from splashdam.embedded_broker.groups.classic.requests import lacks_protocol, membership_of
-from splashdam.embedded_broker.groups.replies import Reply, answer_to
+from splashdam.embedded_broker.groups.classic.parked_replies import Reply, answer_to
+from splashdam.embedded_broker.groups.routing import lacks_protocol, membership_of
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse

@@ -1,8 +1,8 @@
 """The straight way of produce requests: nothing is decoded, and the answer takes one ``pack``.
 
 Most requests differ from an earlier one in client, correlation id and batch alone. Those are known by their
-bytes (``wire.produce_form``), whoever sent the first one, and go straight to the log; all others, and those
-whose answer has to wait, take the way of every request.
+bytes (``wire.produce_template``), whoever sent the first one, and go straight to the log. All others, and
+those whose answer has to wait, take the way of every request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from splashdam.embedded_broker.producing.appending import (
     check_attributes,
     refuse,
 )
-from splashdam.embedded_broker.transactions.enrolment import Enrols, enrol
+from splashdam.embedded_broker.transactions.verification import Enrols, enrol
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.options import MAX_LONG
 from splashdam.record.batch import TRANSACTIONAL_BIT
@@ -32,7 +32,13 @@ from splashdam.wire.messages.produce import (
     TopicProduceResponse,
 )
 from splashdam.wire.primitives import IllegalBytes
-from splashdam.wire.produce_form import FORM_AT, REQUEST_START, ProduceForm, form_of, form_size
+from splashdam.wire.produce_template import (
+    REQUEST_START,
+    TEMPLATE_AT,
+    ProduceTemplate,
+    template_of,
+    template_size,
+)
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.answering.turns import Turns
@@ -40,42 +46,42 @@ if TYPE_CHECKING:
     from splashdam.storage.log import AppendResult, Log
     from splashdam.wire.message import Request
 
-_MAX_FORMS = 8192
+_MAX_TEMPLATES = 8192
 """Of one version; about a kilobyte each."""
 
 _LEARNED_WHEN_FULL = 8
 _MAX_FAILURES = 64
-"""A client whose requests have no form, many partitions each, is not studied for ever."""
+"""A client whose requests have no template, many partitions each, is not studied for ever."""
 
 
-class ProduceForms:
-    """The forms of all clients' requests, by version and bytes.
+class ProduceTemplates:
+    """The templates of all clients' requests, by version and bytes.
 
     To learn one costs more than to answer a request, so with more partitions in turn than there is room for,
     only each eighth request is learned, in place of the oldest: most of what is known then stays of use.
     """
 
     def __init__(self) -> None:
-        self._by_version: dict[int, dict[bytes, ProduceForm]] = {}
+        self._by_version: dict[int, dict[bytes, ProduceTemplate]] = {}
         self._passed = 0
 
-    def of(self, version: int) -> dict[bytes, ProduceForm]:
+    def of(self, version: int) -> dict[bytes, ProduceTemplate]:
         """Those of one version."""
         found = self._by_version.get(version)
         return self._by_version.setdefault(version, {}) if found is None else found
 
     def wants(self, version: int) -> bool:
-        """Whether a form that was not known is to be learned."""
-        if len(self.of(version)) < _MAX_FORMS:
+        """Whether a template that was not known is to be learned."""
+        if len(self.of(version)) < _MAX_TEMPLATES:
             return True
         self._passed += 1
         return self._passed % _LEARNED_WHEN_FULL == 0
 
-    def add(self, form: ProduceForm) -> None:
-        forms = self.of(form.version)
-        if len(forms) >= _MAX_FORMS:
-            del forms[next(iter(forms))]
-        forms[form.key] = form
+    def add(self, template: ProduceTemplate) -> None:
+        templates = self.of(template.version)
+        if len(templates) >= _MAX_TEMPLATES:
+            del templates[next(iter(templates))]
+        templates[template.key] = template
 
 
 class TakesStraightProduce(TakesBatches, Enrols, Protocol):
@@ -90,20 +96,20 @@ class StraightProduce:
 
     Args:
         broker: the one asked.
-        forms: those of all its clients.
+        templates: those of all its clients.
 
     Attributes:
         is_heavy: the batch of the request looked at last is too much for a turn, as was seen by trying.
     """
 
-    def __init__(self, broker: TakesStraightProduce, forms: ProduceForms) -> None:
+    def __init__(self, broker: TakesStraightProduce, templates: ProduceTemplates) -> None:
         self.is_heavy = False
         self._broker = broker
-        self._forms = forms
-        self._size = 0  # of the form met last
+        self._templates = templates
+        self._size = 0  # of the template met last
         self._is_on = False
         self._failures_left = _MAX_FAILURES
-        self._is_known = False  # whether the frame looked at last has one of the forms
+        self._is_known = False  # whether the frame looked at last has one of the templates
         self.resume()
 
     def stop(self) -> None:
@@ -115,36 +121,36 @@ class StraightProduce:
         self._is_on = self._broker.authorizer is None
 
     def answer(self, frame: memoryview) -> list[Part] | None:
-        """Appends the batch of a request whose form is known and returns the answer's frame, else None."""
+        """Append the batch of a request with a known template; return the answer's frame, else None."""
         self._is_known = self.is_heavy = False
-        if len(frame) <= FORM_AT or not self._is_on:
+        if len(frame) <= TEMPLATE_AT or not self._is_on:
             return None
         api_key, version, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
         if api_key != ProduceRequest.API_KEY:
             return None
-        start = FORM_AT + client_id_size if client_id_size > 0 else FORM_AT
-        forms = self._forms.of(version)
-        form = forms.get(bytes(frame[start : start + self._size])) or self._of_other_size(
-            forms, frame, version, start
+        start = TEMPLATE_AT + client_id_size if client_id_size > 0 else TEMPLATE_AT
+        templates = self._templates.of(version)
+        template = templates.get(bytes(frame[start : start + self._size])) or self._of_other_size(
+            templates, frame, version, start
         )
-        if form is None:
+        if template is None:
             return None
         self._is_known = True
-        batch = form.records_of(frame, start + self._size)
-        log = self._broker.logs.logs.get(form.topic_partition)
+        batch = template.records_of(frame, start + self._size)
+        log = self._broker.logs.logs.get(template.topic_partition)
         if (
             batch is None
             or log is None
             or log.replication is not None
-            or form.topic_id not in (None, log.topic_id)  # that topic is gone, another one bears its name
+            or template.topic_id not in (None, log.topic_id)  # that topic is gone, another one bears its name
             or log.settings.flush_messages != MAX_LONG
         ):
             return None
         try:
             appended = self._append(log, batch, version)
         except BrokerResponseError as error:
-            return _refusal(form, error, correlation_id, self._broker)
-        return None if appended is None else [_answer(form, appended, correlation_id)]
+            return _refusal(template, error, correlation_id, self._broker)
+        return None if appended is None else [_answer(template, appended, correlation_id)]
 
     def _append(self, log: Log, batch: memoryview, version: int) -> AppendResult | None:
         """None where the batch is too much for a turn of the loop."""
@@ -163,40 +169,44 @@ class StraightProduce:
         return append_batch(log, batch, self._broker, admitted)
 
     def _of_other_size(
-        self, forms: dict[bytes, ProduceForm], frame: memoryview, version: int, start: int
-    ) -> ProduceForm | None:
+        self, templates: dict[bytes, ProduceTemplate], frame: memoryview, version: int, start: int
+    ) -> ProduceTemplate | None:
         try:
-            self._size = max(0, form_size(frame, version, start))
+            self._size = max(0, template_size(frame, version, start))
         except (IllegalBytes, IndexError, struct.error):
             return None
-        return forms.get(bytes(frame[start : start + self._size]))
+        return templates.get(bytes(frame[start : start + self._size]))
 
     def learn(self, frame: memoryview, request: Request[Any] | None, version: int) -> None:
-        """Takes note of the form of the request that ``answer`` has just left to the long way."""
+        """Takes note of the template of the request that ``answer`` has just left to the long way."""
         if self._is_known or not (self._is_on and self._failures_left):
             return
-        if not isinstance(request, ProduceRequest) or not self._forms.wants(version):
+        if not isinstance(request, ProduceRequest) or not self._templates.wants(version):
             return
-        form = form_of(frame, request, version)
-        if form is None or not form.topic_partition.topic or form.topic_partition.topic in INTERNAL_TOPICS:
+        template = template_of(frame, request, version)
+        if (
+            template is None
+            or not template.topic_partition.topic
+            or template.topic_partition.topic in INTERNAL_TOPICS
+        ):
             self._failures_left -= 1
             return
-        self._forms.add(form)
+        self._templates.add(template)
 
 
-def _answer(form: ProduceForm, appended: AppendResult, correlation_id: int) -> Part:
+def _answer(template: ProduceTemplate, appended: AppendResult, correlation_id: int) -> Part:
     base_offset, _, appended_ms, start_offset, _ = appended
-    return form.answer(correlation_id, base_offset, appended_ms, start_offset)
+    return template.answer(correlation_id, base_offset, appended_ms, start_offset)
 
 
 def _refusal(
-    form: ProduceForm, error: BrokerResponseError, correlation_id: int, broker: TakesBatches
+    template: ProduceTemplate, error: BrokerResponseError, correlation_id: int, broker: TakesBatches
 ) -> list[Part]:
-    topic, partition = form.topic_partition
+    topic, partition = template.topic_partition
     answer = PartitionProduceResponse(index=partition)
-    refuse(answer, form.topic_partition, error, broker)
+    refuse(answer, template.topic_partition, error, broker)
     topic_response = TopicProduceResponse(
-        name=topic, topic_id=form.topic_id or bytes(16), partition_responses=[answer]
+        name=topic, topic_id=template.topic_id or bytes(16), partition_responses=[answer]
     )
     response = ProduceResponse(responses=[topic_response])
-    return encode_response(response, version=form.version, correlation_id=correlation_id)
+    return encode_response(response, version=template.version, correlation_id=correlation_id)

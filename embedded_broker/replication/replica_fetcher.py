@@ -401,7 +401,7 @@ class LeaderFetcher:
             )
         await log.wait_for_sync()
         if self._is_current(where, followed):
-            log.start_anew_at(earliest, now_ms=self._follower.clock.wall_ms())
+            log.truncate_fully_and_start_at(earliest, now_ms=self._follower.clock.wall_ms())
             self._follower.truncated(log)
 
     async def _offset(

@@ -187,7 +187,7 @@ class ReplicaManager:
     def truncated(self, log: Log) -> None:
         """Keeps what a shorter log promises; raises KafkaStorageError."""
         self.changed(log.topic_partition)
-        self._broker.logs.checkpoints.truncated(log.topic_partition, self._broker.logs.logs)
+        self._broker.logs.checkpoints.log_truncated(log.topic_partition, self._broker.logs.logs)
 
     # --- what the controller says ---------------------------------------------------------------------------
 
@@ -234,7 +234,7 @@ class ReplicaManager:
         if state.replicas == (state.leader,):
             self.stop(topic_partition)
             log.begin_leader_epoch(state.leader_epoch)
-            log.stand_alone()
+            log.end_replication()
             self._broker.parking.high_watermark_moved(topic_partition)
             return
         if known is None:

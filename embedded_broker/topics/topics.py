@@ -17,7 +17,7 @@ from splashdam.model.broker_errors import BrokerResponseError, InvalidRequestErr
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock
 from splashdam.storage.directories.partition_metadata import new_uuid
-from splashdam.storage.manager.log_manager import AT_ONCE, LogManager
+from splashdam.storage.manager.log_manager import MAX_REMOVED_AT_ONCE, LogManager
 from splashdam.storage.manager.topic_registry import NewTopic, Topic
 from splashdam.storage.topic_names import METADATA_TOPIC, folded
 
@@ -135,7 +135,7 @@ class Topics:
         here = self.get(new.name)
         known = () if here is None else here.partitions
         numbers = sorted(set(range(new.partitions)).difference(known))
-        if len(numbers) <= AT_ONCE or not self._controller.is_alone or self._controller.has_ended:
+        if len(numbers) <= MAX_REMOVED_AT_ONCE or not self._controller.is_alone or self._controller.has_ended:
             return new
         topic_id = new_uuid() if here is None else here.topic_id
         topic = Topic(new.name, topic_id, tuple(range(new.partitions)), new.configs)
@@ -155,7 +155,7 @@ class Topics:
 
     def give_up(self, new: NewTopic) -> None:
         """What was prepared goes, unless the topic has it now."""
-        coming = self._logs.coming.get(new.name)
+        coming = self._logs.prepared.get(new.name)
         if coming is not None and coming.topic.topic_id == new.topic_id:
             self._logs.give_up(coming)
 

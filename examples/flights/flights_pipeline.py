@@ -24,7 +24,7 @@ from flights_live import TOPIC, Flight, Sending, year
 
 from splashdam import EmbeddedBroker, KafkaProducer
 from splashdam.model.errors import KafkaError
-from splashdam.pipeline.java import JavaMissingError, need_java
+from splashdam.pipeline.session import JavaMissingError, need_java
 
 if TYPE_CHECKING:
     from flights_delays import Board
@@ -149,7 +149,7 @@ def started(log: Path, memory: str) -> SparkSession:
     """A session whose log goes to a file, not among the tables."""
     from splashdam.cli.endings import interrupts_wait
     from splashdam.pipeline import spark_session
-    from splashdam.pipeline.spark_log import children_log_into
+    from splashdam.pipeline.session import children_log_into
 
     log.parent.mkdir(parents=True, exist_ok=True)
     # A JVM whose parent leaves before it has said where it listens never ends.
@@ -198,7 +198,7 @@ def main() -> int:
         print(lacking, file=sys.stderr)
         return CANNOT_RUN
     from splashdam.cli.endings import exit_status, signals_interrupt
-    from splashdam.pipeline.spark_log import interrupts_unlogged
+    from splashdam.pipeline.session import interrupts_unlogged
 
     log = arguments.out / "spark.log"
     try:

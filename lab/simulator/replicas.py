@@ -129,7 +129,7 @@ class ReplicatedLogs(SimulatedCluster):
         if target.broker is None or name in self.cut_lines:
             raise KafkaConnectionError(f"node {node_id} is not reached")
         ours, theirs = network.make_pair(name, 0)
-        target.broker.adopt(theirs, is_trusted=True)
+        target.broker.server.adopt(theirs, is_trusted=True)
         return ours
 
     def end(self, node: BrokerNode, how: End) -> None:
@@ -396,7 +396,7 @@ class ReplicaChecks:
     def watch(self, log: Log, node: BrokerNode) -> None:
         """From now on everything that happens to this replica is looked at."""
         append, advance = log.append_as_leader, log.advance_high_watermark
-        truncate, start_anew = log.truncate_to, log.start_anew_at
+        truncate, start_anew = log.truncate_to, log.truncate_fully_and_start_at
 
         def appended(
             batch: Buffer,
@@ -431,7 +431,7 @@ class ReplicaChecks:
             append_as_leader=appended,
             advance_high_watermark=advanced,
             truncate_to=truncated,
-            start_anew_at=started_anew,
+            truncate_fully_and_start_at=started_anew,
         )
 
     def _check_writer(self, log: Log, node: BrokerNode, result: AppendResult) -> None:

@@ -143,7 +143,7 @@ class ClusterClient:
                 found |= read(await connection.request(request(led)))
             return found
 
-        return await self._patiently("the leaders", ask) if asked else {}
+        return await self._retry("the leaders", ask) if asked else {}
 
     async def coordinator(
         self,
@@ -197,10 +197,10 @@ class ClusterClient:
             version = connection.version_for(type(request), limit)
             return read(await connection.request(request, version))
 
-        return await self._patiently(whom, ask)
+        return await self._retry(whom, ask)
 
-    async def _patiently(self, whom: str, ask: Callable[[], Awaitable[T]]) -> T:
-        return await self._connections.patiently(
+    async def _retry(self, whom: str, ask: Callable[[], Awaitable[T]]) -> T:
+        return await self._connections.retry(
             whom,
             ask,
             timeout_ms=self._settings.timeout_ms,

@@ -113,7 +113,7 @@ class ClusterConnections:
         """Whether a broker where nobody listens may come back; else there may never have been one."""
         return self.has_reached or self._awaits_first_broker
 
-    async def patiently(
+    async def retry(
         self,
         what: str,
         ask: Callable[[], Awaitable[T]],

@@ -212,7 +212,7 @@ class FetchClient:
             known = self._clusters.pop(topic, None)
             return known is None and isinstance(error, UnknownTopicOrPartitionError)  # the metadata says so
 
-        return await self._connections.patiently(
+        return await self._connections.retry(
             what,
             ask,
             timeout_ms=self._settings.timeout_ms,

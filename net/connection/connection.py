@@ -37,7 +37,7 @@ from splashdam.net.connection.negotiation import (
     highest_common,
     offered_versions,
 )
-from splashdam.net.connection.streams import Lookout, receiver, rest_of, send_now, send_parts
+from splashdam.net.connection.streams import EagerReader, receiver, rest_of, send_now, send_parts
 from splashdam.wire.fields import Versions
 from splashdam.wire.framing import FrameDecoder
 from splashdam.wire.header import encode_request
@@ -118,7 +118,7 @@ class Connection:
         self._client_id = client_id
         self._frames = FrameDecoder(max_response_bytes)
         self._receive = receiver(stream)
-        self._lookout = Lookout(stream)
+        self._eager_reader = EagerReader(stream)
         self._on_progress = on_progress
         self._traffic = traffic or Traffic(1)
         self._responses_before = self._traffic.responses
@@ -207,9 +207,9 @@ class Connection:
             self._in_flight.complete_next(frame)
         self._progress()
 
-    def look_out(self) -> None:
+    def read_eagerly(self) -> None:
         """Handles the next answer if it comes at once; the loop stands still meanwhile, 0.1 ms at most."""
-        if self._state is ConnectionState.OPEN and (data := self._lookout.read()):
+        if self._state is ConnectionState.OPEN and (data := self._eager_reader.read()):
             try:
                 self._take(data)
             except ProtocolError as error:

@@ -27,7 +27,7 @@ PATIENCE_US = 100.0
 """How long it is worth while to look out for what comes next. A peer on the same machine that answers at once
 takes less; to sleep and be woken takes as long."""
 _MOST_MISSES = 6
-_LOOKOUT_BYTES = 4096
+_EAGER_READ_BYTES = 4096
 
 
 def write_within_py(descriptor: int, parts: Sequence[Buffer], patience_ms: float) -> int:
@@ -199,7 +199,7 @@ class Eagerness:
         self._pause = (1 << self._misses) - 1
 
 
-class Lookout:
+class EagerReader:
     """Reads what comes at once from a stream that usually answers so.
 
     Args:
@@ -208,7 +208,7 @@ class Lookout:
 
     def __init__(self, stream: trio.abc.ReceiveStream) -> None:
         self._socket = stream.socket if isinstance(stream, trio.SocketStream) else None
-        self._into = memoryview(bytearray(_LOOKOUT_BYTES if self._socket is not None else 0))
+        self._into = memoryview(bytearray(_EAGER_READ_BYTES if self._socket is not None else 0))
         self._eagerness = Eagerness()
 
     def read(self) -> memoryview:

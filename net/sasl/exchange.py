@@ -66,9 +66,9 @@ class SaslAuthenticator:
                     shaken.error_code,
                     f"{host} does not take the SASL mechanism {self.mechanism}; it offers {offered}",
                 )
-            return await self._talk(ask, side, host, connection.version_for(SaslAuthenticateRequest))
+            return await self._exchange(ask, side, host, connection.version_for(SaslAuthenticateRequest))
 
-    async def _talk(self, ask: Ask, side: ClientSide, host: str, version: int) -> float:
+    async def _exchange(self, ask: Ask, side: ClientSide, host: str, version: int) -> float:
         message: bytes | None = side.start()
         for _ in range(_MOST_STEPS):
             answer = await ask(SaslAuthenticateRequest(auth_bytes=message or b""), version)

@@ -1,4 +1,4 @@
 """The audit of a log directory with Spark: gaps, duplicates, checksums, sequences, indexes, and its page.
 
-May import: log_source.
+May import: log_source, svg.
 """

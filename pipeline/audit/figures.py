@@ -6,7 +6,7 @@ from collections import Counter
 
 import attrs
 
-from splashdam.pipeline.audit.batch import AuditedBatch
+from splashdam.pipeline.audit.findings import AuditedBatch
 
 FINEST_MS = 60_000
 """Of the bars over time; they become coarser, each time by half, where there are too many of them."""

@@ -1,8 +1,9 @@
-"""What an audit finds: where, of which kind, and whether it is damage."""
+"""What an audit looks at and what it finds: a stored batch, and a finding with its place, kind and level."""
 
 from __future__ import annotations
 
 from enum import Enum
+from typing import NamedTuple
 
 import attrs
 
@@ -53,3 +54,56 @@ class AuditFinding:
         place = self.path if self.position is None else f"{self.path}, byte {self.position}"
         offset = "" if self.offset is None else f" offset {self.offset}:"
         return f"{self.level.value}: {self.kind.value}: {place}:{offset} {self.text}"
+
+
+MAX_SEQUENCE = 2**31 - 1
+"""After it, a producer's sequence numbers go on with 0."""
+
+
+class AuditedBatch(NamedTuple):
+    """One batch of a log, of any message format.
+
+    Attributes:
+        path: of the file.
+        position: of its first byte there.
+        size_bytes: header and all.
+        base_offset: of its first record, before compaction.
+        last_offset: of its last one, before compaction.
+        record_count: what is left of them; -1 in a compressed wrapper of formats 0 and 1, which does not say.
+        codec: ``none``, ``gzip``, ``snappy``, ``lz4`` or ``zstd``.
+        max_timestamp_ms: of its records, -1 for none.
+        producer_id: -1 for none.
+        producer_epoch: -1 for none.
+        base_sequence: -1 for none, and in control batches.
+        is_transactional: whether it belongs to a transaction, or ends one.
+        is_control: whether it ends a transaction.
+        crc_ok: whether its checksum is right; None where it was not looked at.
+        commits: of a control batch: whether it commits; None where that is not known.
+    """
+
+    path: str
+    position: int
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+    record_count: int
+    codec: str = "none"
+    max_timestamp_ms: int = -1
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    is_transactional: bool = False
+    is_control: bool = False
+    crc_ok: bool | None = True
+    commits: bool | None = None
+
+    @property
+    def last_sequence(self) -> int:
+        """Of its last record, -1 without sequences."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset - self.base_offset) & MAX_SEQUENCE
+
+    def finding(self, kind: Kind, level: Level, where: TopicPartition, text: str) -> AuditFinding:
+        """A finding that names this batch."""
+        return AuditFinding(kind, level, where, self.path, self.position, self.base_offset, text)

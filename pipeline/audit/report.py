@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 import attrs
 
 from splashdam.model.values import TopicPartition
+from splashdam.pipeline.audit.checks import Stretch
 from splashdam.pipeline.audit.files import without_repeats
 from splashdam.pipeline.audit.findings import AuditFinding, Kind
-from splashdam.pipeline.audit.stretch import Stretch
 
 
 @attrs.frozen

@@ -15,16 +15,14 @@ import attrs
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.options import MAX_LONG
 from splashdam.model.values import TopicPartition
-from splashdam.pipeline.audit.batch import AuditedBatch
+from splashdam.pipeline.audit.checks import Stretch
 from splashdam.pipeline.audit.files import FileTask, check_files, check_root, file_tasks
-from splashdam.pipeline.audit.findings import AuditFinding, Kind
+from splashdam.pipeline.audit.findings import AuditedBatch, AuditFinding, Kind
 from splashdam.pipeline.audit.report import AuditReport, report_of
-from splashdam.pipeline.audit.stretch import Stretch
 from splashdam.pipeline.log_source.batches import read_batches
 from splashdam.pipeline.log_source.directories import PartitionLog, find_logs
 from splashdam.pipeline.log_source.filesystems import Location, location_of
-from splashdam.pipeline.log_source.reading import ReadingRules
-from splashdam.pipeline.log_source.slices import LogSlice, slices_of
+from splashdam.pipeline.log_source.slices import LogSlice, ReadingRules, slices_of
 from splashdam.storage.directories.checkpoints import CLEANER_OFFSET_NAME, decode_lines, parse_entry
 from splashdam.storage.inspect.verify import Level
 from splashdam.storage.segments.segment import LOG

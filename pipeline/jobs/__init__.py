@@ -1,4 +1,4 @@
-"""Whole pipelines, as functions that the command ``splashdam pipeline`` calls: one file each.
+"""Whole pipelines, as functions that the command ``splashdam pipeline`` calls: one file per job.
 
-May import: decoding, local_source, option_values, schema, sink, tables, values.
+May import: clusters, decoding, local_source, options, schema, sink, tables, values.
 """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.pipeline.jobs.batches import Batch, Running, held, run_batches
+from splashdam.pipeline.jobs.micro_batches import Batch, Running, held, run_batches
 from splashdam.pipeline.jobs.outputs import Output
 
 if TYPE_CHECKING:

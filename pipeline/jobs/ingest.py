@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
-from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.datasource import DataSource
 
-from splashdam.pipeline.jobs.progress import BatchProgress, OnProgress, follow
-from splashdam.pipeline.local_source.options import SourceOptions, includes_headers, source_options
+from splashdam.pipeline.jobs.micro_batches import BatchProgress, OnProgress, follow
+from splashdam.pipeline.local_source.options import includes_headers, source_options
 from splashdam.pipeline.local_source.stream_reader import StreamReader
-from splashdam.pipeline.option_values import from_text
+from splashdam.pipeline.options import from_text
 from splashdam.pipeline.schema import all_columns
-from splashdam.pipeline.tables.data_files import FILES_DDL, files_to_arrow
-from splashdam.pipeline.tables.files_sink import WRITING
 from splashdam.pipeline.tables.opening import open_table
 from splashdam.pipeline.tables.streaming import (
+    WRITING,
     CommittedBatch,
     OnCommit,
     files_into_table,
@@ -30,7 +30,7 @@ from splashdam.pipeline.tables.streaming import (
     table_schema,
 )
 from splashdam.pipeline.tables.table import Table
-from splashdam.pipeline.tables.writing import Writing, write_files
+from splashdam.pipeline.tables.writing import FILES_DDL, Writing, files_to_arrow, write_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,26 +53,16 @@ class IngestSource(DataSource):
     def schema(self) -> str:
         return FILES_DDL
 
-    def streamReader(self, schema: StructType) -> IngestReader:
+    def streamReader(self, schema: StructType) -> StreamReader:
         given = {name: value for name, value in self.options.items() if name.lower() != WRITING}
-        return IngestReader(source_options(given, streaming=True), from_text(self.options[WRITING]))
+        options, writing = source_options(given, streaming=True), from_text(self.options[WRITING])
+        columns = all_columns(options.include_headers)
+        return StreamReader(options, columns, output=partial(_write, writing))
 
 
-class IngestReader(StreamReader):
-    """Plans as ``kafka-local`` does; its tasks write.
-
-    Args:
-        options: of the query.
-        writing: how and where.
-    """
-
-    def __init__(self, options: SourceOptions, writing: Writing) -> None:
-        super().__init__(options, all_columns(options.include_headers))
-        self._writing = writing
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Writes the records of one task, and names the files; another attempt writes other files."""
-        return files_to_arrow(write_files(self._writing, super().read(partition)))
+def _write(writing: Writing, records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write the records of one task, and yield the names of the files; another attempt writes other files."""
+    return files_to_arrow(write_files(writing, records))
 
 
 Transform = Callable[["DataFrame"], "DataFrame"]
@@ -219,8 +209,8 @@ def _files(
     spark: SparkSession, options: Mapping[str, str], target: Target, on_commit: OnCommit | None
 ) -> DataStreamWriter:
     from splashdam.pipeline.jobs.ingest import FORMAT, IngestSource
-    from splashdam.pipeline.option_values import to_text
-    from splashdam.pipeline.tables.files_sink import WRITING
+    from splashdam.pipeline.options import to_text
+    from splashdam.pipeline.tables.streaming import WRITING
 
     table = target.open(all_columns(includes_headers(options)).arrow)
     spark.dataSource.register(IngestSource)

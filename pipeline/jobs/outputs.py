@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
-from splashdam.pipeline.tables.files_sink import FilesSink, write_rows
 from splashdam.pipeline.tables.opening import open_table
-from splashdam.pipeline.tables.streaming import table_schema
+from splashdam.pipeline.tables.streaming import FilesSink, table_schema, write_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from splashdam.model.errors import IllegalStateError
-from splashdam.pipeline.jobs.batches import Batch, Running, held, run_batches
+from splashdam.pipeline.jobs.micro_batches import Batch, Running, held, run_batches
 from splashdam.pipeline.jobs.outputs import Output
-from splashdam.pipeline.jobs.window_rows import (
+from splashdam.pipeline.jobs.window_query import (
     MISSED,
     START_US,
     TIME_US,

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 
 from splashdam.pipeline.filters import EVERY_ROW, WantedRows, wanted_rows
-from splashdam.pipeline.local_source.batch_planning import batch_ranges
 from splashdam.pipeline.local_source.options import NAME, SourceOptions, includes_headers, source_options
+from splashdam.pipeline.local_source.planning import batch_ranges, for_topics, topic_ids
 from splashdam.pipeline.local_source.reading import Reading
 from splashdam.pipeline.local_source.stream_reader import StreamReader
-from splashdam.pipeline.local_source.topic_ids import for_topics, topic_ids
 from splashdam.pipeline.schema import Columns, all_columns, columns_of, ddl
 
 if TYPE_CHECKING:
@@ -101,9 +100,10 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """One for each task. Asks the cluster, and changes nothing."""
         cluster = self._reading.cluster()
-        ranges = batch_ranges(self._options, cluster, self._wanted, _cores())
+        ranges = batch_ranges(self._options.selection, cluster, self._wanted)
         ids = topic_ids((each.where.topic for each in ranges), cluster)
-        return [InputPartition(each) for each in for_topics(ranges, ids)]
+        pieces = self._options.splitting(_cores()).split(ranges)
+        return [InputPartition(each) for each in for_topics(pieces, ids)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task; none of Spark's own partition, which stands for an empty list."""

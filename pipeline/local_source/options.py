@@ -11,19 +11,19 @@ import attrs
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import MAX_INT
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
-from splashdam.pipeline.cluster_config import ClusterConfig
-from splashdam.pipeline.local_source.planning import Splitting
+from splashdam.pipeline.clusters import ClusterConfig
+from splashdam.pipeline.local_source.planning import Selection, Splitting
 from splashdam.pipeline.local_source.positions import (
     AtEdge,
     AtOffsets,
     AtTimestamps,
+    Patience,
     Position,
     parse_assignment,
     parse_position,
     parse_timestamp,
     parse_timestamps,
 )
-from splashdam.pipeline.local_source.resolving import Patience
 from splashdam.pipeline.local_source.subscriptions import (
     Assigned,
     Subscription,
@@ -60,9 +60,9 @@ RETRY_INTERVAL_MS = Option("fetchOffset.retryIntervalMs", integer(0, MAX_INT), 1
 INITIAL_OFFSETS_LOCATION = Option("initialOffsetsLocation", text, None)
 """Ours alone: a directory in which a stream keeps where it began. Spark tells no source the checkpoint's."""
 
-_SUBSCRIPTIONS: tuple[Option[Any], ...] = (SUBSCRIBE, ASSIGN, SUBSCRIBE_PATTERN)
-_STARTS: tuple[Option[Any], ...] = (STARTING_TIMESTAMP, STARTING_BY_TIMESTAMP, STARTING_OFFSETS)
-_ENDS: tuple[Option[Any], ...] = (ENDING_TIMESTAMP, ENDING_BY_TIMESTAMP, ENDING_OFFSETS)
+SUBSCRIPTIONS: tuple[Option[Any], ...] = (SUBSCRIBE, ASSIGN, SUBSCRIBE_PATTERN)
+STARTS: tuple[Option[Any], ...] = (STARTING_TIMESTAMP, STARTING_BY_TIMESTAMP, STARTING_OFFSETS)
+ENDS: tuple[Option[Any], ...] = (ENDING_TIMESTAMP, ENDING_BY_TIMESTAMP, ENDING_OFFSETS)
 """The first that is given counts."""
 _STREAM_ONLY: tuple[Option[Any], ...] = (
     MAX_OFFSETS_PER_TRIGGER,
@@ -75,10 +75,10 @@ _WITHOUT_GROUPS: tuple[Option[Any], ...] = (GROUP_ID_PREFIX,)
 _PARSER = OptionParser(
     NAME,
     (
-        *_SUBSCRIPTIONS,
-        *_STARTS,
+        *SUBSCRIPTIONS,
+        *STARTS,
         NO_MATCH_STRATEGY,
-        *_ENDS,
+        *ENDS,
         *_STREAM_ONLY,
         MIN_PARTITIONS,
         MAX_RECORDS_PER_PARTITION,
@@ -97,40 +97,26 @@ class SourceOptions:
     """What a query reads, and how.
 
     Attributes:
-        subscription: which topics or partitions.
-        start: where it begins.
-        start_option: the option that says so, for errors.
-        end: where a batch query ends.
-        end_option: the option that says so.
+        selection: which records.
         reads: subscription and start in words.
-        latest_if_no_match: a partition without a record as young as the starting timestamp begins at its end.
         max_offsets: per trigger, about; None for no limit.
         min_offsets: a trigger waits for so many; None for no wait.
         max_trigger_delay_ms: the longest such wait.
         min_partitions: see `Splitting`.
         max_records: see `Splitting`.
-        fail_on_data_loss: whether lost records fail the query.
         include_headers: whether there is a column for them.
-        patience: with ends that a broker does not know yet.
         initial_offsets_location: where a stream keeps its beginning.
         config: the cluster, and what is read of transactions.
     """
 
-    subscription: Subscription
-    start: Position
-    start_option: str
-    end: Position
-    end_option: str
+    selection: Selection
     reads: str
-    latest_if_no_match: bool
     max_offsets: int | None
     min_offsets: int | None
     max_trigger_delay_ms: int
     min_partitions: int | None
     max_records: int | None
-    fail_on_data_loss: bool
     include_headers: bool
-    patience: Patience
     initial_offsets_location: str | None
     config: ClusterConfig
 
@@ -160,8 +146,8 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
     """
     options = _PARSER.parse(given)
     subscription = _subscription(options)
-    start, start_option = _first_given(options, _STARTS, AtEdge(LATEST if streaming else EARLIEST))
-    end, end_option = _first_given(options, _ENDS, AtEdge(LATEST))
+    start, start_option = first_given(options, STARTS, AtEdge(LATEST if streaming else EARLIEST))
+    end, end_option = first_given(options, ENDS, AtEdge(LATEST))
     if streaming:
         _check_stream(options)
     else:
@@ -169,22 +155,25 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
     for each in _WITHOUT_GROUPS:
         if options.is_given(each):
             logger.warning("%s has no effect: kafka-local reads without a consumer group", each.name)
-    return SourceOptions(
+    selection = Selection(
         subscription=subscription,
         start=start,
         start_option=start_option,
         end=end,
         end_option=end_option,
-        reads=_words(given),
         latest_if_no_match=options[NO_MATCH_STRATEGY] == "latest",
+        fail_on_data_loss=options[FAIL_ON_DATA_LOSS],
+        patience=Patience(options[NUM_RETRIES], options[RETRY_INTERVAL_MS]),
+    )
+    return SourceOptions(
+        selection=selection,
+        reads=_words(given),
         max_offsets=options[MAX_OFFSETS_PER_TRIGGER],
         min_offsets=options[MIN_OFFSETS_PER_TRIGGER],
         max_trigger_delay_ms=options[MAX_TRIGGER_DELAY],
         min_partitions=options[MIN_PARTITIONS],
         max_records=options[MAX_RECORDS_PER_PARTITION],
-        fail_on_data_loss=options[FAIL_ON_DATA_LOSS],
         include_headers=options[INCLUDE_HEADERS],
-        patience=Patience(options[NUM_RETRIES], options[RETRY_INTERVAL_MS]),
         initial_offsets_location=options[INITIAL_OFFSETS_LOCATION],
         config=_config(options),
     )
@@ -198,13 +187,13 @@ def _config(options: Options) -> ClusterConfig:
 
 def _words(given: Mapping[str, str]) -> str:
     texts = {name.lower(): value for name, value in given.items()}
-    said = [each.name for each in (*_SUBSCRIPTIONS, *_STARTS) if each.name.lower() in texts]
+    said = [each.name for each in (*SUBSCRIPTIONS, *STARTS) if each.name.lower() in texts]
     return ", ".join(f"{name}={texts[name.lower()]}" for name in said)
 
 
 def _subscription(options: Options) -> Subscription:
-    given = [each for each in _SUBSCRIPTIONS if options.is_given(each)]
-    names = ", ".join(each.name for each in _SUBSCRIPTIONS)
+    given = [each for each in SUBSCRIPTIONS if options.is_given(each)]
+    names = ", ".join(each.name for each in SUBSCRIPTIONS)
     if not given:
         raise KafkaConfigurationError(
             f"{NAME}: one of the options {names} must be given. CREATE TABLE … USING loses options: create a"
@@ -217,7 +206,8 @@ def _subscription(options: Options) -> Subscription:
     return found
 
 
-def _first_given(options: Options, which: tuple[Option[Any], ...], default: Position) -> tuple[Position, str]:
+def first_given(options: Options, which: tuple[Option[Any], ...], default: Position) -> tuple[Position, str]:
+    """Return the position of the first of several options that is given, and the option's name."""
     for each in which:
         if options.is_given(each):
             return options[each], each.name
@@ -225,7 +215,7 @@ def _first_given(options: Options, which: tuple[Option[Any], ...], default: Posi
 
 
 def _check_stream(options: Options) -> None:
-    for each in _ENDS:
+    for each in ENDS:
         if options.is_given(each):
             raise KafkaConfigurationError(f"{NAME}: {each.name} is for batch queries; a stream has no end")
     least, most = options[MIN_OFFSETS_PER_TRIGGER], options[MAX_OFFSETS_PER_TRIGGER]
@@ -239,11 +229,20 @@ def _check_batch(options: Options, start: Position, end: Position) -> None:
     for each in _STREAM_ONLY:
         if options.is_given(each):
             logger.warning("%s is ignored: it is for streams", each.name)
-    if _names_edge(start, LATEST):
-        raise KafkaConfigurationError(f"{NAME}: a batch query cannot start at the latest offset (-1)")
-    if _names_edge(end, EARLIEST):
-        raise KafkaConfigurationError(f"{NAME}: a batch query cannot end at the earliest offset (-2)")
+    check_edges(NAME, start, end)
     _check_order(start, end)
+
+
+def check_edges(source: str, start: Position, end: Position) -> None:
+    """Refuse a batch query that starts at the latest offset, or ends at the earliest.
+
+    Raises:
+        KafkaConfigurationError: it does.
+    """
+    if _names_edge(start, LATEST):
+        raise KafkaConfigurationError(f"{source}: a batch query cannot start at the latest offset (-1)")
+    if _names_edge(end, EARLIEST):
+        raise KafkaConfigurationError(f"{source}: a batch query cannot end at the earliest offset (-2)")
 
 
 def _names_edge(position: Position, edge: int) -> bool:

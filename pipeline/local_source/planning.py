@@ -1,15 +1,162 @@
-"""From offset ranges to the pieces that tasks read, and from backlogs to what one trigger takes. Pure."""
+"""The ranges of offsets that tasks read, from a query's options, the cluster's answers and Spark's filters.
+
+Free of Spark.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 import attrs
 
+from splashdam.model.broker_errors import UnknownTopicOrPartitionError
+from splashdam.model.errors import KafkaConfigurationError, KafkaError
 from splashdam.model.values import TopicPartition
-from splashdam.pipeline.local_source.positions import Offsets
+from splashdam.pipeline.filters import EVERY_ROW, WantedRows
+from splashdam.pipeline.local_source.positions import (
+    NO_MATCH,
+    AtOffsets,
+    Offsets,
+    Patience,
+    Position,
+    earliest,
+    latest_from,
+    offsets_at,
+    resolve,
+)
+from splashdam.pipeline.local_source.subscriptions import Cluster, Subscription, missing
 from splashdam.wire.fields import NO_UUID
+
+
+@attrs.frozen(kw_only=True)
+class Selection:
+    """Which records a query reads, as the options of a source name them.
+
+    Attributes:
+        subscription: the topics or partitions.
+        start: where the query begins.
+        start_option: the name of the option that says so, for errors.
+        end: where a batch query ends.
+        end_option: the name of the option that says so.
+        latest_if_no_match: a partition without a record as young as the starting timestamp begins at its end.
+        fail_on_data_loss: whether lost records fail the query.
+        patience: how often log ends that a broker does not know yet are requested again.
+    """
+
+    subscription: Subscription
+    start: Position
+    start_option: str
+    end: Position
+    end_option: str
+    latest_if_no_match: bool
+    fail_on_data_loss: bool
+    patience: Patience
+
+    def partitions(self, cluster: Cluster) -> list[TopicPartition]:
+        """Return the partitions that the query reads.
+
+        Raises:
+            UnknownTopicOrPartitionError: a topic or partition that the options name does not exist.
+        """
+        partitions = self.subscription.partitions(cluster)
+        gone = missing(self.subscription, partitions)
+        if gone:
+            raise UnknownTopicOrPartitionError(f"not in the cluster: {', '.join(gone)}")
+        return partitions
+
+    def starts(self, partitions: Sequence[TopicPartition], cluster: Cluster) -> dict[TopicPartition, int]:
+        """Return the offset at which each partition begins now.
+
+        Raises:
+            KafkaConfigurationError: see `resolve`.
+        """
+        return resolve(
+            self.start,
+            partitions,
+            cluster,
+            option=self.start_option,
+            latest_if_no_match=self.latest_if_no_match,
+        )
+
+
+def batch_ranges(selection: Selection, cluster: Cluster, wanted: WantedRows = EVERY_ROW) -> list[OffsetRange]:
+    """Return the ranges that a batch query reads, one for each partition that may have matching records.
+
+    Args:
+        selection: of the query.
+        cluster: gets a few requests per topic.
+        wanted: what Spark's filters leave of the rows.
+
+    Raises:
+        UnknownTopicOrPartitionError: a topic or partition that the options name does not exist.
+        KafkaConfigurationError: start and end contradict each other or the cluster.
+        DataLossError: records between start and end are gone.
+    """
+    partitions = selection.partitions(cluster)
+    starts = selection.starts(partitions, cluster)
+    ends = resolve(selection.end, partitions, cluster, option=selection.end_option, latest_if_no_match=True)
+    ranges = [OffsetRange(each, starts[each], ends[each]) for each in partitions]
+    for each in ranges:
+        if each.size < 0:
+            raise KafkaConfigurationError(f"{each.where}: the start {each.first} is after the end {each.end}")
+    ranges = [each for each in ranges if wanted.may_have(*each.where)]
+    ranges = [_within(each, wanted) for each in _there(selection, ranges, cluster)]
+    return [each for each in _since(ranges, cluster, wanted) if each.size > 0]
+
+
+def _there(selection: Selection, ranges: Sequence[OffsetRange], cluster: Cluster) -> list[OffsetRange]:
+    """The ranges without offsets that the log does not have; edges and times cannot name such."""
+    loss = DataLoss(selection.fail_on_data_loss)
+    partitions = [each.where for each in ranges]
+    if isinstance(selection.start, AtOffsets):
+        firsts = earliest(cluster, partitions)
+        for each in ranges:
+            if each.first < firsts[each.where]:
+                loss.report(
+                    f"{each.where} was to be read from {each.first}, it starts at {firsts[each.where]}"
+                )
+        ranges = [OffsetRange(e.where, max(e.first, firsts[e.where]), e.end) for e in ranges]
+    if isinstance(selection.end, AtOffsets):
+        ends = latest_from(cluster, partitions, {e.where: e.end for e in ranges}, selection.patience)
+        for each in ranges:
+            if each.end > ends[each.where]:
+                loss.report(f"{each.where} was to be read up to {each.end}, it ends at {ends[each.where]}")
+        ranges = [OffsetRange(e.where, e.first, min(e.end, ends[e.where])) for e in ranges]
+    return list(ranges)
+
+
+def _within(whole: OffsetRange, wanted: WantedRows) -> OffsetRange:
+    return OffsetRange(
+        whole.where, max(whole.first, wanted.offsets.first), min(whole.end, wanted.offsets.end)
+    )
+
+
+def _since(ranges: Sequence[OffsetRange], cluster: Cluster, wanted: WantedRows) -> list[OffsetRange]:
+    """The ranges from the first record on that is young enough.
+
+    Only the beginning is moved. That everything before the answer of a cluster is older than what was asked
+    for holds in whatever order timestamps are. What comes after may be older again: producers set timestamps
+    as they like, and with ``LogAppendTime`` the clock of a new leader may be behind that of the old one. So
+    ``timestamp < T`` moves no end.
+
+    No match says that nothing is young enough up to the end of the log, which is not before that of the
+    range, since that was found out before.
+    """
+    since_ms = wanted.timestamps_ms.first
+    if since_ms <= 0:  # of older records, and of those without a timestamp, a cluster cannot be asked
+        return list(ranges)
+    found: Offsets = offsets_at(cluster, {each.where: since_ms for each in ranges if each.size > 0})
+    moved = []
+    for each in ranges:
+        first = found.get(each.where, NO_MATCH)
+        moved.append(
+            OffsetRange(each.where, each.end if first == NO_MATCH else max(each.first, first), each.end)
+        )
+    return moved
+
 
 WORTH_A_TASK = 250_000
 """Records; below that starting a task costs more than a second core gains."""
@@ -129,3 +276,70 @@ def rate_limited(limit: int, start: Offsets, latest: Offsets) -> dict[TopicParti
 def backlog_of(start: Offsets, latest: Offsets) -> int:
     """How many offsets are new; those that went backwards do not count."""
     return sum(max(0, end - start.get(each, end)) for each, end in latest.items())
+
+
+TopicIds = Mapping[str, bytes]
+"""By name; brokers before Kafka 2.8 know no ids, which is as if a topic were always the same."""
+
+
+class KnowsTopics(Protocol):
+    """What is asked of a cluster; `splashdam.pipeline.clusters.ClusterReader` is one."""
+
+    def topic_id(self, topic: str) -> bytes:
+        """Of a topic that is there now, ``NO_UUID`` where the broker knows none."""
+        ...
+
+
+def topic_ids(topics: Iterable[str], cluster: KnowsTopics) -> dict[str, bytes]:
+    """The ids of topics as far as they are there; whoever reads the others finds out."""
+    found = {}
+    for topic in dict.fromkeys(topics):
+        try:
+            found[topic] = cluster.topic_id(topic)
+        except UnknownTopicOrPartitionError:
+            continue
+    return found
+
+
+def made_anew(before: TopicIds, now: TopicIds) -> set[str]:
+    """Topics that were deleted and made again between two times."""
+    return {
+        topic
+        for topic, topic_id in now.items()
+        if NO_UUID not in (topic_id, before.get(topic, NO_UUID)) and topic_id != before[topic]
+    }
+
+
+def for_topics(ranges: Sequence[OffsetRange], ids: TopicIds) -> list[OffsetRange]:
+    """The ranges as those of these topics and of no later ones."""
+    return [attrs.evolve(each, topic_id=ids.get(each.where.topic, NO_UUID)) for each in ranges]
+
+
+logger = logging.getLogger("splashdam.pipeline")
+
+
+class DataLossError(KafkaError):
+    """Records that were to be read are gone: deleted by retention, or with their topic, or truncated."""
+
+    remedy = "set the option failOnDataLoss to false to go on with what is there"
+
+
+@attrs.frozen
+class DataLoss:
+    """The rule of a query.
+
+    Attributes:
+        fails: the option ``failOnDataLoss``.
+    """
+
+    fails: bool
+
+    def report(self, what: str) -> None:
+        """Tells of records that are, or may be, gone.
+
+        Raises:
+            DataLossError: the query is to fail then.
+        """
+        if self.fails:
+            raise DataLossError(what)
+        logger.warning("%s; going on, because failOnDataLoss is false", what)

@@ -13,9 +13,8 @@ from splashdam.model.errors import message_of
 from splashdam.model.values import IsolationLevel, TopicPartition
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.clusters import ClusterConfig, ClusterReader, reader_for
-from splashdam.pipeline.local_source.data_loss import DataLoss
 from splashdam.pipeline.local_source.options import SourceOptions
-from splashdam.pipeline.local_source.planning import OffsetRange
+from splashdam.pipeline.local_source.planning import DataLoss, OffsetRange
 from splashdam.pipeline.schema import Columns
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class Reading:
     @classmethod
     def of(cls, options: SourceOptions, columns: Columns) -> Reading:
         """As a query's options say."""
-        return cls(options.config, columns, DataLoss(options.fail_on_data_loss))
+        return cls(options.config, columns, DataLoss(options.selection.fail_on_data_loss))
 
     def cluster(self) -> ClusterReader:
         """This process's connections."""

@@ -28,15 +28,28 @@ from pyspark.sql.streaming.datasource import (
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock, SystemClock
-from splashdam.pipeline.local_source.batch_planning import subscribed
-from splashdam.pipeline.local_source.data_loss import DataLoss
 from splashdam.pipeline.local_source.options import SourceOptions
-from splashdam.pipeline.local_source.planning import OffsetRange, backlog_of, rate_limited
-from splashdam.pipeline.local_source.positions import Offsets, from_json, in_order, to_json
+from splashdam.pipeline.local_source.planning import (
+    DataLoss,
+    OffsetRange,
+    TopicIds,
+    backlog_of,
+    for_topics,
+    made_anew,
+    rate_limited,
+    topic_ids,
+)
+from splashdam.pipeline.local_source.positions import (
+    Offsets,
+    earliest,
+    from_json,
+    in_order,
+    latest_from,
+    moves,
+    to_json,
+)
 from splashdam.pipeline.local_source.reading import Reading
-from splashdam.pipeline.local_source.resolving import earliest, latest_from, moves, resolve
 from splashdam.pipeline.local_source.subscriptions import Cluster, Subscription
-from splashdam.pipeline.local_source.topic_ids import TopicIds, for_topics, made_anew, topic_ids
 from splashdam.pipeline.schema import Columns
 
 if TYPE_CHECKING:
@@ -52,24 +65,34 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Args:
         options: of the query.
-        columns: those that are read.
+        columns: the columns to read.
         clock: for the wait for enough records.
+        output: what a task yields of the records it reads; by default the records themselves. It travels to
+            the workers.
 
     Raises:
         KafkaConfigurationError: the stream begins where the answer moves, and has no place to keep it.
     """
 
-    def __init__(self, options: SourceOptions, columns: Columns, clock: Clock | None = None) -> None:
-        self._moves = moves(options.start, latest_if_no_match=options.latest_if_no_match)
+    def __init__(
+        self,
+        options: SourceOptions,
+        columns: Columns,
+        clock: Clock | None = None,
+        output: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] = iter,
+    ) -> None:
+        selection = options.selection
+        self._moves = moves(selection.start, latest_if_no_match=selection.latest_if_no_match)
         if self._moves and options.initial_offsets_location is None:
             raise KafkaConfigurationError(
                 "a stream that starts at the latest offsets needs a place to keep them: set the option"
                 " initialOffsetsLocation to a directory of this query's own, beside its checkpoint, or"
-                f" {options.start_option} to earliest or to offsets. Spark asks more than once where a stream"
-                " begins, and records that come in between would be skipped"
+                f" {selection.start_option} to earliest or to offsets. Spark asks more than once where a"
+                " stream begins, and records that come in between would be skipped"
             )
         self._options = options
         self._reading = Reading.of(options, columns)
+        self._output = output
         self._waiting = Waiting(clock or SystemClock(), options.min_offsets, options.max_trigger_delay_ms)
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
@@ -126,7 +149,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 query is to fail then.
         """
         begin, until = from_json(start), from_json(end)
-        subscription, cluster = self._options.subscription, self._reading.cluster()
+        subscription, cluster = self._options.selection.subscription, self._reading.cluster()
         ids = topic_ids((each.topic for each in until), cluster)
         if begin == self._initial:
             begin = known_to(until, begin, subscription, cluster)
@@ -138,18 +161,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(each) for each in for_topics(pieces, ids)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of one task."""
-        return iter(()) if partition.value is None else self._reading.read(partition.value)
+        """The records of one task, or what ``output`` makes of them."""
+        return iter(()) if partition.value is None else self._output(self._reading.read(partition.value))
 
     def _find_initial(self) -> Offsets:
-        options, cluster = self._options, self._reading.cluster()
-        found = resolve(
-            options.start,
-            subscribed(options, cluster),
-            cluster,
-            option=options.start_option,
-            latest_if_no_match=options.latest_if_no_match,
-        )
+        selection, cluster = self._options.selection, self._reading.cluster()
+        found = selection.starts(selection.partitions(cluster), cluster)
         if self._moves and self._target is not None:
             # With AvailableNow the ends are fixed first; the log may have grown since.
             return {each: min(offset, self._target.get(each, offset)) for each, offset in found.items()}
@@ -157,8 +174,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _find_latest(self, known: Offsets) -> Offsets:
         cluster = self._reading.cluster()
-        partitions = self._options.subscription.partitions(cluster)
-        return latest_from(cluster, partitions, known, self._options.patience)
+        partitions = self._options.selection.subscription.partitions(cluster)
+        return latest_from(cluster, partitions, known, self._options.selection.patience)
 
 
 _FILE = "initial-offsets.json"

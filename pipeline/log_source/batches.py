@@ -15,8 +15,7 @@ from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import MAX_LONG, nearest_name
 from splashdam.model.values import TopicPartition
-from splashdam.pipeline.log_source.reading import ReadingRules, parts_of
-from splashdam.pipeline.log_source.slices import LogSlice
+from splashdam.pipeline.log_source.slices import LogSlice, ReadingRules, parts_of
 from splashdam.pipeline.log_source.walking import Chunk, Damage
 from splashdam.record.aborted import control_type
 from splashdam.record.batch import (

@@ -9,14 +9,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.pipeline.filters import EVERY_ROW, WantedRows, wanted_rows
-from splashdam.pipeline.local_source.batch_planning import batch_ranges
 from splashdam.pipeline.local_source.data_source import filters_come
+from splashdam.pipeline.local_source.planning import batch_ranges
 from splashdam.pipeline.log_source.batches import batch_columns, batch_ddl, read_batches
-from splashdam.pipeline.log_source.offline import OfflineLogs
+from splashdam.pipeline.log_source.offline_logs import OfflineLogs
 from splashdam.pipeline.log_source.options import NAME, LogOptions, log_options
-from splashdam.pipeline.log_source.reading import ReadingRules
 from splashdam.pipeline.log_source.records import RecordRules, read_records
-from splashdam.pipeline.log_source.slices import LogSlice
+from splashdam.pipeline.log_source.slices import LogSlice, ReadingRules
 from splashdam.pipeline.schema import Columns, all_columns, columns_of, ddl
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ class LogReader(DataSourceReader):
         )
         return [
             InputPartition(each)
-            for whole in batch_ranges(options, logs, self._wanted)
+            for whole in batch_ranges(options.selection, logs, self._wanted)
             for each in logs.slices(whole.where, whole.first, whole.end, max_bytes=options.max_bytes)
         ]
 

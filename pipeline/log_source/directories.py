@@ -24,8 +24,8 @@ from splashdam.storage.directories.partition_metadata import FILE_NAME as PARTIT
 from splashdam.storage.segments.segment import INDEX, LOG, SNAPSHOT, SWAP, TIME_INDEX, TXN_INDEX
 from splashdam.storage.topic_names import (
     METADATA_TOPIC,
-    ending_of_moved_directory,
     partition_of_directory,
+    suffix_of_renamed_directory,
 )
 
 LARGEST_SEGMENT_BYTES = (1 << 31) - 1
@@ -140,7 +140,7 @@ def _logs_in(location: Location, wanted: Callable[[TopicPartition], bool]) -> It
 
 def _partition(entry: Entry) -> TopicPartition | None:
     where = partition_of_directory(entry.name) if entry.is_directory else None
-    if where is None or where.topic == METADATA_TOPIC or ending_of_moved_directory(entry.name):
+    if where is None or where.topic == METADATA_TOPIC or suffix_of_renamed_directory(entry.name):
         return None
     return where
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.local_source import options as local
-from splashdam.pipeline.local_source.planning import Splitting
-from splashdam.pipeline.local_source.positions import AtEdge, AtOffsets, Position
-from splashdam.pipeline.local_source.resolving import Patience
+from splashdam.pipeline.local_source.planning import Selection
+from splashdam.pipeline.local_source.positions import AtEdge, Patience
 from splashdam.pipeline.local_source.subscriptions import Subscription, TopicPattern
 from splashdam.pipeline.log_source.filesystems import Location, location_of
 from splashdam.pipeline.options import Option, OptionParser, Options, boolean, comma_list, one_of
@@ -53,13 +52,6 @@ MAX_PARTITION_BYTES = Option("maxPartitionBytes", _size, 64 << 20)
 ON_DAMAGE = Option("onDamage", one_of("fail", REPORT), "fail")
 CHECK_CRCS = Option("checkCrcs", boolean, True)
 
-_SUBSCRIPTIONS: tuple[Option[Any], ...] = (local.SUBSCRIBE, local.ASSIGN, local.SUBSCRIBE_PATTERN)
-_STARTS: tuple[Option[Any], ...] = (
-    local.STARTING_TIMESTAMP,
-    local.STARTING_BY_TIMESTAMP,
-    local.STARTING_OFFSETS,
-)
-_ENDS: tuple[Option[Any], ...] = (local.ENDING_TIMESTAMP, local.ENDING_BY_TIMESTAMP, local.ENDING_OFFSETS)
 _PARSER = OptionParser(
     NAME,
     (
@@ -69,16 +61,15 @@ _PARSER = OptionParser(
         MAX_PARTITION_BYTES,
         ON_DAMAGE,
         CHECK_CRCS,
-        *_SUBSCRIPTIONS,
-        *_STARTS,
+        *local.SUBSCRIPTIONS,
+        *local.STARTS,
         local.NO_MATCH_STRATEGY,
-        *_ENDS,
+        *local.ENDS,
         local.FAIL_ON_DATA_LOSS,
         local.INCLUDE_HEADERS,
     ),
 )
 _ISOLATION = Option("kafka.isolation.level", one_of("read_uncommitted", "read_committed"), "read_uncommitted")
-_NO_PATIENCE = Patience(attempts=1)
 _EVERYTHING = TopicPattern(re.compile(".*"))
 
 
@@ -94,14 +85,7 @@ class LogOptions:
         check_crcs: whether checksums are looked at where a row is a batch; records are always checked.
         include_headers: whether there is a column for them.
         read_committed: whether records of transactions count only where these were committed.
-        subscription: which topics or partitions.
-        start: where it begins.
-        start_option: the option that says so, for errors.
-        end: where it ends.
-        end_option: the option that says so.
-        latest_if_no_match: a partition without a record as young as the starting timestamp begins at its end.
-        fail_on_data_loss: whether offsets that are asked for and not there fail the query.
-        patience: files say the same each time.
+        selection: which records; `Selection.patience` is of no use, because files do not change meanwhile.
     """
 
     locations: tuple[Location, ...]
@@ -111,18 +95,7 @@ class LogOptions:
     check_crcs: bool
     include_headers: bool
     read_committed: bool
-    subscription: Subscription
-    start: Position
-    start_option: str
-    end: Position
-    end_option: str
-    latest_if_no_match: bool
-    fail_on_data_loss: bool
-    patience: Patience = _NO_PATIENCE
-
-    def splitting(self, _: int | None) -> Splitting:
-        """Ranges stay whole: they are cut by bytes."""
-        return Splitting()
+    selection: Selection
 
 
 def log_options(given: Mapping[str, str]) -> LogOptions:
@@ -136,12 +109,9 @@ def log_options(given: Mapping[str, str]) -> LogOptions:
     """
     settings = {name: text for name, text in given.items() if name.lower().startswith(STORAGE)}
     options = _PARSER.parse({name: text for name, text in given.items() if name not in settings})
-    start, start_option = _first_given(options, _STARTS, AtEdge(EARLIEST))
-    end, end_option = _first_given(options, _ENDS, AtEdge(LATEST))
-    if _names_edge(start, LATEST):
-        raise KafkaConfigurationError(f"{NAME}: a batch query cannot start at the latest offset (-1)")
-    if _names_edge(end, EARLIEST):
-        raise KafkaConfigurationError(f"{NAME}: a batch query cannot end at the earliest offset (-2)")
+    start, start_option = local.first_given(options, local.STARTS, AtEdge(EARLIEST))
+    end, end_option = local.first_given(options, local.ENDS, AtEdge(LATEST))
+    local.check_edges(NAME, start, end)
     batches = options[MODE] == BATCHES
     return LogOptions(
         locations=_locations(options, settings),
@@ -151,13 +121,16 @@ def log_options(given: Mapping[str, str]) -> LogOptions:
         check_crcs=options[CHECK_CRCS],
         include_headers=options[local.INCLUDE_HEADERS],
         read_committed=_reads_committed(options.kafka) and not batches,
-        subscription=_subscription(options),
-        start=start,
-        start_option=start_option,
-        end=end,
-        end_option=end_option,
-        latest_if_no_match=options[local.NO_MATCH_STRATEGY] == "latest",
-        fail_on_data_loss=options[local.FAIL_ON_DATA_LOSS],
+        selection=Selection(
+            subscription=_subscription(options),
+            start=start,
+            start_option=start_option,
+            end=end,
+            end_option=end_option,
+            latest_if_no_match=options[local.NO_MATCH_STRATEGY] == "latest",
+            fail_on_data_loss=options[local.FAIL_ON_DATA_LOSS],
+            patience=Patience(attempts=1),
+        ),
     )
 
 
@@ -173,25 +146,12 @@ def _locations(options: Options, settings: Mapping[str, str]) -> tuple[Location,
 
 
 def _subscription(options: Options) -> Subscription:
-    given = [each for each in _SUBSCRIPTIONS if options.is_given(each)]
+    given = [each for each in local.SUBSCRIPTIONS if options.is_given(each)]
     if len(given) > 1:
         both = " and ".join(each.name for each in given)
         raise KafkaConfigurationError(f"{NAME}: only one of {both} may be given; none reads all topics")
     found: Subscription = options[given[0]] if given else _EVERYTHING
     return found
-
-
-def _first_given(options: Options, which: tuple[Option[Any], ...], default: Position) -> tuple[Position, str]:
-    for each in which:
-        if options.is_given(each):
-            return options[each], each.name
-    return default, which[-1].name
-
-
-def _names_edge(position: Position, edge: int) -> bool:
-    if isinstance(position, AtOffsets):
-        return edge in position.offsets.values()
-    return position == AtEdge(edge)
 
 
 def _reads_committed(kafka: Mapping[str, str]) -> bool:

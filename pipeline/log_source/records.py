@@ -14,10 +14,8 @@ from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.errors import UnsupportedCodecError, message_of
 from splashdam.pipeline.decoding import RecordDecoder
 from splashdam.pipeline.filters import ALL
-from splashdam.pipeline.log_source.damage import tell_of_batch
-from splashdam.pipeline.log_source.reading import Part, ReadingRules, parts_of
-from splashdam.pipeline.log_source.slices import LogSlice, Piece
-from splashdam.pipeline.log_source.walking import Chunk
+from splashdam.pipeline.log_source.slices import LogSlice, Part, Piece, ReadingRules, parts_of
+from splashdam.pipeline.log_source.walking import Chunk, tell_of_batch
 from splashdam.pipeline.schema import Columns
 from splashdam.record.aborted import ABORT, control_type
 from splashdam.record.batch import MAGIC, BatchHeader

@@ -1,7 +1,8 @@
-"""Along the batches of one segment, a large read at a time; a torn tail is told from damage."""
+"""Walking along the batches of one segment, a large read at a time; a torn tail is told from damage."""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -10,7 +11,7 @@ import attrs
 
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.pipeline.log_source.filesystems import LogFile
-from splashdam.pipeline.log_source.hints import OffsetHints, sound_batch_at
+from splashdam.pipeline.log_source.index_hints import OffsetHints, sound_batch_at
 from splashdam.record.batch import HEADER_BYTES, BatchHeader
 from splashdam.record.stored import header_is_there, parse_stored_header, stored_crc_ok
 from splashdam.storage.inspect.read_only import LARGEST_BATCH_BYTES
@@ -215,3 +216,47 @@ def find_batch(file: LogFile, position: int, end: int, due: int) -> int | None:
                 return at
         position += max(len(data) - _OVERLAP_BYTES, 1)
     return None
+
+
+_logger = logging.getLogger("splashdam.pipeline")
+
+_WHAT_TO_DO = "What to do: set onDamage to report, which reads what is sound."
+
+
+def tell(name: str, damage: Damage, *, is_torn_end: bool, fails: bool) -> None:
+    """Tells of bytes that are no batch.
+
+    Args:
+        name: of the file.
+        damage: what was found.
+        is_torn_end: it is what a crash leaves at the end of a log.
+        fails: other damage is an error.
+
+    Raises:
+        CorruptMessageError: it is such damage.
+    """
+    what = f"{name}, position {damage.position}: {damage.size_bytes:,} bytes are no batch: {damage.reason}"
+    if damage.is_zeros:
+        _logger.info("%s: %s zero bytes behind the last batch", name, f"{damage.size_bytes:,}")
+    elif is_torn_end:
+        _logger.warning("%s; taken for a torn end, which a broker would cut off", what)
+    elif fails:
+        raise CorruptMessageError(f"{what}. {_WHAT_TO_DO}")
+    else:
+        _logger.warning("%s; left out", what)
+
+
+def tell_of_batch(what: str, *, fails: bool, outcome: str = "left out") -> None:
+    """Tells of a batch whose checksum is right, and that is wrong nevertheless.
+
+    Args:
+        what: file, position, and what is wrong.
+        fails: it is an error.
+        outcome: what becomes of it where it is none.
+
+    Raises:
+        CorruptMessageError: it is to fail.
+    """
+    if fails:
+        raise CorruptMessageError(f"{what}. {_WHAT_TO_DO}")
+    _logger.warning("%s; %s", what, outcome)

@@ -28,7 +28,7 @@ from splashdam.net.admin.transactions import (
     open_transactions,
 )
 from splashdam.net.cluster.cluster_client import ClusterClient
-from splashdam.pipeline.sink.cluster import Clients, ask, ask_for_each
+from splashdam.pipeline.clusters import Clients
 from splashdam.pipeline.sink.decisions import (
     Decider,
     Decision,
@@ -76,7 +76,7 @@ def commit_batch(options: SinkOptions, outcomes: Iterable[TaskOutcome | None]) -
         return
     query, batch = told[0].task.query, told[0].task.batch
     with Decider(options, query) as decider:
-        found = ask(options, lambda clients: _last(clients, options, query))
+        found = options.cluster().ask(lambda clients: _last(clients, options, query))
         if found is None or found.batch < batch:
             if knew:
                 raise IllegalStateError(
@@ -114,7 +114,7 @@ def abort_batch(options: SinkOptions, outcomes: Iterable[TaskOutcome | None]) ->
         return
     query, batch = told[0].task.query, told[0].task.batch
     with Decider(options, query):  # from now on no older driver decides
-        found = ask(options, lambda clients: _last(clients, options, query))
+        found = options.cluster().ask(lambda clients: _last(clients, options, query))
         if found is None or found.batch < batch:
             _give_up(options, prepared)
 
@@ -140,7 +140,7 @@ def _check_open(options: SinkOptions, prepared: Sequence[PreparedTransaction]) -
     """Nothing is decided that cannot be carried out."""
     names = [each.transactional_id for each in prepared]
     try:
-        found = ask_for_each(options, names, describe_transaction)
+        found = options.cluster().ask_for_each(names, describe_transaction)
     except UnsupportedVersionError:
         return  # before Kafka 3.0 nobody can say
     pairs = zip(found, prepared, strict=True)
@@ -162,7 +162,7 @@ def _commit_all(options: SinkOptions, decision: Decision) -> None:
             return each.transactional_id
         return ""
 
-    lost = [name for name in ask_for_each(options, decision.transactions, commit) if name]
+    lost = [name for name in options.cluster().ask_for_each(decision.transactions, commit) if name]
     if lost and options.fail_on_data_loss:
         raise LostTransactionsError(
             f"batch {decision.batch} is decided, but {len(lost)} of its {len(decision.transactions)}"
@@ -178,14 +178,16 @@ def _give_up(options: SinkOptions, prepared: Sequence[PreparedTransaction]) -> N
         with suppress(InvalidTxnStateError):  # it is committed
             await end_transaction(client, each, committed=False)
 
-    ask_for_each(options, prepared, abort)
+    options.cluster().ask_for_each(prepared, abort)
 
 
 def _left_open(options: SinkOptions, query: str) -> list[DescribedTransaction]:
     """What attempts that do not count have open now."""
     try:
-        names = ask(options, lambda clients: open_transactions(clients.cluster, transactions_prefix(query)))
-        found = ask_for_each(options, names, describe_transaction)
+        names = options.cluster().ask(
+            lambda clients: open_transactions(clients.cluster, transactions_prefix(query))
+        )
+        found = options.cluster().ask_for_each(names, describe_transaction)
     except UnsupportedVersionError:
         return []  # before Kafka 3.0 it takes until their time is up
     return [each for each in found if each.state == ONGOING]
@@ -199,4 +201,4 @@ def _clear(options: SinkOptions, left: Sequence[DescribedTransaction]) -> None:
         if await describe_transaction(client, each.transactional_id) == each:
             await fence_transactional_id(client, each.transactional_id)
 
-    ask_for_each(options, left, abort)
+    options.cluster().ask_for_each(left, abort)

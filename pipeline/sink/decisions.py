@@ -25,7 +25,7 @@ from splashdam.model.values import TopicPartition
 from splashdam.net.admin.groups import committed_offsets
 from splashdam.net.admin.topics import create_topic, list_offsets
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
-from splashdam.pipeline.sink.cluster import Clients
+from splashdam.pipeline.clusters import Clients
 from splashdam.pipeline.sink.options import SinkOptions
 
 PREFIX = "splashdam-spark"

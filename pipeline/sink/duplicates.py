@@ -1,13 +1,20 @@
-"""For readers of what ``delivery=dedup`` has written: each row once."""
+"""``delivery=dedup``: the headers that identify a row, and `drop_duplicates` for readers.
+
+A row that a retried task or a replayed batch wrote twice has equal headers in both records (query, batch,
+partition, row number), as long as the batch is split into the same partitions with the same order of rows. So
+the rule for readers is: of all records of a topic with equal values of these four headers, keep any one.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from array import array
+from typing import TYPE_CHECKING, NamedTuple
 
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.pipeline.sink.identity_headers import IDENTITY_HEADERS
+from splashdam.pipeline.sink.tasks import TaskIdentity
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 _COLUMN = "__splashdam_identity"
@@ -48,3 +55,94 @@ def drop_duplicates(df: DataFrame, *, within_watermark: bool = False) -> DataFra
     keys = ["topic", _COLUMN]
     kept = marked.dropDuplicatesWithinWatermark(keys) if within_watermark else marked.dropDuplicates(keys)
     return kept.drop(_COLUMN)
+
+
+QUERY_HEADER = "splashdam.query"
+BATCH_HEADER = "splashdam.batch"
+PARTITION_HEADER = "splashdam.partition"
+ROW_HEADER = "splashdam.row"
+
+IDENTITY_HEADERS = (QUERY_HEADER, BATCH_HEADER, PARTITION_HEADER, ROW_HEADER)
+"""In this order, behind those that a row has itself."""
+
+_COUNT = len(IDENTITY_HEADERS)
+
+
+def with_identity(headers: pa.Array | None, task: TaskIdentity, first: int, count: int) -> pa.Array:
+    """Headers of rows with their identities added.
+
+    Args:
+        headers: lists of key and value, with nulls; None: the rows have none.
+        task: whose rows.
+        first: number of the first row in the task.
+        count: how many rows.
+
+    Returns:
+        lists of structs of a key and a value, both coded by dictionaries.
+    """
+    import pyarrow as pa
+
+    entries = _identities(task, first, count)
+    if headers is None or headers.null_count == count:
+        offsets = array("i", range(0, _COUNT * (count + 1), _COUNT))
+        return pa.ListArray.from_arrays(_int32(offsets), entries.coded())
+    return _behind(headers, entries, count)
+
+
+class _Entries(NamedTuple):
+    """Keys and values, each once, and which of them the headers have."""
+
+    keys: pa.Array
+    values: pa.Array
+    key_codes: pa.Array
+    value_codes: pa.Array
+
+    def coded(self) -> pa.Array:
+        """The headers as structs of dictionaries: no text is copied for a row."""
+        import pyarrow as pa
+
+        keys = pa.DictionaryArray.from_arrays(self.key_codes, self.keys)
+        values = pa.DictionaryArray.from_arrays(self.value_codes, self.values)
+        return pa.StructArray.from_arrays([keys, values], names=["key", "value"])
+
+
+def _identities(task: TaskIdentity, first: int, count: int) -> _Entries:
+    """Four headers for each row, row by row."""
+    import pyarrow as pa
+
+    same = [task.query, str(task.batch), str(task.partition)]
+    numbers = pa.array(range(first, first + count), pa.int64()).cast(pa.string())
+    values = pa.concat_arrays([pa.array(same), numbers]).cast(pa.binary())
+    codes = array("i", range(_COUNT)) * count
+    key_codes = _int32(codes[:])
+    codes[_COUNT - 1 :: _COUNT] = array("i", range(_COUNT - 1, _COUNT - 1 + count))
+    return _Entries(pa.array(IDENTITY_HEADERS, pa.string()), values, key_codes, _int32(codes))
+
+
+def _behind(headers: pa.Array, own: _Entries, count: int) -> pa.Array:
+    """The rows' own headers, then the identities."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    keys, values = headers.flatten().flatten()
+    numbers, row_of_own = array("i", range(count)), array("i", bytes(4 * _COUNT * count))
+    for place in range(_COUNT):
+        row_of_own[place::_COUNT] = numbers
+    rows = pa.concat_arrays([pc.list_parent_indices(headers).cast(pa.int32()), _int32(row_of_own)])
+    order = pc.array_sort_indices(rows)  # it is stable
+    theirs = _int32(array("i", range(len(keys))))
+    both = _Entries(
+        pa.concat_arrays([keys.cast(own.keys.type), own.keys]),
+        pa.concat_arrays([values.cast(own.values.type), own.values]),
+        pa.concat_arrays([theirs, pc.add(own.key_codes, len(keys)).cast(pa.int32())]).take(order),
+        pa.concat_arrays([theirs, pc.add(own.value_codes, len(keys)).cast(pa.int32())]).take(order),
+    )
+    lengths = pc.add(pc.fill_null(pc.list_value_length(headers), 0), _COUNT)
+    ends = pc.cumulative_sum(lengths).cast(pa.int32())
+    return pa.ListArray.from_arrays(pa.concat_arrays([pa.array([0], pa.int32()), ends]), both.coded())
+
+
+def _int32(numbers: array[int]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(pa.int32(), len(numbers), [None, pa.py_buffer(numbers)])

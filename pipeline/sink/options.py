@@ -9,6 +9,8 @@ import attrs
 
 from splashdam.client.settings.rules import options_from_properties, producer_settings
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.values import IsolationLevel
+from splashdam.pipeline.clusters import ClusterConfig, ClusterReader, reader_for
 from splashdam.pipeline.options import Option, OptionParser, boolean, integer, one_of, text
 
 AT_LEAST_ONCE, DEDUP, EXACTLY_ONCE = "at_least_once", "dedup", "exactly_once"
@@ -74,6 +76,15 @@ class SinkOptions:
             KafkaConfigurationError: a property is unknown or has no sense.
         """
         return {**options_from_properties(dict(self.properties)), **more}
+
+    def cluster(self) -> ClusterReader:
+        """This process's connections to the cluster, which read committed records alone.
+
+        Raises:
+            KafkaConfigurationError: a property is unknown or invalid.
+        """
+        config = ClusterConfig.from_options(dict(self.properties))
+        return reader_for(config, IsolationLevel.READ_COMMITTED)
 
     def transactional(self, transactional_id: str) -> dict[str, Any]:
         """Keyword options of a producer with transactions."""

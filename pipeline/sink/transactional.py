@@ -14,12 +14,10 @@ import attrs
 from splashdam.client.producer import KafkaProducer
 from splashdam.model.broker_errors import UnknownTopicOrPartitionError
 from splashdam.model.transactions import PreparedTransaction
-from splashdam.pipeline.sink.cluster import ask
 from splashdam.pipeline.sink.decisions import Decision, last_decision, transactions_prefix
 from splashdam.pipeline.sink.options import SinkOptions
-from splashdam.pipeline.sink.producers import GIVE_UP_SECONDS
 from splashdam.pipeline.sink.rows import RowReader
-from splashdam.pipeline.sink.sending import send_rows
+from splashdam.pipeline.sink.sending import GIVE_UP_SECONDS, send_rows
 from splashdam.pipeline.sink.tasks import TaskIdentity
 
 if TYPE_CHECKING:
@@ -77,7 +75,7 @@ def write_prepared(
 
 def _last(options: SinkOptions, task: TaskIdentity) -> Decision | None:
     try:
-        return ask(options, lambda clients: last_decision(clients, options.marker_topic, task.query))
+        return options.cluster().ask(lambda clients: last_decision(clients, options.marker_topic, task.query))
     except UnknownTopicOrPartitionError:
         return None
 

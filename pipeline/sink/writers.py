@@ -18,8 +18,8 @@ from pyspark.sql.datasource import (
 )
 
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.pipeline.sink.columns import SinkColumns, sink_columns
 from splashdam.pipeline.sink.options import DEDUP, EXACTLY_ONCE, SinkOptions, sink_options
+from splashdam.pipeline.sink.rows import SinkColumns, sink_columns
 from splashdam.pipeline.sink.tasks import TaskIdentity, batch_task, stream_task
 from splashdam.pipeline.sink.transactional import TaskOutcome
 
@@ -121,9 +121,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def _written(
     options: SinkOptions, columns: SinkColumns, task: TaskIdentity, batches: Iterator[pa.RecordBatch]
 ) -> SinkMessage:
-    from splashdam.pipeline.sink.producers import CACHE
     from splashdam.pipeline.sink.rows import RowReader
-    from splashdam.pipeline.sink.sending import send_rows
+    from splashdam.pipeline.sink.sending import CACHE, send_rows
     from splashdam.pipeline.sink.transactional import write_prepared
 
     reader = RowReader(columns, options.topic, task if options.delivery == DEDUP else None)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.pipeline.tables.data_files import DataFile
 from splashdam.pipeline.tables.locations import S3_TO_DELTA, Location, StoredFile
 from splashdam.pipeline.tables.table import (
     Table,
@@ -24,7 +23,7 @@ from splashdam.pipeline.tables.table import (
     TablePart,
     plain_schema,
 )
-from splashdam.pipeline.tables.writing import Writing
+from splashdam.pipeline.tables.writing import DataFile, Writing
 
 if TYPE_CHECKING:
     import deltalake

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.pipeline.tables.data_files import DataFile
 from splashdam.pipeline.tables.locations import Location, StoredFile
 from splashdam.pipeline.tables.table import (
     Table,
@@ -23,7 +22,7 @@ from splashdam.pipeline.tables.table import (
     TablePart,
     plain_schema,
 )
-from splashdam.pipeline.tables.writing import Writing
+from splashdam.pipeline.tables.writing import DataFile, Writing
 
 if TYPE_CHECKING:
     from pyiceberg import table as pyiceberg_table

@@ -24,10 +24,9 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from splashdam.pipeline.tables.data_files import DataFile
 from splashdam.pipeline.tables.locations import Location, StoredFile
 from splashdam.pipeline.tables.table import Table, TableMissingError, TablePart, plain_schema
-from splashdam.pipeline.tables.writing import STAGING, Writing, hive_value, staged_path
+from splashdam.pipeline.tables.writing import STAGING, DataFile, Writing, hive_value, staged_path
 
 COMMITS = "_commits"
 SCHEMA = "_common_metadata"

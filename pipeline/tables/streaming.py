@@ -1,25 +1,31 @@
-"""A stream and a table: tasks write the files of a micro-batch, the driver makes them part of the table.
+"""Spark and a table: tasks write the files of a batch, the driver commits them to the table.
 
-What leaves a task are names of files, so that data cross from Spark to Python once and never come back.
+Only the names of files leave a task, so that rows cross from Spark to Python once and never come back.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import attrs
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
-from splashdam.model.errors import IllegalStateError, KafkaError
+from splashdam.model.errors import IllegalArgumentError, IllegalStateError, KafkaError
 from splashdam.pipeline.failures import cause_in, is_of_spark
-from splashdam.pipeline.tables.data_files import DataFile, files_from_rows
+from splashdam.pipeline.options import from_text, to_text
 from splashdam.pipeline.tables.table import Table, plain_schema
+from splashdam.pipeline.tables.writing import DataFile, Writing, files_from_rows, write_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import StructType
 
 QUERY_ID = "sql.streaming.queryId"
 """Spark's property of the thread that runs a micro-batch: the same for as long as the checkpoint is."""
@@ -67,8 +73,6 @@ def into_table(rows: DataFrame, table: Table, on_commit: OnCommit | None = None)
         table: opened for these rows; nothing else may be done with it while the query runs.
         on_commit: called in the driver after each batch.
     """
-    from splashdam.pipeline.tables.files_sink import FilesSink, write_rows
-
     rows.sparkSession.dataSource.register(FilesSink)
     writing = table.writing()
     return _appending(rows, table, lambda batch: write_rows(batch, writing), on_commit)
@@ -140,3 +144,73 @@ class MicroBatchError(KafkaError):
     """The tasks of a micro-batch failed; nothing of it is in the table."""
 
     remedy = "mend what the message names and start again: the query goes on with this batch"
+
+
+FORMAT = "splashdam-files"
+"""Internal: tables are written through ``splashdam.pipeline.tables.streaming``."""
+WRITING = "secret.writing"
+"""Keys of object storage may be in it, and Spark hides options whose names say so."""
+HAND_OVER = "handOver"
+
+
+@attrs.frozen
+class FilesWritten(WriterCommitMessage):
+    """What a task wrote."""
+
+    files: tuple[DataFile, ...]
+
+
+class FilesSink(DataSource):
+    """The sink; see ``write_rows``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def writer(self, schema: StructType, overwrite: bool) -> FilesWriter:
+        if overwrite:
+            raise IllegalArgumentError(f"{FORMAT} appends")
+        return FilesWriter(from_text(self.options[WRITING]), self.options[HAND_OVER])
+
+
+@attrs.frozen
+class FilesWriter(DataSourceArrowWriter):
+    """Tasks write files; the driver side writes their names into one file, for the program to read.
+
+    Attributes:
+        writing: how and where.
+        hand_over: a file on the driver's machine.
+    """
+
+    writing: Writing
+    hand_over: str
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
+        """One task's rows; another attempt of it writes other files."""
+        return FilesWritten(tuple(write_files(self.writing, iterator)))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Names the files of the attempts that won."""
+        files = [file for message in messages if isinstance(message, FilesWritten) for file in message.files]
+        with open(self.hand_over, "w", encoding="utf-8") as file:
+            json.dump([attrs.astuple(each, recurse=False) for each in files], file)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Leaves the files: no table names them, and ``remove_orphans`` finds them."""
+
+
+def write_rows(rows: DataFrame, writing: Writing) -> list[DataFile]:
+    """Writes the rows of a batch, and says what the attempts that won wrote.
+
+    The session must know `FilesSink`.
+    """
+    descriptor, hand_over = tempfile.mkstemp(prefix="splashdam-files-", suffix=".json")
+    os.close(descriptor)
+    options = {WRITING: to_text(writing), HAND_OVER: hand_over}
+    try:
+        rows.write.format(FORMAT).options(**options).mode("append").save()
+        with open(hand_over, encoding="utf-8") as file:
+            rows_of_files = json.load(file)
+    finally:
+        os.unlink(hand_over)
+    return files_from_rows([(*row[:3], json.dumps(row[3]), row[4]) for row in rows_of_files])

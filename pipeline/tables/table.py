@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from splashdam.model.errors import KafkaConfigurationError, KafkaError
-from splashdam.pipeline.tables.data_files import DataFile
 from splashdam.pipeline.tables.locations import Location, StoredFile
-from splashdam.pipeline.tables.writing import Writing
+from splashdam.pipeline.tables.writing import DataFile, Writing
 
 
 class TableMissingError(KafkaConfigurationError):

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.pipeline.values.avro_schemas import parsed_file
-from splashdam.pipeline.values.avro_values import AvroFormat, Framing
+from splashdam.pipeline.values.avro import AvroFormat, Framing, parsed_file
 from splashdam.pipeline.values.json_values import JsonFormat
 from splashdam.pipeline.values.verdicts import ValueFormat
 

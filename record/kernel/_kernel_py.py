@@ -1,4 +1,4 @@
-"""The Python twin as one module: what runs where the compiled one is not built.
+"""The Python twin as one module, and the one list of what both twins export.
 
 ``_kernel_c.pyx`` has the same names and makes the same bytes. Import both through the package.
 """

@@ -83,7 +83,7 @@ class BatchFilter:
             return self._kept_legacy(header, batch)
         if header.is_control:
             left = self._kept_marker(header, batch)
-        elif self.transactions.meets_aborted_data(header):
+        elif self.transactions.on_data(header):
             left = None
         else:
             left = self._kept_data(header, batch)
@@ -98,7 +98,7 @@ class BatchFilter:
         return header.next_offset == self.end_offset
 
     def _kept_marker(self, header: BatchHeader, batch: memoryview) -> Buffer | None:
-        is_idle = self.transactions.meets_idle_marker(header, batch)
+        is_idle = self.transactions.on_marker(header, batch)
         horizon_ms = header.delete_horizon_ms
         if not header.record_count or (is_idle and horizon_ms is not None and horizon_ms <= self.now_ms):
             return None
@@ -141,7 +141,7 @@ class BatchFilter:
 
     def _kept_legacy(self, header: BatchHeader, batch: memoryview) -> Buffer | None:
         """What is left of a wrapper in part becomes a batch of format 2; its records stay as they are."""
-        self.transactions.meets_aborted_data(header)
+        self.transactions.on_data(header)
         records = list(iter_records(batch))
         kept = [record for record in records if self._keeps(record)]
         if len(kept) == len(records):
@@ -215,13 +215,13 @@ class CleanedTransactions:
         self._with_batches: set[int] = set()  # producers of which a batch was met since their last marker
         self._with_data: list[AbortedTransaction] = []
 
-    def meets_aborted_data(self, header: BatchHeader) -> bool:
+    def on_data(self, header: BatchHeader) -> bool:
         """Takes a batch of data in; whether its transaction was aborted."""
         if header.is_transactional:
             self._with_batches.add(header.producer_id)
         return self._aborted.of_data(header) is not None
 
-    def meets_idle_marker(self, header: BatchHeader, batch: Buffer) -> bool:
+    def on_marker(self, header: BatchHeader, batch: Buffer) -> bool:
         """Takes a control batch in; whether it ends a transaction of which nothing is left.
 
         Raises:
@@ -242,7 +242,7 @@ class CleanedTransactions:
         self._with_data.append(aborted)
         return False
 
-    def take_with_data(self) -> list[AbortedTransaction]:
+    def take_aborted(self) -> list[AbortedTransaction]:
         """The aborted transactions whose marker came by since the last call and of which a batch was met."""
         taken, self._with_data = self._with_data, []
         return taken

@@ -15,7 +15,7 @@ from typing import Any
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.record.checksum import crc32c
 from splashdam.storage.files.disk import Files
-from splashdam.storage.files.log_file import LogFile, unusable_file
+from splashdam.storage.files.log_file import LogFile, unusable_file_error
 
 _logger = logging.getLogger(__name__)
 
@@ -29,13 +29,13 @@ class ChangeLog:
 
     Attributes:
         length: how many changes it holds.
-        is_doubtful: a failure left the file in a state that is not known; the whole has to be replaced, by
+        must_rewrite: a failure left the file in a state that is not known; the whole has to be replaced, by
             the next generation, before another change can be kept.
     """
 
     def __init__(self, files: Files, path: str) -> None:
         self.length = 0
-        self.is_doubtful = False
+        self.must_rewrite = False
         self._files = files
         self._path = path
         self._file: LogFile | None = None
@@ -45,7 +45,7 @@ class ChangeLog:
     def begin(self, generation: int) -> None:
         """The whole is of this generation now, and there are no changes to it yet."""
         self.close()
-        self.length, self.is_doubtful, self._generation = 0, False, generation
+        self.length, self.must_rewrite, self._generation = 0, False, generation
         self._last = (0, 0)
 
     def read(self, generation: int) -> list[Any]:
@@ -64,7 +64,9 @@ class ChangeLog:
                 values.append(_value(line))
             except ValueError as error:
                 if number < len(lines) - 1:
-                    raise unusable_file(self._path, f"makes no sense in line {number} ({error})") from error
+                    raise unusable_file_error(
+                        self._path, f"makes no sense in line {number} ({error})"
+                    ) from error
                 if line:
                     _logger.warning("%s: its last line is torn, and left out (%s)", self._path, error)
                 break
@@ -98,7 +100,7 @@ class ChangeLog:
                 self._file.truncate(end)  # or a start after ``kill -9`` would read what was refused
                 raise
         except KafkaStorageError:
-            self.is_doubtful = True
+            self.must_rewrite = True
             raise
         self._last = (end, len(changes))
         self.length += len(changes)
@@ -116,7 +118,7 @@ class ChangeLog:
             self._file.truncate(end)
             self._file.sync_now()
         except KafkaStorageError:
-            self.is_doubtful = True
+            self.must_rewrite = True
             raise
         self.length -= count
 

@@ -46,7 +46,7 @@ def decode_lines(data: bytes, path: str) -> list[str]:
     return entries
 
 
-class KeepsOffsets(Protocol):
+class CleanerOffsets(Protocol):
     """One offset for each partition, kept for the next start."""
 
     def read(self) -> dict[TopicPartition, int]:
@@ -140,10 +140,10 @@ class CheckpointedLog(Protocol):
     def recovery_point(self) -> int: ...
 
     @property
-    def high_watermark_to_keep(self) -> int: ...
+    def high_watermark_checkpoint(self) -> int: ...
 
     @property
-    def log_start_to_keep(self) -> int | None: ...
+    def log_start_checkpoint(self) -> int | None: ...
 
     @property
     def log_end_offset(self) -> int: ...
@@ -152,7 +152,7 @@ class CheckpointedLog(Protocol):
 Logs: TypeAlias = Mapping[TopicPartition, CheckpointedLog]
 
 
-class KeptOffsets(NamedTuple):
+class CheckpointedOffsets(NamedTuple):
     """What the next start has to know.
 
     Attributes:
@@ -180,9 +180,9 @@ class RootCheckpoints:
         self.cleaner_offsets = OffsetCheckpoint(files, f"{root}/{CLEANER_OFFSET_NAME}")
         self._all = (self._recovery_points, self._log_starts, self._high_watermarks, self.cleaner_offsets)
 
-    def read(self) -> KeptOffsets:
+    def read(self) -> CheckpointedOffsets:
         """What the last broker left."""
-        return KeptOffsets(
+        return CheckpointedOffsets(
             self._recovery_points.read(), self._log_starts.read(), self._high_watermarks.read()
         )
 
@@ -193,7 +193,7 @@ class RootCheckpoints:
 
     def write_high_watermarks(self, logs: Logs) -> None:
         """As they are now."""
-        self._high_watermarks.write({tp: log.high_watermark_to_keep for tp, log in logs.items()})
+        self._high_watermarks.write({tp: log.high_watermark_checkpoint for tp, log in logs.items()})
 
     def write_recovery_points(self, logs: Logs) -> None:
         """As they are now, and the starts of logs first.
@@ -209,10 +209,10 @@ class RootCheckpoints:
 
     def write_log_starts(self, logs: Logs) -> None:
         """As they are now, as far as the names of segments do not say it."""
-        starts = {tp: log.log_start_to_keep for tp, log in logs.items()}
+        starts = {tp: log.log_start_checkpoint for tp, log in logs.items()}
         self._log_starts.write({tp: start for tp, start in starts.items() if start is not None})
 
-    def truncated(self, topic_partition: TopicPartition, logs: Logs) -> None:
+    def log_truncated(self, topic_partition: TopicPartition, logs: Logs) -> None:
         """A log ends earlier now, or is gone: what comes instead of the rest is not flushed nor clean.
 
         Its start may have gone back with its end.
@@ -278,10 +278,10 @@ class SpreadCheckpoints:
         for checkpoints, own in self._each(logs):
             checkpoints.write_log_starts(own)
 
-    def truncated(self, topic_partition: TopicPartition, logs: Logs) -> None:
+    def log_truncated(self, topic_partition: TopicPartition, logs: Logs) -> None:
         """A log ends earlier now, or is gone."""
         for checkpoints, own in self._each(logs):
-            checkpoints.truncated(topic_partition, own)
+            checkpoints.log_truncated(topic_partition, own)
 
     def forget(self, topics: Collection[str]) -> None:
         """Removes topics from all."""

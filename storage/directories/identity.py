@@ -18,7 +18,7 @@ from splashdam.storage.directories.checkpoints import (
 )
 from splashdam.storage.directories.partition_metadata import format_uuid, new_uuid
 from splashdam.storage.files.disk import TEMPORARY, Files
-from splashdam.storage.files.log_file import unusable_file
+from splashdam.storage.files.log_file import unusable_file_error
 
 META_NAME = "meta.properties"
 REGISTRY_NAME = "splashdam-topics.json"
@@ -81,11 +81,11 @@ def load_identity(
     values = _parse_properties(data)
     version = values.get("version")
     if version not in ("0", "1"):
-        raise unusable_file(path, f"is of version {version}, known are 0 and 1")
+        raise unusable_file_error(path, f"is of version {version}, known are 0 and 1")
     node = values.get("node.id" if version == "1" else "broker.id", "")
     found_id = whole_number_of(node, MAX_INT)
     if found_id is None:
-        raise unusable_file(path, "names no node id")
+        raise unusable_file_error(path, "names no node id")
     return DirectoryIdentity(
         values.get("cluster.id") or format_uuid(new_uuid()),
         found_id,
@@ -93,7 +93,7 @@ def load_identity(
     )
 
 
-def check_is_there(files: Files, root: str) -> None:
+def check_exists(files: Files, root: str) -> None:
     """Looks whether a data directory in use is where it was; a disk that does not say counts as yes.
 
     Raises:

@@ -15,11 +15,11 @@ from typing import Protocol
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
-from splashdam.storage.directories.checkpoints import KeptOffsets, RootCheckpoints, SpreadCheckpoints
+from splashdam.storage.directories.checkpoints import CheckpointedOffsets, RootCheckpoints, SpreadCheckpoints
 from splashdam.storage.directories.identity import (
     META_NAME,
     DirectoryIdentity,
-    check_is_there,
+    check_exists,
     claim_directory,
     load_identity,
     remove_half_written,
@@ -35,7 +35,7 @@ KNOWN_NAME = "splashdam-log-dirs"
 _logger = logging.getLogger(__name__)
 
 
-class LyingLog(Protocol):
+class PlacedLog(Protocol):
     """A log, as far as it matters where it lies."""
 
     @property
@@ -61,7 +61,7 @@ class LogDirectory:
         self.checkpoints = RootCheckpoints(files, root)
         self.identity: DirectoryIdentity
         self.was_clean = False
-        self.kept = KeptOffsets({}, {}, {})
+        self.checkpointed = CheckpointedOffsets({}, {}, {})
         self.failure: KafkaStorageError | None = None
         self._files = files
         self._lock: StorageLock | None = None
@@ -88,7 +88,7 @@ class LogDirectory:
             claim_directory(self._files, self.root, node_id, cluster_id)
         self.identity = load_identity(self._files, self.root, node_id=node_id, cluster_id=cluster_id)
         remove_half_written(self._files, self.root)
-        self.kept = self.checkpoints.read()
+        self.checkpointed = self.checkpoints.read()
 
     def release(self) -> None:
         """Lets the next broker in."""
@@ -147,7 +147,7 @@ class LogDirectories:
         """The directory of this path."""
         return next((each for each in self.all if each.root == root), None)
 
-    def of(self, log: LyingLog) -> LogDirectory:
+    def of(self, log: PlacedLog) -> LogDirectory:
         """The directory that a log lies in."""
         directory = self.at(os.path.dirname(log.directory))
         assert directory is not None, log.directory
@@ -160,7 +160,7 @@ class LogDirectories:
             IllegalStateError: another broker uses one; the text names its process.
             KafkaStorageError: the home cannot be used, or none that takes partitions.
         """
-        self._with_each(LogDirectory.take)
+        self._for_each_online(LogDirectory.take)
 
     def load(self, node_id: int) -> None:
         """Reads what each says of itself; ids of a new one are those of the home.
@@ -169,11 +169,13 @@ class LogDirectories:
             KafkaStorageError: as ``open``, or a directory of ours is not named any more.
         """
         self.home.load(node_id, None)
-        check_none_is_left_out(self.files, self.home.root, [each.root for each in self.all])
+        check_none_is_missing(self.files, self.home.root, [each.root for each in self.all])
         ours = self.home.identity
-        self._with_each(lambda each: None if each is self.home else each.load(ours.node_id, ours.cluster_id))
+        self._for_each_online(
+            lambda each: None if each is self.home else each.load(ours.node_id, ours.cluster_id)
+        )
 
-    def _with_each(self, act: Callable[[LogDirectory], None]) -> None:
+    def _for_each_online(self, act: Callable[[LogDirectory], None]) -> None:
         for each in self.online:
             try:
                 act(each)
@@ -201,10 +203,10 @@ class LogDirectories:
             for topic_partition, path in lying.items():
                 found.setdefault(topic_partition, []).append(path)
 
-        self._with_each(look)
+        self._for_each_online(look)
         return found
 
-    def place(self, logs: Iterable[LyingLog]) -> Callable[[], LogDirectory]:
+    def place(self, logs: Iterable[PlacedLog]) -> Callable[[], LogDirectory]:
         """Chooses directories for new partitions: as in Kafka the one with the fewest has its turn.
 
         Args:
@@ -227,7 +229,7 @@ class LogDirectories:
 
         return choose
 
-    def check_are_there(self) -> None:
+    def check_exist(self) -> None:
         """Looks whether they are where they were; one that is not has failed.
 
         Raises:
@@ -235,7 +237,7 @@ class LogDirectories:
         """
         for each in self.online:
             try:
-                check_is_there(self.files, each.root)
+                check_exists(self.files, each.root)
             except KafkaStorageError as error:
                 self.fail(each, error)
         if self.home.failure is not None:
@@ -260,7 +262,7 @@ class LogDirectories:
                 each.release()
 
 
-def check_none_is_left_out(files: Files, home: str, roots: Sequence[str]) -> None:
+def check_none_is_missing(files: Files, home: str, roots: Sequence[str]) -> None:
     """Compares the directories of this start with those of the one before, and notes them.
 
     Without that a broker started without one of its ``log.dirs`` would make the partitions in it anew, empty,

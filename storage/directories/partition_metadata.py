@@ -10,7 +10,7 @@ import binascii
 import uuid
 
 from splashdam.storage.files.disk import Files
-from splashdam.storage.files.log_file import unusable_file
+from splashdam.storage.files.log_file import unusable_file_error
 
 FILE_NAME = "partition.metadata"
 _BEGINNING = b"version: 0\ntopic_id: "
@@ -57,13 +57,13 @@ def read_topic_id(files: Files, directory: str) -> bytes | None:
         return None
     values = dict(line.partition(": ")[::2] for line in data.decode(errors="replace").splitlines())
     if values.get("version") != "0":
-        raise unusable_file(
+        raise unusable_file_error(
             f"{directory}/{FILE_NAME}", f"is of version {values.get('version')!r}, known is '0'"
         )
     try:
         return parse_uuid(values.get("topic_id", ""))
     except ValueError as error:
-        raise unusable_file(f"{directory}/{FILE_NAME}", f"makes no sense ({error})") from error
+        raise unusable_file_error(f"{directory}/{FILE_NAME}", f"makes no sense ({error})") from error
 
 
 def _is_torn(data: bytes) -> bool:

@@ -10,13 +10,13 @@ from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.partition_metadata import FILE_NAME, read_topic_id
 from splashdam.storage.files.disk import TEMPORARY, Files
-from splashdam.storage.files.log_file import linked
+from splashdam.storage.files.log_file import symbolic_link_error
 from splashdam.storage.segments.segment import LOG
 from splashdam.storage.topic_names import (
     DELETE,
     METADATA_TOPIC,
-    ending_of_moved_directory,
     partition_of_directory,
+    suffix_of_renamed_directory,
 )
 
 _logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def find_partitions(
     found: dict[TopicPartition, str] = {}
     for name, is_directory in files.list_directory(root):
         path = f"{root}/{name}"
-        if not is_directory or ending_of_moved_directory(name) or path in roots:
+        if not is_directory or suffix_of_renamed_directory(name) or path in roots:
             continue
         topic_partition = partition_of_directory(name)
         if topic_partition is not None and topic_partition.topic == METADATA_TOPIC:
@@ -93,7 +93,7 @@ def topic_ids(
 def remove_deleted(files: Files, root: str) -> None:
     """Removes what a deletion moved aside."""
     for name, is_directory in files.list_directory(root):
-        if is_directory and ending_of_moved_directory(name) == DELETE:
+        if is_directory and suffix_of_renamed_directory(name) == DELETE:
             files.remove_tree(f"{root}/{name}")
 
 
@@ -127,7 +127,7 @@ def refuse_link(files: Files, path: str) -> None:
         KafkaStorageError: it is a symbolic link.
     """
     if files.is_link(path):
-        raise linked(path)
+        raise symbolic_link_error(path)
 
 
 def _is_known(topic_partition: TopicPartition, topics: Mapping[str, KnownTopic]) -> bool:

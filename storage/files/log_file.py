@@ -28,13 +28,13 @@ _REMEDIES = {
 def storage_error(action: str, path: str, error: OSError) -> KafkaStorageError:
     """The one form in which failures of the file system are told."""
     if error.errno == errno.ELOOP:
-        return linked(path)
+        return symbolic_link_error(path)
     remedy = _REMEDIES.get(error.errno or 0)
     text = f"could not {action} {path}: {error.strerror or error}"
     return KafkaStorageError(f"{text}; {remedy}" if remedy else text)
 
 
-def that_ends(error: KafkaStorageError) -> KafkaStorageError:
+def as_fatal(error: KafkaStorageError) -> KafkaStorageError:
     """The same failure as it is told where no broker is left that could go on, or none has begun."""
     if not error.message.endswith(_GOES_ON):
         return error
@@ -44,22 +44,22 @@ def that_ends(error: KafkaStorageError) -> KafkaStorageError:
 
 
 @contextmanager
-def told_as_the_end() -> Iterator[None]:
-    """Tells a failure of the block by ``that_ends``."""
+def raised_as_fatal() -> Iterator[None]:
+    """Tells a failure of the block by ``as_fatal``."""
     try:
         yield
     except KafkaStorageError as error:
-        told = that_ends(error)
+        told = as_fatal(error)
         raise told from told.__cause__
 
 
-def lacks_room(error: KafkaStorageError) -> bool:
+def is_disk_full(error: KafkaStorageError) -> bool:
     """Whether the disk is full, or a quota reached: what is deleted helps."""
     cause = error.__cause__
     return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def linked(path: str) -> KafkaStorageError:
+def symbolic_link_error(path: str) -> KafkaStorageError:
     """What is told of a symbolic link where the broker keeps files: it would write to whatever is behind."""
     return KafkaStorageError(
         f"{path} is a symbolic link, and none is followed inside a data directory; move what it points to "
@@ -67,7 +67,7 @@ def linked(path: str) -> KafkaStorageError:
     )
 
 
-def unusable_file(path: str, reason: str) -> KafkaStorageError:
+def unusable_file_error(path: str, reason: str) -> KafkaStorageError:
     """A small file that makes no sense, keeps the broker from starting, and would be made anew if missing."""
     return KafkaStorageError(f"{path} {reason}; move this file away to have it made anew")
 
@@ -173,8 +173,8 @@ class LogFile(ABC):
             if written != size:
                 self._write_rest(buffers, written)
         except OSError as error:
-            self._give_up_append()
-            raise self._told("append to", error) from error
+            self._undo_append()
+            raise self._storage_error("append to", error) from error
         self.end += size
 
     def _write_rest(self, buffers: Sequence[Buffer], written: int) -> None:
@@ -204,7 +204,7 @@ class LogFile(ABC):
         try:
             self._truncate_to(end)
         except OSError as error:
-            raise self._told("truncate", error) from error
+            raise self._storage_error("truncate", error) from error
         self._has_torn_tail = False
         self._cuts += 1
         if end != self.end:
@@ -220,7 +220,7 @@ class LogFile(ABC):
         try:
             return self._read_at(position, max(0, min(count, self.end - position)))
         except OSError as error:
-            raise self._told("read", error) from error
+            raise self._storage_error("read", error) from error
 
     def sync_now(self) -> None:
         """Brings all bytes up to ``end`` to stable storage; blocks.
@@ -234,7 +234,7 @@ class LogFile(ABC):
         try:
             self._sync()
         except OSError as error:
-            raise self._told("sync", error) from error
+            raise self._storage_error("sync", error) from error
         self._synced_end = end
 
     @abstractmethod
@@ -249,7 +249,7 @@ class LogFile(ABC):
         try:
             yield
         except OSError as error:
-            raise self._told("sync", error) from error
+            raise self._storage_error("sync", error) from error
         if cuts == self._cuts:
             self._synced_end = max(self._synced_end, end)  # another call may have come further
 
@@ -273,14 +273,14 @@ class LogFile(ABC):
     @abstractmethod
     def _sync(self) -> None: ...
 
-    def _told(self, action: str, error: OSError) -> KafkaStorageError:
+    def _storage_error(self, action: str, error: OSError) -> KafkaStorageError:
         failure = storage_error(action, self.path, error)
         failure.__cause__ = error
         if self.on_failure is not None:
             self.on_failure(failure)
         return failure
 
-    def _give_up_append(self) -> None:
+    def _undo_append(self) -> None:
         self._synced_end = -1
         self._cuts += 1
         try:

@@ -65,8 +65,8 @@ from splashdam.storage.segments.segment import (
 )
 from splashdam.storage.topic_names import (
     METADATA_TOPIC,
-    ending_of_moved_directory,
     partition_of_directory,
+    suffix_of_renamed_directory,
 )
 
 CHECKPOINT_NAMES = (RECOVERY_POINT_NAME, HIGH_WATERMARK_NAME, LOG_START_NAME, CLEANER_OFFSET_NAME)
@@ -134,7 +134,7 @@ def partition_directories(path: str) -> list[str]:
         if entry.is_dir()
         and (where := partition_of_directory(entry.name)) is not None
         and where.topic != METADATA_TOPIC
-        and ending_of_moved_directory(entry.name) is None
+        and suffix_of_renamed_directory(entry.name) is None
         and holds_a_log(files, entry.path)
     ]
     if not partitions and not any(entry.name in (*CHECKPOINT_NAMES, "meta.properties") for entry in found):

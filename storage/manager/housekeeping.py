@@ -33,7 +33,7 @@ _SHORTEST_INTERVAL_MS = 20
 """Between two looks at every log: with thousands of them one takes milliseconds."""
 
 
-class KeptLogs(Protocol):
+class HousekeptLogs(Protocol):
     """What is kept in order."""
 
     @property
@@ -75,19 +75,19 @@ class ScheduledTask(NamedTuple):
         name: for log lines.
         due_ms: when it is due, given when it was done last (None: never) and when the broker started.
         run: does it; whatever it raises is logged.
-        is_part_of: another task that does the same and more; where both are due at once, that one is enough.
+        covered_by: another task that does the same and more; where both are due at once, that one is enough.
     """
 
     name: str
-    due_ms: Callable[[KeptLogs, float | None, float], float]
-    run: Callable[[KeptLogs, Now], Awaitable[None]]
-    is_part_of: str = ""
+    due_ms: Callable[[HousekeptLogs, float | None, float], float]
+    run: Callable[[HousekeptLogs, Now], Awaitable[None]]
+    covered_by: str = ""
 
 
 class Housekeeping:
     """When which task was done last."""
 
-    def __init__(self, manager: KeptLogs) -> None:
+    def __init__(self, manager: HousekeptLogs) -> None:
         self._manager = manager
         self._done_ms: dict[str, float] = {}
         self._started_ms: float | None = None
@@ -99,7 +99,7 @@ class Housekeeping:
         for task in TASKS:
             if task.due_ms(self._manager, self._done_ms.get(task.name), started_ms) <= now_ms:
                 self._done_ms[task.name] = now_ms
-                if task.is_part_of in done:
+                if task.covered_by in done:
                     continue
                 with log_failures(task.name):
                     await task.run(self._manager, Now(now_ms, wall_ms))
@@ -116,10 +116,10 @@ class Housekeeping:
 
 def _every(
     interval: Callable[[DirectorySettings], int],
-) -> Callable[[KeptLogs, float | None, float], float]:
+) -> Callable[[HousekeptLogs, float | None, float], float]:
     """Every so often, for the first time after ``log.initial.task.delay.ms`` where that is sooner."""
 
-    def due_ms(manager: KeptLogs, done_ms: float | None, started_ms: float) -> float:
+    def due_ms(manager: HousekeptLogs, done_ms: float | None, started_ms: float) -> float:
         interval_ms = interval(manager.settings)
         if done_ms is None:
             return started_ms + min(interval_ms, manager.settings.log_initial_task_delay_ms)
@@ -128,16 +128,18 @@ def _every(
     return due_ms
 
 
-def _once(event_ms: Callable[[KeptLogs], float]) -> Callable[[KeptLogs, float | None, float], float]:
+def _once(
+    event_ms: Callable[[HousekeptLogs], float],
+) -> Callable[[HousekeptLogs, float | None, float], float]:
     """When something has happened, but with a pause after the last turn."""
 
-    def due_ms(manager: KeptLogs, done_ms: float | None, _started_ms: float) -> float:
+    def due_ms(manager: HousekeptLogs, done_ms: float | None, _started_ms: float) -> float:
         return max(event_ms(manager), -math.inf if done_ms is None else done_ms + _PAUSE_MS)
 
     return due_ms
 
 
-def _segments_wait(manager: KeptLogs) -> float:
+def _segments_wait(manager: HousekeptLogs) -> float:
     return -math.inf if any(map(_waits_for_flush, manager.logs_with_work)) else math.inf
 
 
@@ -145,7 +147,7 @@ def _waits_for_flush(log: Log) -> bool:
     return log.needs_flush and log.state is LogState.OPEN
 
 
-def _first_unlink(manager: KeptLogs) -> float:
+def _first_unlink(manager: HousekeptLogs) -> float:
     return min((log.next_unlink_ms for log in manager.logs_with_work), default=math.inf)
 
 
@@ -153,7 +155,7 @@ def _has_work(log: Log) -> bool:
     return log.state is not LogState.CLOSED and (_waits_for_flush(log) or log.next_unlink_ms < math.inf)
 
 
-def _flush_check(manager: KeptLogs, done_ms: float | None, started_ms: float) -> float:
+def _flush_check(manager: HousekeptLogs, done_ms: float | None, started_ms: float) -> float:
     """As often as ``log.flush.scheduler.interval.ms`` or the smallest ``flush.ms`` of a topic says.
 
     (Kafka goes by the former alone, whose default is never, so that a topic's ``flush.ms`` does nothing.)
@@ -163,7 +165,7 @@ def _flush_check(manager: KeptLogs, done_ms: float | None, started_ms: float) ->
     return (started_ms if done_ms is None else done_ms) + interval_ms
 
 
-def _compaction(manager: KeptLogs, done_ms: float | None, started_ms: float) -> float:
+def _compaction(manager: HousekeptLogs, done_ms: float | None, started_ms: float) -> float:
     return manager.cleaner.due_ms(done_ms, started_ms)
 
 
@@ -172,12 +174,12 @@ def _compaction(manager: KeptLogs, done_ms: float | None, started_ms: float) -> 
 
 def _for_each_log(
     what: str,
-    act: Callable[[KeptLogs, Log, Now], Awaitable[object]],
-    among: Callable[[KeptLogs, Now], Iterable[Log]] = lambda manager, _: manager.logs.values(),
-) -> Callable[[KeptLogs, Now], Awaitable[None]]:
+    act: Callable[[HousekeptLogs, Log, Now], Awaitable[object]],
+    among: Callable[[HousekeptLogs, Now], Iterable[Log]] = lambda manager, _: manager.logs.values(),
+) -> Callable[[HousekeptLogs, Now], Awaitable[None]]:
     """One log after the other; one that fails keeps no other from its turn."""
 
-    async def run(manager: KeptLogs, now: Now) -> None:
+    async def run(manager: HousekeptLogs, now: Now) -> None:
         for log in list(among(manager, now)):
             with log_failures(f"{what} of {log.topic_partition}"):
                 await act(manager, log, now)
@@ -185,23 +187,23 @@ def _for_each_log(
     return run
 
 
-async def _flush(_manager: KeptLogs, log: Log, now: Now) -> None:
+async def _flush(_manager: HousekeptLogs, log: Log, now: Now) -> None:
     await log.sync(now.wall_ms)
 
 
-def _waiting(manager: KeptLogs, _now: Now) -> Iterable[Log]:
+def _waiting(manager: HousekeptLogs, _now: Now) -> Iterable[Log]:
     return filter(_waits_for_flush, manager.logs_with_work)
 
 
-def _flush_due(manager: KeptLogs, now: Now) -> Iterable[Log]:
+def _flush_due(manager: HousekeptLogs, now: Now) -> Iterable[Log]:
     return (log for log in manager.logs.values() if log.flusher.is_due(now.wall_ms))
 
 
-def _with_work(manager: KeptLogs, _now: Now) -> Iterable[Log]:
+def _with_work(manager: HousekeptLogs, _now: Now) -> Iterable[Log]:
     return manager.logs_with_work
 
 
-async def _delete_old_segments(manager: KeptLogs, log: Log, now: Now) -> None:
+async def _delete_old_segments(manager: HousekeptLogs, log: Log, now: Now) -> None:
     before = log.log_start_offset
     try:
         log.delete_old_segments(wall_ms=now.wall_ms, now_ms=now.now_ms)
@@ -211,49 +213,49 @@ async def _delete_old_segments(manager: KeptLogs, log: Log, now: Now) -> None:
     await trio.lowlevel.checkpoint()  # a broker of thousands of partitions has clients, too
 
 
-async def _unlink_deleted(_manager: KeptLogs, log: Log, now: Now) -> None:
+async def _unlink_deleted(_manager: HousekeptLogs, log: Log, now: Now) -> None:
     log.unlink_deleted(now.now_ms)
 
 
-async def _write_recovery_points(manager: KeptLogs, _now: Now) -> None:
+async def _write_recovery_points(manager: HousekeptLogs, _now: Now) -> None:
     manager.checkpoints.write_recovery_points(manager.logs)
 
 
-async def _write_log_starts(manager: KeptLogs, _now: Now) -> None:
+async def _write_log_starts(manager: HousekeptLogs, _now: Now) -> None:
     manager.checkpoints.write_log_starts(manager.logs)
 
 
-async def _write_high_watermarks(manager: KeptLogs, _now: Now) -> None:
+async def _write_high_watermarks(manager: HousekeptLogs, _now: Now) -> None:
     manager.write_high_watermarks()
 
 
-async def _expire_producers(manager: KeptLogs, now: Now) -> None:
+async def _expire_producers(manager: HousekeptLogs, now: Now) -> None:
     for log in manager.logs.values():
         log.producers.expire(now.wall_ms, manager.settings.producer_id_expiration_ms)
 
 
-def _moving(manager: KeptLogs, _done_ms: float | None, _started_ms: float) -> float:
+def _moving(manager: HousekeptLogs, _done_ms: float | None, _started_ms: float) -> float:
     return manager.moves.due_ms()
 
 
-async def _move(manager: KeptLogs, now: Now) -> None:
+async def _move(manager: HousekeptLogs, now: Now) -> None:
     await manager.moves.work(now)
 
 
-def _unsettled(manager: KeptLogs) -> float:
-    return -math.inf if manager.removals.is_unsettled else math.inf
+def _unsettled(manager: HousekeptLogs) -> float:
+    return -math.inf if manager.removals.has_unfinished_work else math.inf
 
 
-async def _settle(manager: KeptLogs, _now: Now) -> None:
+async def _settle(manager: HousekeptLogs, _now: Now) -> None:
     for _ in manager.removals.steps():
         await trio.lowlevel.checkpoint()
     try:
-        manager.removals.settle()
+        manager.removals.retry()
     except KafkaStorageError as error:
         _logger.debug("topics are not on disk as they are: %s", error.message)  # it was said when it began
 
 
-async def _compact(manager: KeptLogs, now: Now) -> None:
+async def _compact(manager: HousekeptLogs, now: Now) -> None:
     await manager.cleaner.work(manager.logs, now)
 
 
@@ -287,7 +289,7 @@ TASKS = (
         "checkpointing log start offsets",
         _every(lambda settings: settings.log_flush_start_offset_checkpoint_interval_ms),
         _write_log_starts,
-        is_part_of="checkpointing recovery points",
+        covered_by="checkpointing recovery points",
     ),
     ScheduledTask(
         "checkpointing high watermarks",

@@ -36,13 +36,13 @@ from splashdam.storage.directories.scan import (
     refuse_taken_directories,
 )
 from splashdam.storage.files.disk import Files
-from splashdam.storage.files.log_file import lacks_room
+from splashdam.storage.files.log_file import is_disk_full
 from splashdam.storage.log import Log
-from splashdam.storage.manager.coming_partitions import ComingPartitions, remove_unfinished
-from splashdam.storage.manager.deletions import DirectoryRemovals, put_aside
+from splashdam.storage.manager.deletions import DirectoryRemovals, remove_partition_directory
 from splashdam.storage.manager.housekeeping import Housekeeping
-from splashdam.storage.manager.moves import LogMoves, only_directories
+from splashdam.storage.manager.moves import LogMoves, choose_directories
 from splashdam.storage.manager.offline_logs import OfflineLogs
+from splashdam.storage.manager.prepared_partitions import PreparedPartitions, remove_orphaned_partitions
 from splashdam.storage.manager.topic_registry import (
     NewTopic,
     Topic,
@@ -58,7 +58,7 @@ SettingsFor: TypeAlias = Callable[[Mapping[str, str]], LogSettings]
 Hosts: TypeAlias = Callable[[TopicPartition], bool]
 """Whether a partition of a topic of the registry belongs into this directory."""
 
-AT_ONCE = 64
+MAX_REMOVED_AT_ONCE = 64
 """Partitions whose directories are removed in one go; more go step by step."""
 
 DEFAULT_SETTINGS_FOR: SettingsFor = LogSettings().with_configs
@@ -99,13 +99,15 @@ class LogManager:
         hosts: Hosts,
     ) -> None:
         self.offline = OfflineLogs(self)
-        self.directories = LogDirectories(files, root, log_dirs, self.offline.take, self.root_of)
+        self.directories = LogDirectories(
+            files, root, log_dirs, self.offline.on_directory_failure, self.root_of
+        )
         self.logs: dict[TopicPartition, Log] = {}
         self.logs_with_work: dict[Log, None] = {}
         self.smallest_flush_ms = MAX_LONG
         self._moved: dict[Log, None] = {}  # since their high watermarks were checkpointed
         self._logs_kept = -1
-        self.coming: dict[str, ComingPartitions] = {}
+        self.prepared: dict[str, PreparedPartitions] = {}
         self.on_log_start: Callable[[TopicPartition], None] = lambda _: None
         self.settings = settings
         self.files = self.directories.files
@@ -172,11 +174,11 @@ class LogManager:
         directories, registry = self.directories, self.registry
         directories.load(node_id)
         self.removals.finish(everywhere=True)
-        remove_unfinished(directories, registry)
-        if registry.is_unsettled:
+        remove_orphaned_partitions(directories, registry)
+        if registry.has_unfinished_work:
             with log_failures("gathering the changes of topics"):  # it is tried again where the disk is full
-                registry.settle()
-        found = only_directories(directories, registry, directories.find(self.topics))
+                registry.rewrite()
+        found = choose_directories(directories, registry, directories.find(self.topics))
         adopt_topics(self.files, registry, found)
         try:
             for topic_partition, path in found.items():
@@ -199,7 +201,7 @@ class LogManager:
         assert directory is not None, path
         if directory.failure is not None:
             return
-        kept = directory.kept
+        kept = directory.checkpointed
         try:
             self.open_log(
                 topic_partition,
@@ -265,7 +267,7 @@ class LogManager:
         partitions = [
             TopicPartition(topic.name, number)
             for topic in topics
-            if topic.name not in self.coming
+            if topic.name not in self.prepared
             for number in topic.partitions
         ]
         for directory in self.directories.online:
@@ -300,7 +302,7 @@ class LogManager:
             for name, numbers in growing.items()
             if (prepared := self.prepared_for(self.topics[name], numbers)) is not None
         ]
-        not_made = [each for each in new if each.topic not in self.coming]
+        not_made = [each for each in new if each.topic not in self.prepared]
         for directory in self.directories.online:
             refuse_taken_directories(self.files, directory.root, not_made)
         self.put_topics(topics, coming)
@@ -321,7 +323,7 @@ class LogManager:
         self.note_flush_ms()
         self.wake()
 
-    def put_topics(self, topics: Iterable[Topic], coming: Iterable[ComingPartitions]) -> None:
+    def put_topics(self, topics: Iterable[Topic], coming: Iterable[PreparedPartitions]) -> None:
         """Notes topics in the registry, and that these partitions are theirs: one change.
 
         Raises:
@@ -331,12 +333,12 @@ class LogManager:
         ends: dict[tuple[str, str], Mapping[str, str]] = {}
         for each in coming:
             each.check()
-            ends.update(each.end_of_note)
+            ends.update(each.note_removal)
         self.registry.put(*topics, resources=ends)
 
     def prepare(
         self, topic: Topic, numbers: Sequence[int], *, now_ms: int
-    ) -> Generator[int, None, ComingPartitions]:
+    ) -> Generator[int, None, PreparedPartitions]:
         """Makes partitions of a topic before it has them, a few with each step, which says what it cost.
 
         Nobody sees these partitions before ``create_topics`` or ``change_topics`` gives them to the topic.
@@ -350,7 +352,7 @@ class LogManager:
         """
         settings = self.settings_for(topic.configs)
         self.prepared_for(topic, ())
-        self.coming[topic.name] = coming = ComingPartitions(self, topic, numbers, settings)
+        self.prepared[topic.name] = coming = PreparedPartitions(self, topic, numbers, settings)
         try:
             if topic.name in self.registry.deleting:
                 yield from self.removals.steps()
@@ -361,25 +363,25 @@ class LogManager:
             raise
         return coming
 
-    def give_up(self, coming: ComingPartitions) -> None:
+    def give_up(self, coming: PreparedPartitions) -> None:
         """Prepared partitions go, unless their topic has them now; the housekeeping removes them."""
-        if self.coming.get(coming.topic.name) is coming:
+        if self.prepared.get(coming.topic.name) is coming:
             coming.is_given_up = True
             self.removals.add(self._removal_of_coming(coming))
             self.wake()
 
-    def _removal_of_coming(self, coming: ComingPartitions) -> Iterator[int]:
+    def _removal_of_coming(self, coming: PreparedPartitions) -> Iterator[int]:
         yield from coming.remove()
-        del self.coming[coming.topic.name]
+        del self.prepared[coming.topic.name]
 
-    def prepared_for(self, topic: Topic, numbers: Collection[int]) -> ComingPartitions | None:
+    def prepared_for(self, topic: Topic, numbers: Collection[int]) -> PreparedPartitions | None:
         """The partitions that were prepared for a topic that is to get these now; None where none were.
 
         Raises:
             BrokerResponseError: REQUEST_TIMED_OUT (7), for a client to try again: partitions of this name are
                 being made for somebody else, or removed.
         """
-        coming = self.coming.get(topic.name)
+        coming = self.prepared.get(topic.name)
         if coming is None or coming.are_for(topic, numbers):
             return coming
         raise error_for(
@@ -388,7 +390,7 @@ class LogManager:
 
     def is_busy(self, name: str) -> bool:
         """Whether directories of this name are being made or removed, step by step."""
-        return name in self.coming or (name in self.registry.deleting and self.removals.is_under_way)
+        return name in self.prepared or (name in self.registry.deleting and self.removals.is_under_way)
 
     def delete_topic(self, name: str) -> None:
         """Removes a topic and its logs; slices that are being read stay readable.
@@ -421,7 +423,7 @@ class LogManager:
         try:
             self.registry.begin_deletion(*names, resources=notes)
         except KafkaStorageError as error:
-            if not lacks_room(error):
+            if not is_disk_full(error):
                 raise
             # For now in memory alone: the files go first, and make the room.
             self.registry.forget(*names, resources=notes)
@@ -430,14 +432,15 @@ class LogManager:
         of_topics = (TopicPartition(each.name, number) for each in topics for number in each.partitions)
         self.abandon_logs(each for each in of_topics if each in self.logs)
         is_little = (
-            not self.removals.is_under_way and sum(len(topic.partitions) for topic in topics) <= AT_ONCE
+            not self.removals.is_under_way
+            and sum(len(topic.partitions) for topic in topics) <= MAX_REMOVED_AT_ONCE
         )
         self.removals.add_topics(topics)
         if full is not None or is_little:
             self.removals.run()
         if full is not None:
             self.free_names()
-            if self.registry.is_doubtful:
+            if self.registry.must_rewrite:
                 raise full
 
     def free_names(self) -> None:
@@ -445,14 +448,14 @@ class LogManager:
 
         Where it has directories to remove yet, the housekeeping does both.
         """
-        if self._is_closed or os.getpid() != self._pid or not self.removals.is_unsettled:
+        if self._is_closed or os.getpid() != self._pid or not self.removals.has_unfinished_work:
             return
         if self.removals.is_under_way:
             self.wake()
             return
         with log_failures("removing what there is of deleted topics"):
             self.removals.finish()
-        if self.registry.is_unsettled:
+        if self.registry.has_unfinished_work:
             self.wake()
 
     def _undo_creation(self, topics: Iterable[Topic]) -> None:
@@ -483,7 +486,7 @@ class LogManager:
     # --- logs -----------------------------------------------------------------------------------------------
 
     def make_partitions(
-        self, topics: Iterable[Topic], now_ms: int, coming: Iterable[ComingPartitions] = ()
+        self, topics: Iterable[Topic], now_ms: int, coming: Iterable[PreparedPartitions] = ()
     ) -> None:
         """Makes the partitions that topics of the registry lack here, or takes those that were prepared.
 
@@ -491,7 +494,7 @@ class LogManager:
             KafkaStorageError: the disk refuses.
         """
         for prepared in coming:
-            del self.coming[prepared.topic.name]
+            del self.prepared[prepared.topic.name]
             topic = self.topics[prepared.topic.name]
             for log in prepared.take(self.registry.settings_of(topic, self.settings_for)).values():
                 self._add_log(log)
@@ -546,7 +549,7 @@ class LogManager:
 
     def _add_log(self, log: Log) -> None:
         self.logs[log.topic_partition] = log
-        log.moved = self._moved
+        log.moved_high_watermarks = self._moved
         self._moved[log] = None
         self.smallest_flush_ms = min(self.smallest_flush_ms, log.settings.flush_ms)
 
@@ -576,8 +579,8 @@ class LogManager:
         self.moves.forget(topic_partition)
         log = self.logs.pop(topic_partition)
         log.abandon()
-        put_aside(self.files, log.directory, topic_partition)
-        self.checkpoints.truncated(topic_partition, self.logs)
+        remove_partition_directory(self.files, log.directory, topic_partition)
+        self.checkpoints.log_truncated(topic_partition, self.logs)
 
     def open_log(
         self,
@@ -646,9 +649,9 @@ class LogManager:
             return False
         return True
 
-    def lose_logs(self, directory: LogDirectory) -> dict[TopicPartition, Log]:
+    def take_offline(self, directory: LogDirectory) -> dict[TopicPartition, Log]:
         """Takes the logs in a directory out of use, and returns them."""
-        self.moves.lose(directory)
+        self.moves.on_directory_failure(directory)
         lost = {tp: log for tp, log in self.logs.items() if self.directories.of(log) is directory}
         # Another dict, as somebody may be walking over this one.
         self.logs = {tp: log for tp, log in self.logs.items() if tp not in lost}
@@ -703,9 +706,9 @@ class LogManager:
         """
         if os.getpid() != self._pid:
             return math.inf
-        self.directories.check_are_there()
+        self.directories.check_exist()
         self._work = trio.Event()
-        self.offline.settle()
+        self.offline.process_failures()
         return await self._housekeeping.step(now_ms, wall_ms)
 
     async def wait_for_work(self) -> None:
@@ -737,7 +740,7 @@ class LogManager:
             raise
         self._logs_kept = len(self.logs)
 
-    async def keep_log_starts(self, logs: Iterable[Log]) -> None:
+    async def persist_log_starts(self, logs: Iterable[Log]) -> None:
         """Makes the starts of logs survive whatever comes: what is below them flushed, then the checkpoint.
 
         Raises:
@@ -763,13 +766,13 @@ class LogManager:
         try:
             self.cleaner.close()
             if orderly:
-                self.directories.check_are_there()
+                self.directories.check_exist()
                 failed = _close_all(self.files, self.directories, self.logs, self.registry)
         except KafkaStorageError as error:
             failed = error
         finally:
             self.moves.close()
-            for coming in self.coming.values():
+            for coming in self.prepared.values():
                 coming.abandon()
             for log in [*self.logs.values(), *self.offline.logs()]:
                 log.abandon()

@@ -26,7 +26,7 @@ from splashdam.storage.directories.partition_metadata import format_uuid, read_t
 from splashdam.storage.directories.scan import make_partition_directory, refuse_link
 from splashdam.storage.files.disk import Files
 from splashdam.storage.log import Log
-from splashdam.storage.manager.deletions import DELETED, put_aside
+from splashdam.storage.manager.deletions import DELETED, remove_partition_directory
 from splashdam.storage.manager.topic_registry import TopicRegistry
 from splashdam.storage.recovery import LogLoader
 from splashdam.storage.topic_names import FUTURE, partition_of_directory
@@ -43,7 +43,7 @@ _COUNTS = "log-dir"
 _FUTURE_NAME = re.compile(rf"(?P<partition>.+)\.[0-9a-f]{{32}}{FUTURE}")
 
 
-class MovesLogs(Protocol):
+class MovableLogs(Protocol):
     """Whose logs are moved."""
 
     @property
@@ -70,7 +70,7 @@ class LogMoves:
         futures: the copies, by partition.
     """
 
-    def __init__(self, manager: MovesLogs) -> None:
+    def __init__(self, manager: MovableLogs) -> None:
         self.futures: dict[TopicPartition, Log] = {}
         self._manager = manager
         self._directories = manager.directories
@@ -128,7 +128,7 @@ class LogMoves:
         where = log.topic_partition
         refuse_link(self._files, path)
         if where in self.futures or self._directories.of(log) is directory:
-            put_aside(self._files, path, where)
+            remove_partition_directory(self._files, path, where)
         else:
             self._open(log, path, now_ms, clean_shutdown=False)
 
@@ -184,13 +184,13 @@ class LogMoves:
             loader = LogLoader(
                 self._files, path, log.settings, log_start_offset=log.log_start_offset, now_ms=wall_ms
             )
-            log.go_on_in(path, loader.load(clean_shutdown=True, recovery_point=log.log_end_offset))
+            log.move_to_directory(path, loader.load(clean_shutdown=True, recovery_point=log.log_end_offset))
         except BrokerResponseError:
             self._note_which_counts(where, old)
-            put_aside(self._files, path, where)
+            remove_partition_directory(self._files, path, where)
             raise
         _logger.info("%s lies in %s now, no longer in %s", where, new.root, old.root)
-        put_aside(self._files, old_path, where)
+        remove_partition_directory(self._files, old_path, where)
         self._note_which_counts(where, None)
         checkpoints.write_all(self._manager.logs)
         checkpoints.cleaner_offsets.write(cleaned)
@@ -207,9 +207,9 @@ class LogMoves:
         if future is not None:
             future.abandon()
             with log_failures(f"removing {future.directory}"):
-                put_aside(self._files, future.directory, topic_partition)
+                remove_partition_directory(self._files, future.directory, topic_partition)
 
-    def lose(self, directory: LogDirectory) -> None:
+    def on_directory_failure(self, directory: LogDirectory) -> None:
         """Gives up what has to do with a directory that has failed; the next start goes on with it."""
         for topic_partition, future in list(self.futures.items()):
             log = self._manager.logs.get(topic_partition)
@@ -234,7 +234,7 @@ def copy_some(log: Log, future: Log, now_ms: int) -> bool:
     """
     _cut_what_differs(log, future, now_ms)
     if future.log_end_offset < log.log_start_offset:
-        future.start_anew_at(log.log_start_offset, now_ms=now_ms)
+        future.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)
     if future.log_end_offset < log.log_end_offset:
         piece = log.read(future.log_end_offset, _READ_BYTES, up_to=log.log_end_offset)
         try:
@@ -250,7 +250,7 @@ def _cut_what_differs(log: Log, future: Log, now_ms: int) -> None:
         return
     epoch, end = log.end_of_epoch(future.last_epoch)
     if epoch < 0:
-        future.start_anew_at(log.log_start_offset, now_ms=now_ms)
+        future.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)
         return
     if epoch < future.last_epoch:
         end = min(end, future.end_of_epoch(epoch).end_offset)
@@ -280,11 +280,11 @@ def _is_of_deleted_topic(
         return False
     if topic_id is None or (DELETED, format_uuid(topic_id)) not in registry.resources:
         return False
-    put_aside(files, path, topic_partition)
+    remove_partition_directory(files, path, topic_partition)
     return True
 
 
-def only_directories(
+def choose_directories(
     directories: LogDirectories, registry: TopicRegistry, found: Mapping[TopicPartition, list[str]]
 ) -> dict[TopicPartition, str]:
     """The directory of each partition; of two the one that counts, and the other one is removed.
@@ -315,7 +315,7 @@ def only_directories(
         for path in paths:
             if path != right[0]:
                 _logger.warning("%s is older than %s, and removed", path, right[0])
-                put_aside(directories.files, path, topic_partition)
+                remove_partition_directory(directories.files, path, topic_partition)
     if len(directories.online) == len(directories.all):
         settled = [key for key in registry.resources if key[0] in (_COUNTS, DELETED)]
         if settled:

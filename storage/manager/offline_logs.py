@@ -17,7 +17,7 @@ from splashdam.storage.manager.deletions import deletion_notes
 from splashdam.storage.manager.topic_registry import Resources, Topic
 
 
-class LosesLogs(Protocol):
+class ManagedLogs(Protocol):
     """Whose logs are lost with their directories."""
 
     @property
@@ -26,7 +26,7 @@ class LosesLogs(Protocol):
     @property
     def logs(self) -> Mapping[TopicPartition, Log]: ...
 
-    def lose_logs(self, directory: LogDirectory) -> dict[TopicPartition, Log]:
+    def take_offline(self, directory: LogDirectory) -> dict[TopicPartition, Log]:
         """Takes the logs in a directory out of use, and returns them."""
         ...
 
@@ -42,7 +42,7 @@ class OfflineLogs:
         on_offline: is told which partitions are gone just now.
     """
 
-    def __init__(self, manager: LosesLogs) -> None:
+    def __init__(self, manager: ManagedLogs) -> None:
         self.on_offline: Callable[[list[TopicPartition]], None] = lambda _: None
         self._manager = manager
         self._thread = threading.get_ident()
@@ -90,21 +90,21 @@ class OfflineLogs:
                     if topic_partition not in manager.logs:
                         self._directories.setdefault(topic_partition, failed)
 
-    def take(self, directory: LogDirectory) -> None:
+    def on_directory_failure(self, directory: LogDirectory) -> None:
         """A directory has failed; in another thread that is looked into with the next turn."""
         self._failed.append(directory)
         if threading.get_ident() == self._thread:
-            self.settle()
+            self.process_failures()
             self._manager.wake()
 
-    def settle(self) -> None:
+    def process_failures(self) -> None:
         """Takes the logs of failed directories out of use. (Without the home the broker ends anyway.)"""
         manager = self._manager
         while self._failed:
             directory = self._failed.pop()
             if directory is manager.directories.home:
                 continue
-            lost = manager.lose_logs(directory)
+            lost = manager.take_offline(directory)
             for topic_partition, log in lost.items():
                 log.state = LogState.FAILED
                 self._directories[topic_partition] = directory

@@ -32,7 +32,7 @@ from splashdam.storage.directories.identity import REGISTRY_NAME
 from splashdam.storage.directories.partition_metadata import format_uuid, new_uuid, parse_uuid, write_topic_id
 from splashdam.storage.directories.scan import topic_ids
 from splashdam.storage.files.disk import Files
-from splashdam.storage.files.log_file import unusable_file
+from splashdam.storage.files.log_file import unusable_file_error
 from splashdam.storage.settings import LogSettings
 from splashdam.storage.topic_names import check_topic_name, folded
 
@@ -148,12 +148,12 @@ class TopicRegistry:
         """As ``begin_deletion``, but on a disk that refuses: written with the next change."""
         for change in _deletion(names, resources or {}):
             self._apply(change)
-        self._changes.is_doubtful = True
+        self._changes.must_rewrite = True
 
     def restore(self, *topics: Topic) -> None:
         """As ``put``, but on a disk that refuses: written with the next change."""
         self.topics.update((topic.name, topic) for topic in topics)
-        self._changes.is_doubtful = True
+        self._changes.must_rewrite = True
 
     def take_back(self, before: Mapping[str, Topic | None]) -> None:
         """Undoes ``put``, the last change, for topics that were as in ``before``: on a full disk, too.
@@ -169,16 +169,16 @@ class TopicRegistry:
                 self.topics[name] = topic
 
     @property
-    def is_doubtful(self) -> bool:
+    def must_rewrite(self) -> bool:
         """Whether a refused write left the file in doubt."""
-        return self._changes.is_doubtful
+        return self._changes.must_rewrite
 
     @property
-    def is_unsettled(self) -> bool:
+    def has_unfinished_work(self) -> bool:
         """Whether a refused write left the file in doubt, or files of deleted topics are still there."""
-        return bool(self.deleting) or self.is_doubtful
+        return bool(self.deleting) or self.must_rewrite
 
-    def settle(self) -> None:
+    def rewrite(self) -> None:
         """Writes the whole anew where a refused write left it unknown which changes are in the file.
 
         The names in ``deleting`` stay there: ``end_deletions`` frees them when the files are gone.
@@ -186,7 +186,7 @@ class TopicRegistry:
         Raises:
             KafkaStorageError: the disk refuses again.
         """
-        if self._changes.is_doubtful:
+        if self._changes.must_rewrite:
             self._replace()
 
     def end_deletions(self) -> None:
@@ -203,7 +203,7 @@ class TopicRegistry:
         Raises:
             KafkaStorageError: the disk refuses; what is there says it all, too.
         """
-        if self._changes.length or self._changes.is_doubtful:
+        if self._changes.length or self._changes.must_rewrite:
             self._replace()
             self._changes.remove()
         self.abandon()
@@ -214,7 +214,7 @@ class TopicRegistry:
 
     def _keep(self, *changes: Mapping[str, Any]) -> None:
         """Makes changes last, then makes them: all in one turn of the disk, whatever else there is."""
-        if self._changes.is_doubtful or self._changes.length > _MOST_CHANGES + 2 * len(self.topics):
+        if self._changes.must_rewrite or self._changes.length > _MOST_CHANGES + 2 * len(self.topics):
             self._replace()
         self._changes.append(*changes)
         for change in changes:
@@ -274,8 +274,8 @@ class TopicRegistry:
                 self._apply(change)
             self._check_ids()
         # The end of the changes may be torn: nothing is appended there. A full disk has no room for the whole
-        # before deleted topics are gone, so this waits for `settle`.
-        self._changes.is_doubtful = bool(changes)
+        # before deleted topics are gone, so this waits for `rewrite`.
+        self._changes.must_rewrite = bool(changes)
 
     def _check_ids(self) -> None:
         if len({topic.topic_id for topic in self.topics.values()}) < len(self.topics):
@@ -283,7 +283,7 @@ class TopicRegistry:
 
     def _load_whole(self, content: Mapping[str, Any]) -> None:
         if content["version"] != _VERSION:
-            raise unusable_file(self._path, f"is of version {content['version']}, known is {_VERSION}")
+            raise unusable_file_error(self._path, f"is of version {content['version']}, known is {_VERSION}")
         self._generation = _generation(content.get("generation", 0))
         for name, fields in content["topics"].items():
             self._apply({"topic": name, **fields})
@@ -297,7 +297,7 @@ class TopicRegistry:
         try:
             yield
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidTopicError) as error:
-            raise unusable_file(path, f"makes no sense ({error!r})") from error
+            raise unusable_file_error(path, f"makes no sense ({error!r})") from error
 
 
 def new_topics(

@@ -75,7 +75,7 @@ class LogSegment:
         self._max_timestamp_offset = base_offset
         self._knows_max_timestamp = self._closed_size == 0
         self._first_timestamp: int | None = None
-        self._is_doubtful = False  # its files may not be on stable storage, be they open or not
+        self._has_deferred_sync = False  # its files may not be on stable storage, be they open or not
 
     def __repr__(self) -> str:
         return f"LogSegment({self._log_path}, {self.size_bytes} bytes)"
@@ -119,7 +119,7 @@ class LogSegment:
     @property
     def is_synced(self) -> bool:
         """Whether the log and its indexes are on stable storage."""
-        log_is_synced = not self._is_doubtful and (self._log is None or self._log.is_synced)
+        log_is_synced = not self._has_deferred_sync and (self._log is None or self._log.is_synced)
         return log_is_synced and all(file.is_synced for file in self._index_files())
 
     def _index_files(self) -> tuple[IndexFile, ...]:
@@ -182,7 +182,7 @@ class LogSegment:
             self.offset_index.append(last_offset, position)
             self.time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset)
 
-    def finish(self) -> None:
+    def append_final_time_entry(self) -> None:
         """Forces the final time entry: the largest timestamp of a closed segment is always indexed."""
         if self.max_timestamp >= 0:
             self.time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset)
@@ -306,7 +306,7 @@ class LogSegment:
             self.log.truncate(valid_end)
         return cut
 
-    def doubt(self) -> None:
+    def defer_sync(self) -> None:
         """Has the next flush sync all files, and lets go of them until then.
 
         Raises:
@@ -314,7 +314,7 @@ class LogSegment:
         """
         for file in self._index_files():
             file.write_pending()
-        self._is_doubtful = True
+        self._has_deferred_sync = True
         for file in self._index_files():
             file.close()
         self._close_log()
@@ -371,11 +371,11 @@ class LogSegment:
         Raises:
             KafkaStorageError: index entries kept back earlier still cannot be written.
         """
-        if self._is_doubtful:
+        if self._has_deferred_sync:
             for file in self._index_files():
                 file.mark_unsynced()
             self.log.mark_unsynced()
-            self._is_doubtful = False
+            self._has_deferred_sync = False
         files = [file.write_pending() for file in self._index_files()]
         log = self._log
         return [file for file in (log, *files) if file is not None and not file.is_synced]
@@ -396,7 +396,7 @@ class LogSegment:
 
     def discard(self) -> None:
         """As ``release``, for a segment that is on its way out: nothing of it needs a sync any more."""
-        self._is_doubtful = False
+        self._has_deferred_sync = False
         if self._log is not None:
             self._log.discard()
         for file in self._index_files():

@@ -145,7 +145,7 @@ class SegmentRemover:
         return self._removals[0].due_ms if self._removals else math.inf
 
     @property
-    def keeps_names(self) -> bool:
+    def has_undurable_renames(self) -> bool:
         """Whether a start might find a file of a removed segment by its old name, and take it in."""
         return self._has_unsynced_names or any(not removal.is_renamed for removal in self._removals)
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
-from splashdam.cli.pipeline.topic_streams import TopicStream, one_place, table_or_topic, value_format
+from splashdam.cli.pipeline.topic_streams import TopicStream, ValueOptions, one_place, table_or_topic
 from splashdam.pipeline.jobs.outputs import TableOutput, TopicOutput
 from splashdam.pipeline.values.json_values import JsonFormat
 
@@ -40,7 +40,7 @@ def test_schemas(tmp_path: Path) -> None:
     """The file says what values are; ids have files of their own."""
     file = tmp_path / "a.json"
     file.write_text('{"type": "object", "properties": {"a": {"type": "string"}}}')
-    form = value_format(file, {}, "confluent", True)
+    form = ValueOptions(file, {}, "confluent", True).format()
     assert isinstance(form, JsonFormat)
     assert form.refuses_unknown
 

@@ -21,7 +21,7 @@ from splashdam.cli.pipeline.command import names, pipeline
 from splashdam.cli.pipeline.query_progress import progress_line
 from splashdam.cli.pipeline.spark import checkpoint_option, kafka_options, on_spark
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.pipeline.jobs.progress import BatchProgress
+from splashdam.pipeline.jobs.micro_batches import BatchProgress
 
 
 @click.command()

@@ -31,7 +31,7 @@ def lookouts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many requests were under way each time an answer was looked out for."""
     seen: list[int] = []
     note = perhaps(lambda each: seen.append(each.in_flight), because="nobody may look out")
-    monkeypatch.setattr(connection.Connection, "look_out", note)
+    monkeypatch.setattr(connection.Connection, "read_eagerly", note)
     return seen
 
 

@@ -81,7 +81,7 @@ def clean_up():  # whom Ctrl-C strikes between the return and the assignment has
     ),
     "faults": (
         """
-from splashdam.embedded_broker.serving.interception import Interception
+from splashdam.embedded_broker.serving.dispatch import Interception
 from splashdam.testing.faults.interceptor import FaultInterceptor, Refusals
 board = FaultInterceptor(Interception())
 each = Refusals(board, 1, None)
@@ -109,7 +109,7 @@ clock = SteeredClock()
     "readers of clusters": (
         """
 from splashdam.model.values import IsolationLevel
-from splashdam.pipeline.cluster_config import ClusterConfig
+from splashdam.pipeline.clusters import ClusterConfig
 from splashdam.pipeline.clusters import reader_for
 config = ClusterConfig("nowhere:1")
 """,

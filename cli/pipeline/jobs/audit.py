@@ -97,7 +97,7 @@ def audit(
 
 
 def _summarize(report: AuditReport, page_path: Path | None) -> None:
-    from splashdam.pipeline.audit.pictures import size
+    from splashdam.pipeline.audit.page import size
 
     transactions = [partition.transactions for partition in report.partitions]
     rows: list[tuple[str, object]] = [

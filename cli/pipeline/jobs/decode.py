@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -13,10 +12,10 @@ from splashdam.cli.pipeline.query_progress import print_summary, query_progress
 from splashdam.cli.pipeline.spark import kafka_options, on_spark, table_options
 from splashdam.cli.pipeline.topic_streams import (
     TopicStream,
+    ValueOptions,
     one_place,
     table_or_topic,
     topic_stream,
-    value_format,
     value_options,
 )
 
@@ -43,10 +42,7 @@ def decode(
     *,
     stream: TopicStream,
     kafka: Mapping[str, str],
-    schema: Path,
-    schema_ids: Mapping[int, Path],
-    framing: str,
-    refuse_unknown: bool,
+    values: ValueOptions,
     table: str | None,
     to_topic: str | None,
     dead_letter_topic: str | None,
@@ -62,7 +58,8 @@ def decode(
     """
     from splashdam.pipeline.jobs.decode import decode as run
 
-    form = value_format(schema, schema_ids, framing, refuse_unknown)
+    form = values.format()
+    assert form is not None, "--schema is required"
     tables = {"table_format": table_format, "options": storage}
     good = table_or_topic(table, to_topic, tables, kafka)
     bad = table_or_topic(dead_letter_table, dead_letter_topic, tables, kafka)

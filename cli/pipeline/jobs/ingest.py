@@ -10,19 +10,19 @@ import click
 
 from splashdam.cli.once import OnceCommand
 from splashdam.cli.pipeline.query_progress import print_summary, query_progress
-from splashdam.cli.pipeline.spark import checkpoint_option, kafka_options, on_spark, table_options
+from splashdam.cli.pipeline.spark import kafka_options, on_spark, table_options
+from splashdam.cli.pipeline.topic_streams import TopicStream, topic_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 @click.command(cls=OnceCommand, short_help="Topics into a Parquet, Delta or Iceberg table, exactly once.")
-@click.argument("topics", metavar="TOPIC[,…]")
+@topic_stream
 @click.argument("table", metavar="TABLE")
 @kafka_options(reads=["topics"])
 @on_spark
 @table_options
-@checkpoint_option
 @click.option(
     "--partition-by",
     metavar="COLUMN[,…]",
@@ -30,24 +30,6 @@ if TYPE_CHECKING:
     help="Columns whose values become folders; date is the day of the timestamp, in UTC.",
 )
 @click.option("--headers", is_flag=True, help="A column with the headers of the records.")
-@click.option(
-    "--follow",
-    "trigger_seconds",
-    type=click.FloatRange(min=0),
-    metavar="SECONDS",
-    help="Go on for ever, with so much time between two looks. Default: take what is there, and end.",
-)
-@click.option(
-    "--max-records",
-    type=click.IntRange(min=1),
-    help="Most records of one micro-batch, about. Default: all that are there.",
-)
-@click.option(
-    "--starting-offsets",
-    default="earliest",
-    show_default=True,
-    help="Where a new query begins: earliest, latest, or JSON by topic and partition.",
-)
 @click.option(
     "--remove-orphans",
     "orphans_hours",
@@ -58,17 +40,13 @@ if TYPE_CHECKING:
 def ingest(
     spark: SparkSession,
     *,
-    topics: str,
+    stream: TopicStream,
     table: str,
     kafka: Mapping[str, str],
     table_format: str,
     storage: Mapping[str, str],
-    checkpoint: str,
     partition_by: str,
     headers: bool,
-    trigger_seconds: float | None,
-    max_records: int | None,
-    starting_offsets: str,
     orphans_hours: float | None,
 ) -> None:
     """Bring the records of topics into TABLE, a folder or an address such as s3://bucket/flights.
@@ -82,21 +60,13 @@ def ingest(
     target = Target(table_format=table_format, place=table, partition_by=columns, options=storage)
     if orphans_hours is not None:
         _remove_orphans(target, orphans_hours)
-    source: dict[str, Any] = {
-        **kafka,
-        "subscribe": topics,
-        "startingOffsets": starting_offsets,
-        "includeHeaders": str(headers).lower(),
-    }
-    if max_records is not None:
-        source["maxOffsetsPerTrigger"] = str(max_records)
     with query_progress() as on_progress:
         report = run(
             spark,
-            source,
+            stream.options(kafka, headers=headers),
             target,
-            checkpoint=checkpoint,
-            trigger_seconds=trigger_seconds,
+            checkpoint=stream.checkpoint,
+            trigger_seconds=stream.trigger_seconds,
             on_progress=on_progress,
         )
     print_summary(

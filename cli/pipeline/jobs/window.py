@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,30 +13,36 @@ from splashdam.cli.endings import failures_reported
 from splashdam.cli.once import OnceCommand
 from splashdam.cli.pipeline.query_progress import print_summary, query_progress
 from splashdam.cli.pipeline.spark import kafka_options, on_spark, table_options
-from splashdam.cli.pipeline.topic_streams import TopicStream, topic_stream, value_format, value_options
+from splashdam.cli.pipeline.topic_streams import TopicStream, ValueOptions, topic_stream, value_options
 from splashdam.model.errors import KafkaConfigurationError, message_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from splashdam.pipeline.jobs.aggregates import Aggregate, Key
     from splashdam.pipeline.jobs.window import WindowReport
-    from splashdam.pipeline.jobs.window_rows import WindowQuery
+    from splashdam.pipeline.jobs.window_query import Aggregate, Key, WindowQuery
 
 
 def _parsed(kind: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
     """The callback of an option that is read before Spark is started, as ``parse_KIND`` reads it."""
 
     def parse(_context: click.Context, _parameter: click.Parameter, given: Any) -> Any:
-        from splashdam.pipeline.jobs import aggregates
+        from splashdam.pipeline.jobs import window_query
 
-        of_text = getattr(aggregates, f"parse_{kind}")
+        of_text = getattr(window_query, f"parse_{kind}")
         try:
             return tuple(map(of_text, given)) if isinstance(given, tuple) else given and of_text(given)
         except KafkaConfigurationError as error:
             raise click.BadParameter(message_of(error)) from error
 
     return parse
+
+
+def _duration(name: str, **more: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """``--NAME DURATION``, which the command gets as ``NAME_ms``."""
+    return click.option(
+        f"--{name}", f"{name}_ms", metavar="DURATION", callback=_parsed("duration_ms"), **more
+    )
 
 
 def _window_query(command: Callable[..., None]) -> Callable[..., None]:
@@ -56,7 +61,7 @@ def _window_query(command: Callable[..., None]) -> Callable[..., None]:
         close_all: bool,
         **arguments: Any,
     ) -> None:
-        from splashdam.pipeline.jobs.window_rows import WindowQuery
+        from splashdam.pipeline.jobs.window_query import WindowQuery
 
         if close_all and stream.trigger_seconds is not None:
             raise click.UsageError(
@@ -77,26 +82,10 @@ def _window_query(command: Callable[..., None]) -> Callable[..., None]:
 @value_options(is_required=False)
 @kafka_options(reads=["topics"])
 @on_spark
-@click.option(
-    "--size",
-    "size_ms",
-    metavar="DURATION",
-    callback=_parsed("duration_ms"),
-    required=True,
-    help="How long a window is: 90s, 5m, 1h, 1d.",
-)
-@click.option(
-    "--slide",
-    "slide_ms",
-    metavar="DURATION",
-    callback=_parsed("duration_ms"),
-    help="How far apart windows begin. Default: --size.",
-)
-@click.option(
-    "--delay",
-    "delay_ms",
-    metavar="DURATION",
-    callback=_parsed("duration_ms"),
+@_duration("size", required=True, help="How long a window is: 90s, 5m, 1h, 1d.")
+@_duration("slide", help="How far apart windows begin. Default: --size.")
+@_duration(
+    "delay",
     default="0s",
     show_default=True,
     help="How far a row may lie behind the youngest one of the batches before.",
@@ -136,10 +125,7 @@ def window(
     table: str,
     late_table: str,
     close_all: bool,
-    schema: Path | None,
-    schema_ids: Mapping[int, Path],
-    framing: str,
-    refuse_unknown: bool,
+    values: ValueOptions,
     table_format: str,
     storage: Mapping[str, str],
 ) -> None:
@@ -153,8 +139,8 @@ def window(
     from splashdam.pipeline.jobs.window import window as run
 
     source = stream.load(spark, kafka)
-    if schema is not None:
-        form = value_format(schema, schema_ids, framing, refuse_unknown)
+    form = values.format()
+    if form is not None:
         source = with_verdicts(source, form).drop("detail").withColumnRenamed("reason", "rejected")
     output, side = (TableOutput(table_format, place, options=storage) for place in (table, late_table))
     with query_progress() as on_progress:

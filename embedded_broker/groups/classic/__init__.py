@@ -1,5 +1,7 @@
 """Groups whose members agree by JoinGroup and SyncGroup, and assign partitions among themselves.
 
-Lives here: the state machine of such a group, without I/O; its records. Semantics: Kafka's ClassicGroup.
-May import: consumer, group, offset_records, timers.
+``membership`` has states, generations and rebalance timeouts, ``join_group`` who is let in, ``members``
+static members, the leader and the choice of an assignor; all without I/O. Semantics: Kafka's
+``ClassicGroup``.
+May import: group, offset_records, timers.
 """

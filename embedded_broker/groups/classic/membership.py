@@ -1,32 +1,103 @@
-"""A classic group's members as the coordinator knows them: who may commit, what their requests do."""
+"""A classic group: its states as a table, its generations, and what the requests of its members do.
+
+Members join, one of them assigns, all hear their share, until one goes: then they join again. States and
+events are those of Kafka's ``ClassicGroup``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from splashdam.embedded_broker.groups.classic.generations import (
-    CONSUMER_PROTOCOL_TYPE,
-    REBALANCING,
-    Generations,
-)
 from splashdam.embedded_broker.groups.classic.members import (
     ClassicMember,
     JoinResult,
+    Roster,
     SyncReply,
     SyncResult,
 )
-from splashdam.embedded_broker.groups.classic.records import decode_value, encode_key, from_record
-from splashdam.embedded_broker.groups.classic.roster import Roster
-from splashdam.embedded_broker.groups.classic.states import GroupEvent, GroupState
+from splashdam.embedded_broker.groups.classic.records import (
+    CONSUMER_PROTOCOL_TYPE,
+    GroupMetadataValue,
+    decode_value,
+    encode_key,
+    encode_value,
+    from_record,
+    subscribed_topics,
+    to_record,
+)
 from splashdam.embedded_broker.groups.group import GroupHost, Member
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset
-from splashdam.model.broker_errors import ErrorCode, error_for
+from splashdam.embedded_broker.groups.timers import TimerKey
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
+from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.log_text import quoted
 from splashdam.model.values import Buffer
 
+_log = logging.getLogger(__name__)
 
-class ClassicMembership(Generations):
-    """The members of one group, and in which generation they are; a `Membership`."""
+_NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
+"""A new member cannot be told from one that gave up before it heard its id; so long it is waited for."""
+
+
+class GroupState(Stage):
+    """Where a group is; the value is Kafka's name for it."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"  # members join
+    COMPLETING_REBALANCE = "CompletingRebalance"  # the leader assigns
+    STABLE = "Stable"
+    DEAD = "Dead"  # another broker has it, or it was deleted
+
+
+class GroupEvent(Stage):
+    """What happens to a group."""
+
+    REBALANCE = "prepare a rebalance"
+    JOIN = "begin a generation"
+    EMPTY = "begin a generation without members"
+    ASSIGN = "take its assignment"
+    END = "end"
+
+
+_S, _E = GroupState, GroupEvent
+
+TRANSITIONS: Mapping[tuple[GroupState, GroupEvent], GroupState] = {
+    **{
+        (state, _E.REBALANCE): _S.PREPARING_REBALANCE
+        for state in (_S.EMPTY, _S.COMPLETING_REBALANCE, _S.STABLE)
+    },
+    (_S.PREPARING_REBALANCE, _E.JOIN): _S.COMPLETING_REBALANCE,
+    (_S.PREPARING_REBALANCE, _E.EMPTY): _S.EMPTY,
+    (_S.COMPLETING_REBALANCE, _E.ASSIGN): _S.STABLE,
+    **{(state, _E.END): _S.DEAD for state in GroupState},
+}
+"""(state, event) → next state; what is missing is illegal."""
+
+REBALANCING = (GroupState.STABLE, GroupState.COMPLETING_REBALANCE)
+"""Where the loss of a member begins a rebalance."""
+
+
+class ClassicMembership:
+    """The members of one group, and in which generation they are; a `Membership`.
+
+    Time, timers and the log are its host's. What stands in the log is written before it counts.
+
+    Args:
+        group_id: the group.
+        host: time, timers and the log.
+
+    Attributes:
+        group_id: as given.
+        host: as given.
+        roster: who is in.
+        state: where the group is.
+        generation_id: how often it has begun anew.
+        protocol_type: what its members call themselves.
+        protocol_name: the assignor in use.
+        topics: what members read, as far as they say it in words that are known.
+    """
 
     LEAVE_AT_ONCE = 32
     """So many members go before the others are told."""
@@ -35,6 +106,19 @@ class ClassicMembership(Generations):
     """What that takes: a third of a millisecond."""
 
     group_type = "classic"
+
+    def __init__(self, group_id: str, host: GroupHost) -> None:
+        self.group_id = group_id
+        self.host = host
+        self.roster = Roster()
+        self.state = GroupState.EMPTY
+        self.generation_id = 0
+        self.protocol_type = ""
+        self.protocol_name: str | None = None
+        self.topics: frozenset[str] | None = None
+        self.state_since_ms: int | None = host.wall_ms()
+        self._is_initial = False
+        self._has_newcomers = False
 
     @classmethod
     def found(
@@ -75,6 +159,11 @@ class ClassicMembership(Generations):
         return membership
 
     # --- as a Membership ------------------------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        """No member is in; ids may be given out."""
+        return self.state is GroupState.EMPTY
 
     @property
     def state_name(self) -> str:
@@ -223,3 +312,215 @@ class ClassicMembership(Generations):
             self.prepare_rebalance("members left")
         else:
             self.complete_join_if_all_came()
+
+    # --- generations ----------------------------------------------------------------------------------------
+
+    def rebalance_or_complete(self, reason: str) -> None:
+        """Somebody came or says something new: a rebalance begins, or the one under way may be complete."""
+        if self.state is GroupState.PREPARING_REBALANCE:
+            self.complete_join_if_all_came()
+        else:
+            self.prepare_rebalance(reason)
+
+    def prepare_rebalance(self, reason: str) -> None:
+        """All members have to join again."""
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            self._fail_assignment(ErrorCode.REBALANCE_IN_PROGRESS)
+        self.roster.pending_syncs.clear()
+        self.host.timers.cancel(self.sync_timer)
+        self._is_initial = self.is_empty
+        self.go(GroupEvent.REBALANCE)
+        _log.info(
+            "group %s rebalances after generation %d: %s", quoted(self.group_id), self.generation_id, reason
+        )
+        if self._is_initial:
+            delay_ms = self.host.settings.groups.group_initial_rebalance_delay_ms
+            left_ms = max(self.roster.rebalance_timeout_ms - delay_ms, 0)
+            self._set(self.join_timer, delay_ms, partial(self._initial_delay_over, delay_ms, left_ms))
+        elif self.roster.has_all_joined:
+            self._complete_join()
+        else:
+            self._set(self.join_timer, self.roster.rebalance_timeout_ms, self._complete_join)
+
+    def complete_join_if_all_came(self) -> None:
+        """Ends the join of a rebalance early; not the first one, which waits for more members."""
+        is_due = self.state is GroupState.PREPARING_REBALANCE and not self._is_initial
+        if is_due and self.roster.has_all_joined:
+            self._complete_join()
+
+    def note_newcomer(self) -> None:
+        """A new member came: the first rebalance of an empty group waits for more."""
+        self._has_newcomers = self.state is GroupState.PREPARING_REBALANCE and self._is_initial
+
+    def _initial_delay_over(self, delay_ms: int, left_ms: int) -> None:
+        if not self._has_newcomers or not left_ms:
+            self._complete_join()
+            return
+        self._has_newcomers = False
+        next_ms = min(self.host.settings.groups.group_initial_rebalance_delay_ms, left_ms)
+        rest_ms = max(left_ms - delay_ms, 0)
+        self._set(self.join_timer, next_ms, partial(self._initial_delay_over, next_ms, rest_ms))
+
+    def _complete_join(self) -> None:
+        """Begins the next generation with those who joined, and static members, who may be away."""
+        self.host.timers.cancel(self.join_timer)
+        late = [each for each in self.roster.members.values() if each.member_id not in self.roster.joins]
+        for member in late:
+            if member.instance_id is None:
+                self.remove(member.member_id)
+        if not self.roster.elect() and self.roster.members:
+            self._set(self.join_timer, self.roster.rebalance_timeout_ms, self._complete_join)
+            return
+        self.generation_id += 1
+        self.protocol_name = self.roster.selected_protocol() if self.roster.members else None
+        self.topics = self.subscribed_topics()
+        self._is_initial = False
+        if not self.roster.members:
+            self.go(GroupEvent.EMPTY)
+            self._write_or_warn()
+            return
+        self.go(GroupEvent.JOIN)
+        self.roster.pending_syncs = set(self.roster.members)
+        self._set(self.sync_timer, self.roster.rebalance_timeout_ms, self._expire_syncs)
+        for member in list(self.roster.members.values()):
+            self.roster.answer_join(member.member_id, self.joined(member))
+            member.is_new = False
+            self.keep_alive(member)
+
+    def joined(self, member: ClassicMember) -> JoinResult:
+        """What a member of the present generation is told."""
+        is_leader = member.member_id == self.roster.leader
+        return JoinResult(
+            ErrorCode.NONE,
+            member.member_id,
+            self.generation_id,
+            self.protocol_type,
+            self.protocol_name,
+            self.roster.leader or "",
+            tuple(self.roster.members.values()) if is_leader else (),
+        )
+
+    def assign(self, assignments: dict[str, bytes]) -> None:
+        """The leader's word; members that it forgot get an empty share."""
+        for member in self.roster.members.values():
+            member.assignment = assignments.get(member.member_id, b"")
+        try:
+            self.write()
+        except BrokerResponseError as error:
+            self._fail_assignment(error.code)
+            self.prepare_rebalance("its assignment could not be kept")
+            return
+        self.go(GroupEvent.ASSIGN)
+        for member in self.roster.members.values():
+            if self.roster.answer_sync(member.member_id, self.share(member)):
+                self.keep_alive(member)
+
+    def share(self, member: ClassicMember) -> SyncResult:
+        """What a member is told to read."""
+        return SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
+
+    def _fail_assignment(self, code: int) -> None:
+        for member in self.roster.members.values():
+            member.assignment = b""
+            if self.roster.answer_sync(member.member_id, SyncResult(code)):
+                self.keep_alive(member)
+
+    # --- what time brings -----------------------------------------------------------------------------------
+
+    def keep_alive(self, member: ClassicMember) -> None:
+        """The member's session begins anew."""
+        timeout_ms = _NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
+        self.begin_session(member.member_id, timeout_ms)
+
+    def begin_session(self, member_id: str, timeout_ms: int) -> None:
+        """Whoever has this id is waited for so long."""
+        self._set(self.session_timer(member_id), timeout_ms, partial(self._expire_session, member_id))
+
+    def remove(self, member_id: str) -> None:
+        """A member, or an id that was given out, is no more."""
+        self.host.timers.cancel(self.session_timer(member_id))
+        self.roster.remove(member_id)
+
+    def _expire_session(self, member_id: str) -> None:
+        member = self.roster.members.get(member_id)
+        is_waiting = member_id in self.roster.joins or member_id in self.roster.syncs
+        if member is not None and is_waiting and not member.is_new:
+            return  # it cannot speak; its session begins anew when it is answered
+        _log.info(
+            "member %s of group %s is gone: its session is over", quoted(member_id), quoted(self.group_id)
+        )
+        self.roster.remove(member_id)
+        if member is None:
+            if self.state is GroupState.PREPARING_REBALANCE and self.roster.has_all_joined:
+                self._complete_join()
+        elif self.state in REBALANCING:
+            self.prepare_rebalance(f"member {quoted(member_id)} sent no heartbeat")
+        elif self.roster.has_all_joined:
+            self._complete_join()
+
+    def _expire_syncs(self) -> None:
+        """Who joined and did not ask for its share within the rebalance timeout is out."""
+        if not self.roster.pending_syncs:
+            return
+        for member_id in list(self.roster.pending_syncs):
+            self.remove(member_id)
+        self.prepare_rebalance("members did not ask for their assignment")
+
+    def session_timer(self, member_id: str) -> TimerKey:
+        """The key of the timer that ends a session."""
+        return self.group_id, "session", member_id
+
+    @property
+    def join_timer(self) -> TimerKey:
+        """The key of the timer that ends a join."""
+        return self.group_id, "join"
+
+    @property
+    def sync_timer(self) -> TimerKey:
+        """The key of the timer that ends a sync."""
+        return self.group_id, "sync"
+
+    def _set(self, key: TimerKey, delay_ms: int, action: Callable[[], None]) -> None:
+        self.host.timers.set(key, self.host.now_ms() + delay_ms, action)
+
+    # --- the log --------------------------------------------------------------------------------------------
+
+    def go(self, event: GroupEvent) -> None:
+        """The state that follows."""
+        self.state = next_state(TRANSITIONS, self.state, event, f"group {quoted(self.group_id)}")
+        self.state_since_ms = self.host.wall_ms()
+
+    def write(self, owed: Sequence[tuple[bytes, bytes | None]] = ()) -> None:
+        """Appends the group as it is now, behind ``owed``.
+
+        Raises:
+            BrokerResponseError: the log refuses.
+        """
+        value = GroupMetadataValue(
+            protocol_type=self.protocol_type,
+            generation=self.generation_id,
+            protocol=self.protocol_name,
+            leader=self.roster.leader,
+            current_state_timestamp=-1 if self.state_since_ms is None else self.state_since_ms,
+            members=[to_record(each, self.protocol_name) for each in self.roster.members.values()],
+        )
+        self.host.append(self.group_id, [*owed, (encode_key(self.group_id), encode_value(value))])
+
+    def _write_or_warn(self) -> None:
+        """An empty generation that is not in the log costs nothing: the members of before time out again."""
+        try:
+            self.write()
+        except BrokerResponseError as error:
+            _log.warning("cannot note that group %s is empty: %s", quoted(self.group_id), error.message)
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """What members of type ``consumer`` read; None where one says it in words that are not known."""
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return None
+        topics: set[str] = set()
+        for member in self.roster.members.values():
+            found = subscribed_topics(member.metadata(self.protocol_name))
+            if found is None:
+                return None
+            topics |= found
+        return frozenset(topics)

@@ -12,6 +12,9 @@ from splashdam.wire.fields import array, binary, int32, int64, string
 from splashdam.wire.message import Message, Struct
 from splashdam.wire.persisted import Persisted, decode_persisted, encode_persisted
 
+CONSUMER_PROTOCOL_TYPE = "consumer"
+"""What consumers call their kind of group; Connect has another one."""
+
 _WRITTEN_VERSION = 3
 """Which every Kafka since 2.3 reads, and Kafka 4 writes."""
 

@@ -17,7 +17,10 @@ from itertools import chain, islice
 
 import attrs
 
-from splashdam.embedded_broker.groups.consumer.changes import (
+from splashdam.embedded_broker.groups.consumer.context import World
+from splashdam.embedded_broker.groups.consumer.group import (
+    ConsumerGroup,
+    Draft,
     GroupEpochChange,
     RegexChange,
     ResolvedRegex,
@@ -25,10 +28,8 @@ from splashdam.embedded_broker.groups.consumer.changes import (
     TargetEpochChange,
     TopicsChange,
 )
-from splashdam.embedded_broker.groups.consumer.group import ConsumerGroup, Draft
 from splashdam.embedded_broker.groups.consumer.member import NOTHING, Share, TopicIdPartition
-from splashdam.embedded_broker.groups.consumer.world import World
-from splashdam.embedded_broker.groups.pattern_parsing import InvalidPatternError
+from splashdam.embedded_broker.groups.patterns import InvalidPatternError
 
 
 @attrs.frozen

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from splashdam.embedded_broker.groups.consumer.context import TopicsView
 from splashdam.embedded_broker.groups.consumer.member import Share, TopicIdPartition
 from splashdam.embedded_broker.groups.consumer.records import by_topic
-from splashdam.embedded_broker.groups.consumer.world import TopicsView
 from splashdam.model.errors import ProtocolError
 from splashdam.wire.codec import decode
 from splashdam.wire.fields import array, binary, int32, string
 from splashdam.wire.message import Struct
 from splashdam.wire.persisted import Persisted, encode_persisted, version_of
 
-CONSUMER_PROTOCOL_TYPE = "consumer"
 _LATEST = 3
 
 

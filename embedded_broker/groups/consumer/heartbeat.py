@@ -18,8 +18,8 @@ from typing import NamedTuple
 import attrs
 
 from splashdam.embedded_broker.groups.consumer.assignors import refresh, update_target
-from splashdam.embedded_broker.groups.consumer.changes import CurrentChange, MetadataChange, TargetChange
-from splashdam.embedded_broker.groups.consumer.group import Draft
+from splashdam.embedded_broker.groups.consumer.context import World
+from splashdam.embedded_broker.groups.consumer.group import CurrentChange, Draft, MetadataChange, TargetChange
 from splashdam.embedded_broker.groups.consumer.member import (
     JOINING,
     LEAVING_FOR_A_WHILE,
@@ -31,8 +31,7 @@ from splashdam.embedded_broker.groups.consumer.member import (
     Share,
     TopicIdPartition,
 )
-from splashdam.embedded_broker.groups.consumer.world import World
-from splashdam.embedded_broker.groups.pattern_parsing import InvalidPatternError
+from splashdam.embedded_broker.groups.patterns import InvalidPatternError
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.log_text import quoted

@@ -10,17 +10,16 @@ from typing import Generic, NamedTuple, TypeVar
 from splashdam.embedded_broker.answering.turns import UNIT_BYTES
 from splashdam.embedded_broker.configs.groups import GroupTimes, assignor_names, group_times
 from splashdam.embedded_broker.groups.consumer.assignors import assignor_of
-from splashdam.embedded_broker.groups.consumer.changes import Change
-from splashdam.embedded_broker.groups.consumer.converting import to_classic
-from splashdam.embedded_broker.groups.consumer.group import ConsumerGroup, Draft
+from splashdam.embedded_broker.groups.consumer.context import PatternMatches, World
+from splashdam.embedded_broker.groups.consumer.group import Change, ConsumerGroup, Draft
 from splashdam.embedded_broker.groups.consumer.heartbeat import Heartbeat, fence, hear, leave
 from splashdam.embedded_broker.groups.consumer.member import (
     ConsumerMember,
     MemberState,
     TopicIdPartition,
 )
+from splashdam.embedded_broker.groups.consumer.migration import to_classic
 from splashdam.embedded_broker.groups.consumer.records import by_topic, encode_change
-from splashdam.embedded_broker.groups.consumer.world import PatternMatches, World
 from splashdam.embedded_broker.groups.group import FIRST_TRANSACTIONAL_EPOCH_VERSION, GroupHost, Member
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for

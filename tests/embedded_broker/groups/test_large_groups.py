@@ -11,12 +11,11 @@ from support.broker.broker_talk import Talk
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
-from splashdam.embedded_broker.groups.committing import has_partition, is_too_large
-from splashdam.embedded_broker.groups.consumer.broker_topics import BrokerTopics
-from splashdam.embedded_broker.groups.consumer.changes import TopicShape
+from splashdam.embedded_broker.groups.consumer.context import TOPIC_LETTERS, BrokerTopics
+from splashdam.embedded_broker.groups.consumer.group import TopicShape
 from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership, Decided, Hearing
 from splashdam.embedded_broker.groups.consumer.membership import HeartbeatReply as Reply
-from splashdam.embedded_broker.groups.consumer.world import TOPIC_LETTERS
+from splashdam.embedded_broker.groups.offset_commit import has_partition, is_too_large
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset, NewOffset
 from splashdam.embedded_broker.groups.patterns import compiled
 from splashdam.embedded_broker.serving import dispatch

@@ -12,7 +12,7 @@ from support.broker.broker_talk import Talk, batch, fetch_request, fetched, prod
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.producing import straight_produce
-from splashdam.embedded_broker.serving import server
+from splashdam.embedded_broker.serving import client_connection
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.record.batch import INT16, stamp_crc
@@ -29,13 +29,13 @@ T0 = TopicPartition("t", 0)
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The API keys of the requests that took the long way."""
     keys: list[int] = []
-    dispatch = server.dispatch
+    dispatch = client_connection.dispatch
 
     def counted(frame: memoryview, *rest: object, **more: object) -> object:
         keys.append(struct.unpack_from(">h", frame)[0])
         return dispatch(frame, *rest, **more)  # type: ignore[arg-type]  # as they came
 
-    monkeypatch.setattr(server, "dispatch", counted)
+    monkeypatch.setattr(client_connection, "dispatch", counted)
     return keys
 
 
@@ -184,7 +184,7 @@ async def test_requests_without_a_form_are_not_studied_for_ever(
 ) -> None:
     """A client that always asks for many partitions, or never wants an answer, costs a look and no more."""
     studied: list[object] = []
-    monkeypatch.setattr(straight_produce, "form_of", lambda *args: studied.append(args[2]))
+    monkeypatch.setattr(straight_produce, "template_of", lambda *args: studied.append(args[2]))
     broker.topics.create("t", 2)
     request = produce_request("t", batch(b"v"))
     request.topic_data[0].partition_data.append(PartitionProduceData(index=1, records=batch(b"v")))
@@ -216,12 +216,12 @@ async def test_more_partitions_than_forms_are_kept(
     talk: Talk, broker: Broker, decoded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The memory of forms has an end; requests are answered all the same, and most are known still."""
-    monkeypatch.setattr(straight_produce, "_MAX_FORMS", 30)
+    monkeypatch.setattr(straight_produce, "_MAX_TEMPLATES", 30)
     broker.topics.create("t", 40)
     for partition in [*range(40)] * 5:
         answer = await talk.ask(produce_request("t", batch(b"v"), partition=partition), 9)
         assert answer.responses[0].partition_responses[0].error_code == 0
-    assert len(broker.connections.produce_forms.of(9)) == 30
+    assert len(broker.produce_templates.of(9)) == 30
     assert 40 < len(decoded) < 120
     for length in range(1, 8):
         answer = await talk.ask(produce_request("x" * length, batch(b"v")), 9)
@@ -284,5 +284,5 @@ def test_both_ways_answer_alike(
     ]
     straight = trio.run(_answers, frames)
     with monkeypatch.context() as patch:
-        patch.setattr(server.StraightProduce, "answer", lambda *_: None)
+        patch.setattr(client_connection.StraightProduce, "answer", lambda *_: None)
         assert trio.run(_answers, frames) == straight

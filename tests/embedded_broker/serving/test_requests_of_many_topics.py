@@ -135,7 +135,7 @@ async def test_many_topics_went_one_by_one(
     assert len(kept) <= 25 + len(forgotten)
     assert sum(forgotten) == len(NAMES)
     assert len(forgotten) <= 2  # a housekeeping may come between
-    assert not broker.logs.registry.is_unsettled
+    assert not broker.logs.registry.has_unfinished_work
 
 
 async def test_one_that_is_refused_keeps_none_of_its_group_back(talk: Talk, broker: Broker) -> None:
@@ -211,7 +211,7 @@ async def test_a_client_that_leaves_while_its_topics_are_deleted(
     with trio.fail_after(60):
         while not freed:
             await trio.lowlevel.checkpoint()
-    assert not broker.logs.registry.is_unsettled
+    assert not broker.logs.registry.has_unfinished_work
 
 
 async def test_missing_topics_are_created_by_their_partitions(

@@ -85,7 +85,7 @@ async def test_no_step_makes_or_removes_many(talk: Talk, broker: Broker, steps: 
     assert gone.responses[0].error_code == 0
     assert sum(steps) == 4 * COUNT
     assert max(steps) <= 36
-    assert not broker.logs.removals.is_unsettled
+    assert not broker.logs.removals.has_unfinished_work
 
 
 async def test_others_do_not_see_it_before_it_is_whole(talk: Talk, other: Talk, broker: Broker) -> None:
@@ -133,7 +133,7 @@ async def test_a_topic_is_deleted_while_it_grows(
     assert (await talk.answer()).results[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     await trio.sleep(5)
     assert not [name for name, _ in files.list_directory("/data") if name.startswith("large")]
-    assert not broker.logs.removals.is_unsettled
+    assert not broker.logs.removals.has_unfinished_work
 
 
 async def test_a_client_that_leaves_meanwhile(talk: Talk, broker: Broker) -> None:

@@ -12,8 +12,7 @@ from support.pipeline.audit_kit import WHERE, audited, batch, stretch
 
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.audit.figures import FINEST_MS, MOST_BARS, BytesOverTime, power_of_two
-from splashdam.pipeline.audit.page import SHOWN_FINDINGS, page
-from splashdam.pipeline.audit.pictures import moment, size
+from splashdam.pipeline.audit.page import SHOWN_FINDINGS, moment, page, size
 from splashdam.pipeline.audit.report import AuditReport, report_of
 
 

@@ -12,8 +12,8 @@ from support.kafka.make_golden import GOLDEN
 pytest.importorskip("pyarrow", reason="needs splashdam[spark]")
 from support.pipeline.audit_kit import audited
 
+from splashdam.pipeline.audit.checks import Stretch
 from splashdam.pipeline.audit.run import ONLY_ON_DISK, audit
-from splashdam.pipeline.audit.stretch import Stretch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

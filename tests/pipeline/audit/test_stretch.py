@@ -11,12 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.pipeline.audit_kit import WHERE, batch, data, found, marker, stretch
 
-from splashdam.pipeline.audit.batch import MAX_SEQUENCE, AuditedBatch
+from splashdam.pipeline.audit.checks import KEPT_FINDINGS, Hole, Stretch
 from splashdam.pipeline.audit.files import FileTask
-from splashdam.pipeline.audit.findings import Kind
-from splashdam.pipeline.audit.offsets import Hole
+from splashdam.pipeline.audit.findings import MAX_SEQUENCE, AuditedBatch, Kind
 from splashdam.pipeline.audit.run import Plan
-from splashdam.pipeline.audit.stretch import KEPT_FINDINGS, Stretch
 
 TRANSACTIONAL: dict[str, Any] = {"is_transactional": True}
 

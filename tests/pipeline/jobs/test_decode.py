@@ -13,8 +13,8 @@ from support.pipeline.pipeline_job_kit import EPOCH, DiedError, Mortal, Row, Sou
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.pipeline.jobs.batches import Running
 from splashdam.pipeline.jobs.decode import DecodeReport, dead_letters, decode
+from splashdam.pipeline.jobs.micro_batches import Running
 from splashdam.pipeline.jobs.outputs import TableOutput
 from splashdam.pipeline.values.json_values import JsonFormat
 from splashdam.pipeline.values.schema_files import ddl_format

@@ -13,8 +13,8 @@ pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker
-from splashdam.pipeline.jobs.batches import Running
 from splashdam.pipeline.jobs.decode import OFFSET_HEADER, REASON_HEADER, decode
+from splashdam.pipeline.jobs.micro_batches import Running
 from splashdam.pipeline.jobs.outputs import TopicOutput
 from splashdam.pipeline.values.json_values import JsonFormat
 

@@ -11,15 +11,15 @@ import pytest
 from support.pipeline.tables_kit import offsets_of
 
 from splashdam import EmbeddedBroker, KafkaProducer
-from splashdam.pipeline.option_values import to_text
+from splashdam.pipeline.options import to_text
 from splashdam.pipeline.schema import all_columns
 from splashdam.pipeline.tables import existing_table, open_table
-from splashdam.pipeline.tables.data_files import files_from_rows
+from splashdam.pipeline.tables.writing import files_from_rows
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
 from splashdam.pipeline.jobs.ingest import IngestSource, Target, ingest
-from splashdam.pipeline.tables.files_sink import WRITING
+from splashdam.pipeline.tables.streaming import WRITING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.pipeline.pipeline_job_kit import Row, Source
-from support.storage.cleaning_kit import clean, compacted_log, put, roll
-from support.storage.log_kit import read_all
+from support.storage.compacted_logs import clean, compacted_log, put, roll
+from support.storage.logs import read_all
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.pipeline.jobs.batches import Running
 from splashdam.pipeline.jobs.latest import LatestReport, latest, latest_into, latest_into_delta
+from splashdam.pipeline.jobs.micro_batches import Running
 from splashdam.pipeline.jobs.outputs import TableOutput
 from splashdam.storage.files.memory import MemoryFiles
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from splashdam.pipeline.jobs.progress import BatchProgress, StreamTotals, follow, read_progress
+from splashdam.pipeline.jobs.micro_batches import BatchProgress, StreamTotals, follow, read_progress
 
 
 def reported(batch: int, rows: int, **more: Any) -> dict[str, Any]:

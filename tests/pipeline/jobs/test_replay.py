@@ -14,23 +14,26 @@ from support.pipeline.tables_kit import SCHEMA, every_format, new_table, rows, w
 
 from splashdam import EmbeddedBroker
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.pipeline.jobs import replay_plan
-from splashdam.pipeline.jobs.replay_plan import (
-    FileRange,
-    Slice,
-    plan_from_json,
-    plan_of,
-    plan_to_json,
-    steps,
-)
 from splashdam.pipeline.schema import Columns
 from splashdam.pipeline.tables.table import Table, TablePart
 from splashdam.testing.topics import create_topic
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
-from splashdam.pipeline.jobs.replay import SENT, replay
-from splashdam.pipeline.jobs.replay_source import Reading, ReplayReader, slice_batches
+from splashdam.pipeline.jobs import replay as replaying
+from splashdam.pipeline.jobs.replay import (
+    SENT,
+    FileRange,
+    Reading,
+    ReplayReader,
+    Slice,
+    plan_from_json,
+    plan_of,
+    plan_to_json,
+    replay,
+    slice_batches,
+    steps,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +58,7 @@ def test_every_record_is_in_one_slice(
     table_format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By topic and partition, in the order of offsets, whatever file it is in."""
-    monkeypatch.setattr(replay_plan, "_slice_records", lambda *_: 40)
+    monkeypatch.setattr(replaying, "_slice_records", lambda *_: 40)
     table, expected = filled(table_format, tmp_path)
     plan = plan_from_json(plan_to_json(plan_of(table)))
     reading = Reading(table.location, Columns((*SENT, "offset", "timestampType")))

@@ -13,11 +13,10 @@ from support.pipeline.pipeline_job_kit import EPOCH, DiedError, Mortal, Row, Sou
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
 from splashdam.model.errors import IllegalStateError
-from splashdam.pipeline.jobs.aggregates import parse_aggregate, parse_key
-from splashdam.pipeline.jobs.batches import Running
+from splashdam.pipeline.jobs.micro_batches import Running
 from splashdam.pipeline.jobs.outputs import TableOutput
 from splashdam.pipeline.jobs.window import WindowReport, window
-from splashdam.pipeline.jobs.window_rows import WindowQuery, windows_of
+from splashdam.pipeline.jobs.window_query import WindowQuery, parse_aggregate, parse_key, windows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,8 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.pipeline.jobs.aggregates import Aggregate, Key, parse_aggregate, parse_duration_ms, parse_key
-from splashdam.pipeline.jobs.window_rows import WindowQuery, windows_of
+from splashdam.pipeline.jobs.window_query import (
+    Aggregate,
+    Key,
+    WindowQuery,
+    parse_aggregate,
+    parse_duration_ms,
+    parse_key,
+    windows_of,
+)
 
 COUNT = (Aggregate("count", None, "count"),)
 

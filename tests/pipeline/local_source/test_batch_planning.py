@@ -15,9 +15,7 @@ from splashdam.model.broker_errors import UnknownTopicOrPartitionError
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.filters import wanted_rows
-from splashdam.pipeline.local_source.batch_planning import batch_ranges
-from splashdam.pipeline.local_source.data_loss import DataLossError
-from splashdam.pipeline.local_source.planning import OffsetRange
+from splashdam.pipeline.local_source.planning import DataLossError, OffsetRange, Selection, batch_ranges
 
 datasource = pytest.importorskip("pyspark.sql.datasource", reason="needs splashdam[spark]")
 
@@ -43,12 +41,17 @@ FILTERS = st.lists(
 )
 
 
+def selection(**given: str) -> Selection:
+    """Of a batch query that subscribes to ``t``."""
+    return batch_options(**given).selection
+
+
 @given(LOGS, FILTERS)
 def test_filters_lose_no_row(logs: list[FakeLog], filters: list[tuple[str, str, int]]) -> None:
     """Trap 4: what passes the filters is read, whatever the order of timestamps is."""
     cluster = FakeCluster(t=logs)
     wanted = wanted_rows([_filter(*each) for each in filters])
-    read = batch_ranges(batch_options(), cluster, wanted)
+    read = batch_ranges(selection(), cluster, wanted)
     rows = {(each.where.partition, offset) for each in read for offset in range(each.first, each.end)}
     for number, log in enumerate(logs):
         for offset in range(log.first, log.end):
@@ -68,27 +71,27 @@ def test_young_records_are_found_by_time_and_old_ones_are_not() -> None:
     since_5 = wanted_rows([_filter("GreaterThanOrEqual", "timestamp", 5)])
     before_5 = wanted_rows([_filter("LessThan", "timestamp", 5)])
     at_20 = wanted_rows([_filter("GreaterThan", "timestamp", 20)])
-    assert batch_ranges(batch_options(), cluster, since_5) == [OffsetRange(T0, 1, 6)]
-    assert batch_ranges(batch_options(), cluster, before_5) == [OffsetRange(T0, 0, 6)]
-    assert batch_ranges(batch_options(), cluster, at_20) == []
+    assert batch_ranges(selection(), cluster, since_5) == [OffsetRange(T0, 1, 6)]
+    assert batch_ranges(selection(), cluster, before_5) == [OffsetRange(T0, 0, 6)]
+    assert batch_ranges(selection(), cluster, at_20) == []
 
 
 def test_an_empty_topic_is_no_range() -> None:
     """Trap 8: an empty list, for which Spark plans a partition of its own."""
-    assert batch_ranges(batch_options(), FakeCluster(t=topic(0, 0))) == []
+    assert batch_ranges(selection(), FakeCluster(t=topic(0, 0))) == []
 
 
 def test_a_topic_that_is_not_there() -> None:
     """Is no empty topic."""
     with pytest.raises(UnknownTopicOrPartitionError, match="not in the cluster: u"):
-        batch_ranges(batch_options(subscribe="t,u"), FakeCluster(t=topic(1)))
+        batch_ranges(selection(subscribe="t,u"), FakeCluster(t=topic(1)))
 
 
 def test_a_start_after_its_end() -> None:
     """Trap 2: raises, naming partition and both offsets."""
     cluster = FakeCluster(t=topic(10))
     with pytest.raises(KafkaConfigurationError, match="t-0: the start 11 is after the end 10"):
-        batch_ranges(batch_options(startingOffsets='{"t":{"0":11}}'), cluster)
+        batch_ranges(selection(startingOffsets='{"t":{"0":11}}'), cluster)
 
 
 def test_offsets_that_are_gone() -> None:
@@ -96,13 +99,13 @@ def test_offsets_that_are_gone() -> None:
     cluster = FakeCluster(t=[FakeLog(5, [0] * 5)])
     given = {"startingOffsets": '{"t":{"0":2}}', "endingOffsets": '{"t":{"0":12}}'}
     with pytest.raises(DataLossError, match=r"t-0 was to be read from 2, it starts at 5.*failOnDataLoss"):
-        batch_ranges(batch_options(**given), cluster)
+        batch_ranges(selection(**given), cluster)
     with pytest.raises(DataLossError, match="t-0 was to be read up to 12, it ends at 10"):
         batch_ranges(
-            batch_options(**{**given, "startingOffsets": "earliest"}, **{"fetchOffset.retryIntervalMs": "0"}),
+            selection(**{**given, "startingOffsets": "earliest"}, **{"fetchOffset.retryIntervalMs": "0"}),
             cluster,
         )
-    lenient = batch_options(**given, failOnDataLoss="false", **{"fetchOffset.retryIntervalMs": "0"})
+    lenient = selection(**given, failOnDataLoss="false", **{"fetchOffset.retryIntervalMs": "0"})
     assert batch_ranges(lenient, cluster) == [OffsetRange(T0, 5, 10)]
 
 
@@ -110,19 +113,19 @@ def test_times_and_their_strategies() -> None:
     """No match is an error at the start, or the end by strategy; at the end it is the latest."""
     cluster = FakeCluster(t=[FakeLog(0, [1, 5, 9]), FakeLog(0, [1, 2])])
     with pytest.raises(KafkaConfigurationError, match="startingTimestamp: no record of t-1 at or after 5"):
-        batch_ranges(batch_options(startingTimestamp="5"), cluster)
-    latest = batch_options(startingTimestamp="5", startingOffsetsByTimestampStrategy="latest")
+        batch_ranges(selection(startingTimestamp="5"), cluster)
+    latest = selection(startingTimestamp="5", startingOffsetsByTimestampStrategy="latest")
     assert batch_ranges(latest, cluster) == [OffsetRange(T0, 1, 3)]
-    ending = batch_options(endingOffsetsByTimestamp='{"t":{"0":5,"1":5}}')
+    ending = selection(endingOffsetsByTimestamp='{"t":{"0":5,"1":5}}')
     assert batch_ranges(ending, cluster) == [OffsetRange(T0, 0, 1), OffsetRange(T1, 0, 2)]
 
 
 def test_planning_is_cheap_and_changes_nothing() -> None:
     """Trap 10: with a filter Spark plans for each action and for explain; three questions at most then."""
     cluster = FakeCluster(t=topic(5, 5, 5))
-    options, wanted = batch_options(), wanted_rows([_filter("GreaterThan", "timestamp", 0)])
-    plans = [batch_ranges(options, cluster, wanted) for _ in range(2)]
+    chosen, wanted = selection(), wanted_rows([_filter("GreaterThan", "timestamp", 0)])
+    plans = [batch_ranges(chosen, cluster, wanted) for _ in range(2)]
     assert plans[0] == plans[1]
     assert cluster.questions == 6
     cluster.logs[T0].add(7, timestamp=3)
-    assert batch_ranges(options, cluster, wanted) == [OffsetRange(T0, 5, 12)]
+    assert batch_ranges(chosen, cluster, wanted) == [OffsetRange(T0, 5, 12)]

@@ -26,11 +26,16 @@ T0 = TopicPartition("t", 0)
 def test_defaults_are_those_of_sparks_connector() -> None:
     """A batch reads all there is; a stream what comes."""
     batch, stream = batch_options(), stream_options()
-    assert (batch.start, batch.end) == (AtEdge(EARLIEST), AtEdge(LATEST))
-    assert stream.start == AtEdge(LATEST)
-    assert (batch.fail_on_data_loss, batch.include_headers, batch.latest_if_no_match) == (True, False, False)
+    chosen = batch.selection
+    assert (chosen.start, chosen.end) == (AtEdge(EARLIEST), AtEdge(LATEST))
+    assert stream.selection.start == AtEdge(LATEST)
+    assert (chosen.fail_on_data_loss, batch.include_headers, chosen.latest_if_no_match) == (
+        True,
+        False,
+        False,
+    )
     assert (stream.max_offsets, stream.min_offsets, stream.max_trigger_delay_ms) == (None, None, 900_000)
-    assert (batch.patience.attempts, batch.patience.interval_ms) == (3, 10)
+    assert (chosen.patience.attempts, chosen.patience.interval_ms) == (3, 10)
     assert batch.config.isolation_level is IsolationLevel.READ_UNCOMMITTED
 
 
@@ -68,7 +73,7 @@ def test_trap_11_options_that_were_lost() -> None:
 )
 def test_subscriptions(given: dict[str, str], expected: object) -> None:
     """By name, by partition, by pattern."""
-    assert source_options({**given, **BOOTSTRAP}, streaming=False).subscription == expected
+    assert source_options({**given, **BOOTSTRAP}, streaming=False).selection.subscription == expected
 
 
 @pytest.mark.parametrize(
@@ -126,13 +131,13 @@ def test_the_least_is_not_more_than_the_most() -> None:
 def test_what_is_given_twice_has_an_order() -> None:
     """A time for all, then times by partition, then offsets."""
     given = {"startingOffsets": "earliest", "startingOffsetsByTimestamp": '{"t":{"0":7}}'}
-    assert batch_options(**given).start == AtTimestamps({T0: 7})
+    assert batch_options(**given).selection.start == AtTimestamps({T0: 7})
     options = batch_options(
         **given, startingTimestamp="5", endingOffsets='{"t":{"0":-1}}', endingTimestamp="9"
     )
-    assert (options.start, options.start_option) == (AtTimestamp(5), "startingTimestamp")
-    assert (options.end, options.end_option) == (AtTimestamp(9), "endingTimestamp")
-    assert batch_options(endingOffsets='{"t":{"0":-1}}').end == AtOffsets({T0: LATEST})
+    assert (options.selection.start, options.selection.start_option) == (AtTimestamp(5), "startingTimestamp")
+    assert (options.selection.end, options.selection.end_option) == (AtTimestamp(9), "endingTimestamp")
+    assert batch_options(endingOffsets='{"t":{"0":-1}}').selection.end == AtOffsets({T0: LATEST})
 
 
 def test_splitting() -> None:

@@ -17,9 +17,8 @@ from splashdam.net.clock import SystemClock
 from splashdam.net.cluster.cluster_client import open_cluster_client
 from splashdam.net.connect import TcpConnect
 from splashdam.pipeline.local_source import reading as reading_module
-from splashdam.pipeline.local_source.data_loss import DataLossError
 from splashdam.pipeline.local_source.options import source_options
-from splashdam.pipeline.local_source.planning import OffsetRange
+from splashdam.pipeline.local_source.planning import DataLossError, OffsetRange
 from splashdam.pipeline.local_source.reading import Reading
 from splashdam.pipeline.schema import Columns, all_columns
 

@@ -8,8 +8,17 @@ from support.pipeline.local_source_kit import FakeCluster, FakeLog, topic
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import TopicPartition
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
-from splashdam.pipeline.local_source.positions import AtEdge, AtOffsets, AtTimestamp, AtTimestamps, Position
-from splashdam.pipeline.local_source.resolving import Patience, latest_from, moves, resolve
+from splashdam.pipeline.local_source.positions import (
+    AtEdge,
+    AtOffsets,
+    AtTimestamp,
+    AtTimestamps,
+    Patience,
+    Position,
+    latest_from,
+    moves,
+    resolve,
+)
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 LOGS = [FakeLog(3, [10, 30, 20]), FakeLog(0, [10])]

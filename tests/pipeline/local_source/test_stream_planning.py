@@ -9,8 +9,7 @@ from support.pipeline.local_source_kit import FakeCluster, FakeLog, topic
 
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import SystemClock
-from splashdam.pipeline.local_source.data_loss import DataLoss, DataLossError
-from splashdam.pipeline.local_source.planning import OffsetRange
+from splashdam.pipeline.local_source.planning import DataLoss, DataLossError, OffsetRange
 from splashdam.pipeline.local_source.stream_reader import Waiting, ranges_between, with_new_partitions
 from splashdam.pipeline.local_source.subscriptions import Topics
 

@@ -13,8 +13,7 @@ from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import SystemClock
 from splashdam.pipeline.local_source import reading
-from splashdam.pipeline.local_source.data_loss import DataLossError
-from splashdam.pipeline.local_source.planning import OffsetRange
+from splashdam.pipeline.local_source.planning import DataLossError, OffsetRange
 from splashdam.pipeline.schema import all_columns
 
 limits = pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs splashdam[spark]")

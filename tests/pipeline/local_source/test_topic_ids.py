@@ -5,8 +5,7 @@ from __future__ import annotations
 from support.pipeline.local_source_kit import FakeCluster, topic
 
 from splashdam.model.values import TopicPartition
-from splashdam.pipeline.local_source.planning import OffsetRange
-from splashdam.pipeline.local_source.topic_ids import for_topics, made_anew, topic_ids
+from splashdam.pipeline.local_source.planning import OffsetRange, for_topics, made_anew, topic_ids
 from splashdam.wire.fields import NO_UUID
 
 OLD, NEW = b"o" * 16, b"n" * 16

@@ -9,16 +9,16 @@ import pytest
 from support.kafka.make_golden import GOLDEN
 from support.pipeline.log_source_kit import WHERE, partition_on_disk, slices_in
 from support.pipeline.pipeline_kit import rows_of
-from support.storage.log_kit import NOW_MS, batch
 from support.storage.log_workload import append_random, append_transactions
+from support.storage.logs import NOW_MS, batch
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import TopicPartition
 from splashdam.net.cluster.fetch_client import LATEST
 from splashdam.pipeline.log_source.batches import arrow_schema, batch_columns, batch_ddl, read_batches
 from splashdam.pipeline.log_source.filesystems import location_of
-from splashdam.pipeline.log_source.offline import OfflineLogs
-from splashdam.pipeline.log_source.reading import ReadingRules
+from splashdam.pipeline.log_source.offline_logs import OfflineLogs
+from splashdam.pipeline.log_source.slices import ReadingRules
 from splashdam.record.sealing import build_batch
 from splashdam.storage.inspect.dump import dump_file
 from splashdam.storage.log import Log

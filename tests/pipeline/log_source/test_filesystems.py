@@ -17,7 +17,7 @@ from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.net.cluster.fetch_client import LATEST
 from splashdam.pipeline.log_source.filesystems import Location, _opened, location_of
-from splashdam.pipeline.log_source.offline import OfflineLogs
+from splashdam.pipeline.log_source.offline_logs import OfflineLogs
 from splashdam.record.reader import Record
 
 pytest.importorskip("pyarrow", reason="needs splashdam[spark]")

@@ -28,7 +28,7 @@ def test_a_path_is_enough() -> None:
     assert options.locations == (Location("/data"),)
     assert (options.batches, options.fails, options.check_crcs) == (False, True, True)
     assert (options.max_bytes, options.read_committed, options.include_headers) == (64 << 20, False, False)
-    assert isinstance(options.start, AtEdge)
+    assert isinstance(options.selection.start, AtEdge)
 
 
 def test_names_are_compared_without_regard_to_case() -> None:
@@ -51,9 +51,13 @@ def test_names_are_compared_without_regard_to_case() -> None:
     assert options.locations == (Location("/a", settings), Location("s3://bucket/b", settings))
     assert (options.batches, options.fails, options.check_crcs) == (True, False, False)
     assert options.max_bytes == 4 << 20
-    assert options.subscription == Topics(("t", "u"))
-    assert options.start == AtOffsets({TopicPartition("t", 0): 5})
-    assert (options.end, options.end_option) == (AtTimestamp(1_700_000_000_000), "endingTimestamp")
+    chosen = options.selection
+    assert chosen.subscription == Topics(("t", "u"))
+    assert chosen.start == AtOffsets({TopicPartition("t", 0): 5})
+    assert (chosen.end, chosen.end_option) == (
+        AtTimestamp(1_700_000_000_000),
+        "endingTimestamp",
+    )
 
 
 def test_several_paths_of_load() -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from splashdam.model.broker_errors import KafkaStorageError
-from splashdam.pipeline.log_source.reading import Part, ahead
+from splashdam.pipeline.log_source.slices import Part, ahead
 
 
 def parts(count: int, seen: list[Any], error: Exception | None = None) -> Generator[Part]:

@@ -164,7 +164,7 @@ def test_lost_after_the_decision(kafka_broker: EmbeddedBroker, tasks: Tasks) -> 
 
 async def committing_topic(client: object) -> None:
     """The topic of decisions."""
-    from splashdam.pipeline.sink.cluster import Clients
+    from splashdam.pipeline.clusters import Clients
     from splashdam.pipeline.sink.decisions import ensure_topic
 
     await ensure_topic(Clients(client, None), MARKERS)  # type: ignore[arg-type]  # it only creates

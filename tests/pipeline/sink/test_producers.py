@@ -11,7 +11,7 @@ from splashdam import EmbeddedBroker
 from splashdam.model.errors import IllegalStateError
 from splashdam.net.steered_clock import SteeredClock
 from splashdam.pipeline.sink.options import SinkOptions, sink_options
-from splashdam.pipeline.sink.producers import IDLE_MS, ProducerCache
+from splashdam.pipeline.sink.sending import IDLE_MS, ProducerCache
 
 
 @pytest.fixture

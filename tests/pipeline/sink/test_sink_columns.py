@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from support.pipeline.pipeline_sink_kit import options, schema
 
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.pipeline.sink.columns import sink_columns
-from splashdam.pipeline.sink.identity_headers import IDENTITY_HEADERS, with_identity
+from splashdam.pipeline.sink.duplicates import IDENTITY_HEADERS, with_identity
 from splashdam.pipeline.sink.options import TRANSACTION_TIMEOUT_MS, sink_options
+from splashdam.pipeline.sink.rows import sink_columns
 from splashdam.pipeline.sink.tasks import TaskIdentity
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

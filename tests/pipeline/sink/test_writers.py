@@ -14,7 +14,7 @@ from support.pipeline.pipeline_sink_kit import Tasks, options, read, rows, schem
 
 from splashdam import EmbeddedBroker
 from splashdam.model.errors import BulkSendError, KafkaConfigurationError, KafkaError
-from splashdam.pipeline.sink.producers import CACHE
+from splashdam.pipeline.sink.sending import CACHE
 from splashdam.pipeline.sink.writers import batch_writer, stream_writer
 
 EVERYTHING = "value binary, key string, topic string, headers headers, partition int, timestamp timestamp"

@@ -9,7 +9,7 @@ import pytest
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import IsolationLevel
-from splashdam.pipeline.cluster_config import CHUNK_BYTES, ClusterConfig
+from splashdam.pipeline.clusters import CHUNK_BYTES, ClusterConfig
 
 SERVERS = {"bootstrap.servers": "a:1, b"}
 LOGIN = {

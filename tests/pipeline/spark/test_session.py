@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splashdam.pipeline.java import JavaMissingError, need_java
-from splashdam.pipeline.session import settings_of_master
+from splashdam.pipeline.session import JavaMissingError, need_java, settings_of_master
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from splashdam.pipeline.spark_log import children_log_into, interrupts_unlogged
+from splashdam.pipeline.session import children_log_into, interrupts_unlogged
 
 
 def test_children_write_into_the_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

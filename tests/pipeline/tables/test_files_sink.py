@@ -12,18 +12,20 @@ import pytest
 from support.pipeline.tables_kit import new_table, offsets_of, rows, written
 
 from splashdam.model.errors import IllegalStateError
-from splashdam.pipeline.option_values import from_text, to_text
-from splashdam.pipeline.tables.data_files import FILES_SCHEMA, DataFile, files_from_rows, files_to_arrow
+from splashdam.pipeline.options import from_text, to_text
+from splashdam.pipeline.tables.writing import FILES_SCHEMA, DataFile, files_from_rows, files_to_arrow
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 
-from splashdam.pipeline.tables.files_sink import (
+from splashdam.pipeline.tables.streaming import (
     HAND_OVER,
     WRITING,
+    CommittedBatch,
     FilesSink,
     FilesWriter,
+    MicroBatchError,
+    append_batch,
 )
-from splashdam.pipeline.tables.streaming import CommittedBatch, MicroBatchError, append_batch
 
 
 def batch_rows(query: str | None) -> Any:

@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.pipeline.values.avro_schemas import arrow_type, fingerprint, parsed
-from splashdam.pipeline.values.avro_values import AvroFormat, Framing
+from splashdam.pipeline.values.avro import AvroFormat, Framing, arrow_type, fingerprint, parsed
 from splashdam.pipeline.values.schema_files import read_format
 from splashdam.pipeline.values.verdicts import ValueFormat
 

@@ -12,13 +12,13 @@ import trio.testing
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
-from support.storage.cleaning_kit import COMPACTED, begin, compacted_log, keyed
-from support.storage.log_kit import NOW_MS, open_log, read_all
+from support.storage.compacted_logs import COMPACTED, begin, compacted_log, keyed
+from support.storage.logs import NOW_MS, open_log, read_all
 
 from lab.simulator.planted_bugs import segment_closed_during_a_sync_counts_as_flushed
 from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError, OffsetOutOfRangeError
 from splashdam.record.record import Record
-from splashdam.storage.cleaning.cleanable import cleanable_of
+from splashdam.storage.cleaning.cleaner import cleanable_of
 from splashdam.storage.files.memory import Fault, MemoryFiles, PowerCutError
 from splashdam.storage.log import LogState
 
@@ -291,7 +291,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
         assert self.model.start >= offset
         if self.model.start > self.flushed_offset:
             self.flush()
-        self.kept_start = self.log.log_start_to_keep or 0
+        self.kept_start = self.log.log_start_checkpoint or 0
 
     @rule(offset=st.integers(0, 120))
     def read(self, offset: int) -> None:
@@ -303,7 +303,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.log.close()
-        self.kept_start = self.log.log_start_to_keep or 0
+        self.kept_start = self.log.log_start_checkpoint or 0
         self.doubtful = []
         self.reopen(is_clean=True)
         assert self.log.log_end_offset == self.model.end

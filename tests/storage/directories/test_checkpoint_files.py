@@ -7,7 +7,7 @@ import errno
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.storage.log_kit import NOW_MS, TP, batch, open_log
+from support.storage.logs import NOW_MS, TP, batch, open_log
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
@@ -264,5 +264,5 @@ def test_a_truncated_log_does_not_start_where_it_did() -> None:
     checkpoints.write_all({TP: log})
     assert checkpoints.read().log_starts == {TP: 8}
     log.truncate_to(3, now_ms=NOW_MS)
-    checkpoints.truncated(TP, {TP: log})
+    checkpoints.log_truncated(TP, {TP: log})
     assert checkpoints.read().log_starts.get(TP, 0) == log.log_start_offset <= 3

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from support.storage.failing_directory import FailingDirectory
-from support.storage.log_kit import NOW_MS, batch, values_of
+from support.storage.logs import NOW_MS, batch, values_of
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import IllegalStateError
@@ -176,7 +176,7 @@ async def test_high_watermarks_are_kept_where_a_log_lies_now(monkeypatch: pytest
     def refused(*_: object) -> None:
         raise KafkaStorageError("the old directory stays")
 
-    monkeypatch.setattr(log_moves, "put_aside", refused)
+    monkeypatch.setattr(log_moves, "remove_partition_directory", refused)
     begin(manager, SECOND)
     await work(manager)
     assert where(manager) == {T0: SECOND}

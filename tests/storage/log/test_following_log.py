@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.storage.log_kit import DIRECTORY, NOW_MS, batch, open_log, read_headers, values_of
+from support.storage.logs import DIRECTORY, NOW_MS, batch, open_log, read_headers, values_of
 
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.storage.files.memory import MemoryFiles
@@ -188,7 +188,7 @@ def test_a_log_below_its_leaders_start_begins_anew_there() -> None:
     """Nothing of the old one is left, on the disk neither, and the next batch may come from there."""
     leader, files = written_log(MemoryFiles()), MemoryFiles()
     follower = written_log(files, 7)
-    follower.start_anew_at(12, now_ms=NOW_MS)
+    follower.truncate_fully_and_start_at(12, now_ms=NOW_MS)
     assert (follower.log_start_offset, follower.high_watermark, follower.log_end_offset) == (12, 12, 12)
     assert follower.last_epoch == -1
     assert len(follower.producers) == 0
@@ -209,9 +209,9 @@ def test_starting_anew_where_the_first_segment_is(offset: int) -> None:
     files = MemoryFiles()
     follower = open_log(files, settings=SMALL)
     if offset:
-        follower.start_anew_at(offset, now_ms=NOW_MS)
+        follower.truncate_fully_and_start_at(offset, now_ms=NOW_MS)
     follower.append_as_leader(batch(b"x", b"y"), now_ms=NOW_MS)
-    follower.start_anew_at(offset, now_ms=NOW_MS)
+    follower.truncate_fully_and_start_at(offset, now_ms=NOW_MS)
     follower.append_as_leader(batch(b"z"), now_ms=NOW_MS)
     assert values_of(follower) == [b"z"]
     files.kill()
@@ -254,7 +254,7 @@ def test_the_high_watermark_of_a_replicated_log_moves_only_when_told() -> None:
     assert log.advance_high_watermark(5)
     assert log.high_watermark == 2
     log.append_as_leader(batch(b"3"), now_ms=NOW_MS)
-    log.stand_alone()
+    log.end_replication()
     assert log.high_watermark == 3
 
 
@@ -270,7 +270,7 @@ def test_a_transaction_is_undecided_until_its_marker_is_replicated() -> None:
     assert (log.high_watermark, log.last_stable_offset) == (2, 1)
     log.close()
     again = open_log(files, clean=True, high_watermark=2)
-    assert (again.high_watermark_to_keep, again.high_watermark) == (2, 3)
+    assert (again.high_watermark_checkpoint, again.high_watermark) == (2, 3)
     again.begin_replication(Others())
     assert (again.high_watermark, again.last_stable_offset) == (2, 1)
     again.advance_high_watermark(3)

@@ -15,7 +15,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from support.storage.log_kit import DIRECTORY, NOW_MS, batch, open_log, values_of
+from support.storage.logs import DIRECTORY, NOW_MS, batch, open_log, values_of
 
 from splashdam.model.broker_errors import KafkaStorageError, OutOfOrderSequenceNumberError
 from splashdam.storage.files.disk import DiskFiles
@@ -421,7 +421,7 @@ def test_a_removed_segment_that_came_back_torn_takes_nothing_with_it() -> None:
     files.heal()
     append(log, 2, 0)
     log.close()
-    start = log.log_start_to_keep
+    start = log.log_start_checkpoint
     assert start == 2
     log = open_log(files, settings=SETTINGS, clean=True, recovery_point=3, log_start_offset=start)
     files.crash(Random(0))

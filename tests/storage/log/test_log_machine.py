@@ -9,7 +9,7 @@ import attrs
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.storage.log_kit import NOW_MS, batch, open_log, read_headers, values_of
+from support.storage.logs import NOW_MS, batch, open_log, read_headers, values_of
 
 from splashdam.model.broker_errors import (
     InvalidProducerEpochError,
@@ -237,7 +237,7 @@ class LogMachine(RuleBasedStateMachine):
     def flush(self) -> None:
         self.log.flush()
         self.flushed_offset = self.end
-        self.flushed_start = self.log.log_start_to_keep or 0
+        self.flushed_start = self.log.log_start_checkpoint or 0
         self.doubtful.clear()
         assert self.log.recovery_point == self.end
 
@@ -294,7 +294,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def keep_start(self) -> None:
-        self.kept_start = self.flushed_start = self.log.log_start_to_keep or 0
+        self.kept_start = self.flushed_start = self.log.log_start_checkpoint or 0
 
     @rule()
     def restart(self) -> None:
@@ -318,7 +318,7 @@ class LogMachine(RuleBasedStateMachine):
     def cut_power(self, seed: int | None, knows_recovery_point: bool) -> None:
         if knows_recovery_point:
             self.kept_start = max(self.kept_start, self.flushed_start)
-        elif (self.log.log_start_to_keep or 0) > self.kept_start:
+        elif (self.log.log_start_checkpoint or 0) > self.kept_start:
             # The disk refused to rename removed segments, which no flush concerns any more, and nothing says
             # that the log began behind them.
             self.flushed_offset = self.kept_start

@@ -10,7 +10,7 @@ import errno
 from random import Random
 
 import pytest
-from support.storage.log_kit import DIRECTORY, NOW_MS, TP, batch, open_log, read_all
+from support.storage.logs import DIRECTORY, NOW_MS, TP, batch, open_log, read_all
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.storage.directories.checkpoints import RootCheckpoints
@@ -98,7 +98,7 @@ class Life:
 
     def crash(self) -> None:
         """Kills the broker, or cuts the power, and checks what the next one finds."""
-        removed_below = self.log.log_start_to_keep or 0
+        removed_below = self.log.log_start_checkpoint or 0
         fate = self.noise.random()
         if fate < 0.3:
             self.files.kill()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.storage.log_kit import DIRECTORY, NOW_MS, batch, open_log, read_all, read_headers
+from support.storage.logs import DIRECTORY, NOW_MS, batch, open_log, read_all, read_headers
 
 from splashdam.model.broker_errors import BrokerResponseError, InvalidProducerEpochError, KafkaStorageError
 from splashdam.record.batch import iter_headers
@@ -148,7 +148,7 @@ class Run:
             offset = int(step.share * self.model.stable_offset)
             self.model.start_offset = self.log.advance_log_start(offset)
             self.log.delete_old_segments(wall_ms=NOW_MS, now_ms=0)
-            self.kept_start = self.log.log_start_to_keep or 0
+            self.kept_start = self.log.log_start_checkpoint or 0
         elif isinstance(step, Restart):
             self.restart(step)
 

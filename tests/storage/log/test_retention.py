@@ -10,7 +10,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from support.storage.log_kit import DIRECTORY, NOW_MS, batch, log_files, open_log, values_of
+from support.storage.logs import DIRECTORY, NOW_MS, batch, log_files, open_log, values_of
 
 from splashdam.model.broker_errors import KafkaStorageError, OffsetOutOfRangeError
 from splashdam.storage.files.disk import SENDFILE_MIN_BYTES, DiskFiles
@@ -117,7 +117,7 @@ def test_files_are_renamed_and_unlinked_after_the_delay() -> None:
     files = MemoryFiles()
     log = filled(files, retention_bytes=3 * ONE_BATCH)
     assert log.delete_old_segments(wall_ms=NOW_MS, now_ms=1000) == 2
-    assert (log.log_start_offset, log.segments[0].base_offset, log.log_start_to_keep) == (4, 4, None)
+    assert (log.log_start_offset, log.segments[0].base_offset, log.log_start_checkpoint) == (4, 4, None)
     assert [name for name in names(files) if name.endswith(".deleted")] == [
         ".index.deleted", ".log.deleted", ".timeindex.deleted",
         "2.index.deleted", "2.log.deleted", "2.snapshot.deleted", "2.timeindex.deleted",
@@ -227,9 +227,9 @@ def test_a_file_that_could_not_be_renamed_is_renamed_and_unlinked_later() -> Non
     files.inject(Fault(errno.EIO, after=12, times=1))
     with pytest.raises(KafkaStorageError, match="could not rename"):
         log.delete_old_segments(wall_ms=NOW_MS, now_ms=0)
-    assert (log.log_start_offset, log.log_start_to_keep) == (6, 6)
+    assert (log.log_start_offset, log.log_start_checkpoint) == (6, 6)
     log.unlink_deleted(499)
-    assert log.log_start_to_keep is None
+    assert log.log_start_checkpoint is None
     assert [name for name in names(files) if name.endswith(".log")] == ["6.log"]
     log.unlink_deleted(500)
     assert not any(name.endswith(".deleted") for name in names(files))

@@ -13,7 +13,7 @@ from random import Random
 
 import attrs
 import pytest
-from support.storage.log_kit import NOW_MS, batch, read_all
+from support.storage.logs import NOW_MS, batch, read_all
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
@@ -70,7 +70,7 @@ async def live(files: MemoryFiles, known: Known) -> None:
         if number in (9, 17):
             known.may_be_gone = max(known.may_be_gone, number - 3)
             log.advance_log_start(number - 3)
-            await manager.keep_log_starts([log])
+            await manager.persist_log_starts([log])
             known.deleted = number - 3
             known.flushed = max(known.flushed, number - 3)
         if number % 7 == 6:

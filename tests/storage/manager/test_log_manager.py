@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.running.alone import files_open_below
-from support.storage.log_kit import NOW_MS, batch, values_of
+from support.storage.logs import NOW_MS, batch, values_of
 
 from splashdam.model.broker_errors import (
     BrokerResponseError,
@@ -464,10 +464,10 @@ async def test_what_the_disk_refused_of_an_undo_is_tried_again_once_there_is_roo
         try:
             manager.create_topic("a", 2, now_ms=NOW_MS)
         except KafkaStorageError:
-            tried += manager.registry.is_unsettled
+            tried += manager.registry.has_unfinished_work
             files.heal()
             await manager.step(10_000, NOW_MS)
-            assert not manager.registry.is_unsettled
+            assert not manager.registry.has_unfinished_work
         else:
             break
         files.kill()

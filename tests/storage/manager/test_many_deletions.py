@@ -11,7 +11,7 @@ import attrs
 import pytest
 from support.running.patches import guard
 from support.storage.failing_directory import FailingDirectory
-from support.storage.log_kit import NOW_MS, batch, values_of
+from support.storage.logs import NOW_MS, batch, values_of
 
 from splashdam.model.broker_errors import KafkaStorageError, UnknownTopicOrPartitionError
 from splashdam.model.values import TopicPartition
@@ -83,7 +83,7 @@ def test_deletions_together_share_their_syncs(monkeypatch: pytest.MonkeyPatch) -
     )
     manager.free_names()
     assert written == [f"{ROOT}/{RECOVERY_POINT_NAME}"]
-    assert not manager.registry.is_unsettled
+    assert not manager.registry.has_unfinished_work
     assert directories(files) == ["other-0", "other-1"]
     manager.free_names()
     assert len(written) == 1
@@ -176,8 +176,8 @@ def test_the_disk_refuses_some_deletions(error: int, times: int | None, restart:
             manager = open_manager(files)
         assert set(manager.topics) - {"kept"} in (set(), {"a", "b"})
         assert is_refused or set(manager.topics) == {"kept"}
-        if manager.registry.is_unsettled:
-            manager.removals.settle()
+        if manager.registry.has_unfinished_work:
+            manager.removals.retry()
         for name in {"a", "b"} - set(manager.topics):
             assert not [each for each in directories(files) if each.startswith(name)]
             manager.create_topic(name, 2, now_ms=NOW_MS)
@@ -201,8 +201,8 @@ def test_partitions_that_could_not_be_unmade_go_with_their_topic() -> None:
             manager.change_topics(longer, now_ms=NOW_MS)
         files.heal()
         left += len(directories(files)) > len(manager.logs)
-        if manager.registry.is_unsettled:
-            manager.removals.settle()
+        if manager.registry.has_unfinished_work:
+            manager.removals.retry()
         manager.delete_topics(["a"])
         manager.free_names()
         assert directories(files) == []
@@ -239,8 +239,8 @@ def open_two(files: FailingDirectory) -> LogManager:
 def lose_the_second(files: FailingDirectory, manager: LogManager) -> None:
     files.broken = SECOND
     with suppress(KafkaStorageError):
-        manager.directories.check_are_there()
-    manager.offline.settle()
+        manager.directories.check_exist()
+    manager.offline.process_failures()
 
 
 @pytest.mark.parametrize("error_number", [errno.ENOSPC, errno.EIO])
@@ -281,7 +281,7 @@ def test_a_topic_came_back_whose_directory_failed_while_it_was_removed(after: in
     with suppress(KafkaStorageError):
         manager.delete_topic("a")
     with suppress(KafkaStorageError):
-        manager.removals.settle()
+        manager.removals.retry()
     files.broken, files.breaks_after = "", None
     files.kill()
     again = open_two(files)
@@ -314,12 +314,12 @@ def test_the_start_of_a_deleted_log_hid_records_of_a_new_topic() -> None:
 
 
 def test_a_deletion_of_nothing_writes_nothing() -> None:
-    """On a full disk it left the registry in doubt."""
+    """On a full disk it left the registry in defer_sync."""
     files = MemoryFiles()
     manager = open_manager(files, "t")
     files.inject(Fault(errno.ENOSPC, times=None))
     manager.delete_topics([])
-    assert not manager.registry.is_unsettled
+    assert not manager.registry.has_unfinished_work
 
 
 def test_the_child_of_a_fork_frees_no_names(monkeypatch: pytest.MonkeyPatch) -> None:

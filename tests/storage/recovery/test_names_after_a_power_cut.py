@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from random import Random
 
-from support.storage.log_kit import DIRECTORY, NOW_MS, TP, batch, open_log
+from support.storage.logs import DIRECTORY, NOW_MS, TP, batch, open_log
 
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.storage.log import Log
@@ -47,9 +47,9 @@ async def test_deleted_records_do_not_come_back_with_the_old_names_of_their_segm
         log.append_as_leader(batch(b"x" * 20), now_ms=NOW_MS)
     log.flush()
     log.advance_log_start(4)
-    await manager.keep_log_starts([log])
+    await manager.persist_log_starts([log])
     assert log.delete_old_segments(wall_ms=NOW_MS, now_ms=0) == 4
-    await manager.keep_log_starts([log])
+    await manager.persist_log_starts([log])
     files.crash()
     _, log = opened(files)
     assert (log.log_start_offset, log.log_end_offset) == (4, 6)

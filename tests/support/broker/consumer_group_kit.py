@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from splashdam.embedded_broker.groups.consumer.changes import TopicShape
-from splashdam.embedded_broker.groups.consumer.group import ConsumerGroup, Draft
+from splashdam.embedded_broker.groups.consumer.context import PatternMatches, World
+from splashdam.embedded_broker.groups.consumer.group import ConsumerGroup, Draft, TopicShape
 from splashdam.embedded_broker.groups.consumer.heartbeat import Heard, Heartbeat, fence, hear, leave
 from splashdam.embedded_broker.groups.consumer.member import LEAVING, Share, TopicIdPartition
 from splashdam.embedded_broker.groups.consumer.records import decode_change, encode_change
-from splashdam.embedded_broker.groups.consumer.world import PatternMatches, World
 
 
 def topic_id(name: str, life: int = 0) -> bytes:

@@ -7,12 +7,11 @@ from typing import Any
 
 from splashdam.model.options import MAX_LONG
 from splashdam.model.values import TopicPartition
-from splashdam.pipeline.audit.batch import MAX_SEQUENCE, AuditedBatch
+from splashdam.pipeline.audit.checks import Stretch
 from splashdam.pipeline.audit.files import check_files, check_root, file_tasks
-from splashdam.pipeline.audit.findings import Kind
+from splashdam.pipeline.audit.findings import MAX_SEQUENCE, AuditedBatch, Kind
 from splashdam.pipeline.audit.report import AuditReport, report_of
 from splashdam.pipeline.audit.run import audit_slice, in_order, plan_of
-from splashdam.pipeline.audit.stretch import Stretch
 from splashdam.pipeline.log_source.directories import find_logs
 from splashdam.pipeline.log_source.filesystems import location_of
 from splashdam.pipeline.log_source.slices import slices_of

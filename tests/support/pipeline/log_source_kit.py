@@ -11,17 +11,16 @@ from splashdam.model.values import TopicPartition
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 from splashdam.pipeline.filters import ALL
 from splashdam.pipeline.log_source.filesystems import location_of
-from splashdam.pipeline.log_source.offline import OfflineLogs
-from splashdam.pipeline.log_source.reading import ReadingRules
+from splashdam.pipeline.log_source.offline_logs import OfflineLogs
 from splashdam.pipeline.log_source.records import RecordRules, read_records
-from splashdam.pipeline.log_source.slices import LogSlice
+from splashdam.pipeline.log_source.slices import LogSlice, ReadingRules
 from splashdam.pipeline.schema import all_columns
 from splashdam.record.reader import Record
 from splashdam.storage.files.disk import DiskFiles
 from splashdam.storage.log import Log
 from splashdam.storage.settings import LogSettings
 from support.pipeline.pipeline_kit import rows_of
-from support.storage.log_kit import open_log
+from support.storage.logs import open_log
 
 SMALL = LogSettings(segment_bytes=16_000, index_interval_bytes=300)
 WHERE = TopicPartition("t", 0)

@@ -20,8 +20,7 @@ QUICK_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 def spark() -> Iterator[SparkSession]:
     """Two cores, four attempts per task, everything on loopback."""
     pytest.importorskip("pyspark", reason="needs splashdam[spark]")
-    from splashdam.pipeline.java import JavaMissingError
-    from splashdam.pipeline.session import spark_session
+    from splashdam.pipeline.session import JavaMissingError, spark_session
 
     try:
         session = spark_session(
@@ -64,7 +63,7 @@ def nothing_is_kept_for_later() -> Iterator[None]:
     if clusters is not None:
         while clusters._readers:
             clusters._readers.popitem()[1].close()
-    producers = sys.modules.get("splashdam.pipeline.sink.producers")
+    producers = sys.modules.get("splashdam.pipeline.sink.sending")
     if producers is not None:
         while producers.CACHE._kept:
             producers.CACHE._kept.popitem()[1].producer.close(0)

@@ -9,10 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from splashdam.pipeline.tables.data_files import DataFile
 from splashdam.pipeline.tables.opening import FORMATS, open_table
 from splashdam.pipeline.tables.table import Table
-from splashdam.pipeline.tables.writing import write_files
+from splashdam.pipeline.tables.writing import DataFile, write_files
 
 DAY_US = 24 * 3600 * 1_000_000
 SCHEMA = pa.schema(

@@ -1,0 +1,134 @@
+"""Compare compiled kernels beyond the producer's path with their Python twins, on the same input.
+
+``python -m benchmarks.twins`` prints for each the medians of both, in processor time, and their ratio; the
+twins take turns. A compiled twin that does not pay would be removed; the figures stand in ``record/kernel/``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pyarrow
+import zstandard
+
+from splashdam.model.values import TopicPartition
+from splashdam.record.arrow.source import ArrowSource
+from splashdam.record.batch import HEADER_BYTES
+from splashdam.record.kernel import _kernel_py
+from splashdam.record.sealing import build_batch
+
+TIME_MS = 1_700_000_000_000
+RECORDS = 1_000
+EMPTY_BLOCKS = 333_000
+"""As many as a batch of 1 MB can have."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15, help="runs of each twin; the medians are compared")
+    rounds: int = parser.parse_args().rounds
+    from splashdam.record.kernel import _kernel_c
+
+    for name, run in SCENARIOS.items():
+        taken: dict[str, list[float]] = {"python": [], "c": []}
+        for _ in range(rounds):
+            for twin in (_kernel_py, _kernel_c):
+                start = time.process_time()
+                run(twin)
+                taken[twin.IMPL].append(time.process_time() - start)
+        python_ms, compiled_ms = (statistics.median(each) * 1000 for each in taken.values())
+        print(
+            f"{name:34} python {python_ms:7.2f} ms, compiled {compiled_ms:6.3f} ms,"
+            f" ratio {python_ms / compiled_ms:.0f}"
+        )
+
+
+def _batch() -> memoryview:
+    records = [(TIME_MS + at, b"key-%d" % (at % 500), b"x" * 200, None) for at in range(RECORDS)]
+    return memoryview(build_batch(records))[HEADER_BYTES:]
+
+
+BATCH = _batch()
+HEADER_BYTES_ZSTD = zstandard.frame_header_size(zstandard.compress(bytes(100_000)))
+MANY_BLOCKS = zstandard.compress(bytes(100_000))[:HEADER_BYTES_ZSTD] + b"\0\0\0" * EMPTY_BLOCKS + b"\1\0\0"
+
+
+def compact(twin: ModuleType) -> None:
+    """What the cleaner does with a batch: note its keys, and drop the records that have a newer one."""
+    offsets = twin.OffsetMap(5 * RECORDS, 4 * RECORDS)
+    offsets.put_records(BATCH, RECORDS, base_offset=0, first_offset=0)
+    offsets.keep_records(
+        BATCH,
+        RECORDS,
+        base_offset=0,
+        base_timestamp=TIME_MS,
+        append_time=None,
+        last_offset=RECORDS - 1,
+        drops_tombstones=False,
+        has_horizon=False,
+        horizon_ms=0,
+        is_marker=False,
+    )
+
+
+def search_by_time(twin: ModuleType) -> None:
+    """ListOffsets by a timestamp that the end of a batch has."""
+    twin.find_by_time(
+        BATCH,
+        RECORDS,
+        base_offset=0,
+        base_timestamp=TIME_MS,
+        append_time=None,
+        from_offset=0,
+        timestamp_ms=TIME_MS + RECORDS - 10,
+    )
+
+
+def measure_zstd_frame(twin: ModuleType) -> None:
+    """A hostile batch of a megabyte; a usual one has a block for each 128 KiB."""
+    twin.zstd_frame(MANY_BLOCKS, 0, HEADER_BYTES_ZSTD, False)
+
+
+def _headers() -> tuple[Any, Any]:
+    pairs = pyarrow.array(
+        [[("trace", b"0123456789abcdef"), ("kind", b"flight")]] * RECORDS,
+        pyarrow.map_(pyarrow.string(), pyarrow.binary()),
+    )
+    table = pyarrow.table({"value": [b"x" * 200] * RECORDS, "headers": pairs})
+    with ArrowSource(table, value="value", key=None, key_needed=False, headers="headers") as source:
+        chunk = source.next()
+    assert chunk is not None
+    return chunk.values, chunk.headers
+
+
+VALUES, HEADERS = _headers()
+
+
+def append_with_headers(twin: ModuleType) -> None:
+    """``send_arrow`` with a column of headers: rows into a batch."""
+    lane = twin.PartitionLane(TopicPartition("flights", 0))
+    lane.open(twin.BatchBuffer(1 << 20), twin.BatchOutcome(lane.topic_partition))
+    tails = twin.RunTails()
+    tails.reserve(1)
+    tails.begin(0, lane)
+    rows = twin.BulkRecords(
+        twin.BlobColumn.of_arrow(VALUES), None, None, 1 << 20, None, None, twin.HeaderLists.of_arrow(HEADERS)
+    )
+    assert rows.append(lane, None, tails, TIME_MS, 0, RECORDS) == RECORDS
+
+
+SCENARIOS: dict[str, Callable[[ModuleType], None]] = {
+    "OffsetMap: compact 1,000 records": compact,
+    "find_by_time: among 1,000 records": search_by_time,
+    "zstd_frame: 333,000 empty blocks": measure_zstd_frame,
+    "HeaderLists: append 1,000 rows": append_with_headers,
+}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""What becomes of a JoinGroup: who is let in, who gets an id first, whom it makes join again."""
+
+from __future__ import annotations
+
+from splashdam.embedded_broker.groups.classic.members import (
+    ClassicMember,
+    JoinReply,
+    JoinRequest,
+    JoinResult,
+)
+from splashdam.embedded_broker.groups.classic.membership import ClassicMembership, GroupState
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
+from splashdam.model.log_text import quoted
+
+
+def join(membership: ClassicMembership, request: JoinRequest, reply: JoinReply) -> None:
+    """Lets a member in, or back in; it is answered when all have joined, or at once where that is known."""
+    if not _has_room(membership, request.member_id):
+        membership.remove(request.member_id)
+        reply(JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
+    elif not _is_supported(membership, request):
+        reply(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+    elif not request.member_id:
+        _join_without_id(membership, request, reply)
+    elif request.member_id in membership.roster.pending and request.instance_id is None:
+        _add(membership, request, request.member_id, reply)
+    else:
+        try:
+            member = membership.roster.validate(request.member_id, request.instance_id)
+        except BrokerResponseError as error:
+            reply(JoinResult(error.code, request.member_id))
+        else:
+            _join_again(membership, member, request, reply)
+
+
+def _has_room(membership: ClassicMembership, member_id: str) -> bool:
+    """``group.max.size``; in a rebalance those count who have joined, so that the last ones go."""
+    roster, limit = membership.roster, membership.host.settings.groups.group_max_size
+    if membership.is_empty:
+        return True
+    if membership.state is GroupState.PREPARING_REBALANCE:
+        return member_id in roster.joins or len(roster.joins) < limit
+    return member_id in roster.members or len(roster) < limit
+
+
+def _is_supported(membership: ClassicMembership, request: JoinRequest) -> bool:
+    if membership.is_empty:
+        return bool(request.protocol_type and request.protocols)
+    if request.protocol_type != membership.protocol_type:
+        return False
+    return membership.roster.is_supported(each.name for each in request.protocols)
+
+
+def _join_without_id(membership: ClassicMembership, request: JoinRequest, reply: JoinReply) -> None:
+    new_id = request.new_member_id(membership.host.new_id())
+    if request.instance_id is not None:
+        old_id = membership.roster.static_id(request.instance_id)
+        if old_id is not None:
+            _take_place(membership, old_id, new_id, request, reply)
+            return
+    elif request.asks_for_id:
+        membership.roster.pending.add(new_id)
+        membership.begin_session(new_id, request.session_timeout_ms)
+        reply(JoinResult(ErrorCode.MEMBER_ID_REQUIRED, new_id))
+        return
+    _add(membership, request, new_id, reply)
+
+
+def _add(membership: ClassicMembership, request: JoinRequest, member_id: str, reply: JoinReply) -> None:
+    member = ClassicMember(
+        member_id,
+        request.instance_id,
+        request.client_id,
+        request.client_host,
+        request.rebalance_timeout_ms,
+        request.session_timeout_ms,
+        request.protocols,
+        is_new=True,
+    )
+    membership.note_newcomer()
+    if not membership.roster.members:
+        membership.protocol_type = request.protocol_type
+    membership.roster.add(member)
+    membership.roster.wait_join(member_id, reply)
+    membership.keep_alive(member)
+    membership.rebalance_or_complete(f"member {quoted(member_id)} is new")
+
+
+def _join_again(
+    membership: ClassicMembership, member: ClassicMember, request: JoinRequest, reply: JoinReply
+) -> None:
+    """Who says the same as before hears what it may have missed, unless it leads and asks for a new round."""
+    is_same = set(member.protocols) == set(request.protocols)
+    may_ask = membership.state is GroupState.STABLE and member.member_id == membership.roster.leader
+    if is_same and not may_ask and membership.state is not GroupState.PREPARING_REBALANCE:
+        reply(membership.joined(member))
+        return
+    _update(membership, member, request, reply)
+    membership.rebalance_or_complete(f"member {quoted(member.member_id)} joins again")
+
+
+def _update(
+    membership: ClassicMembership, member: ClassicMember, request: JoinRequest, reply: JoinReply
+) -> None:
+    membership.roster.update(
+        member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms
+    )
+    membership.roster.wait_join(member.member_id, reply)
+
+
+def _take_place(
+    membership: ClassicMembership, old_id: str, new_id: str, request: JoinRequest, reply: JoinReply
+) -> None:
+    """A static member came back without its id: it goes on where it was, and its former self is fenced."""
+    roster, before = membership.roster, membership.roster.members[old_id]
+    leader_before = roster.leader or ""
+    said_before = before.protocols, before.rebalance_timeout_ms, before.session_timeout_ms
+    membership.host.timers.cancel(membership.session_timer(old_id))
+    member = roster.replace(old_id, new_id)
+    membership.keep_alive(member)
+    _update(membership, member, request, reply)
+    if membership.state is not GroupState.STABLE:
+        if membership.state is GroupState.COMPLETING_REBALANCE:
+            membership.prepare_rebalance(
+                f"instance {quoted(request.instance_id)} is back before its assignment"
+            )
+        else:
+            membership.complete_join_if_all_came()
+        return
+    if roster.selected_protocol() != membership.protocol_name:
+        membership.prepare_rebalance(f"instance {quoted(request.instance_id)} is back with other assignors")
+        return
+    try:
+        membership.write()
+    except BrokerResponseError as error:
+        roster.answer_join(new_id, JoinResult(error.code, ""))
+        membership.host.timers.cancel(membership.session_timer(new_id))
+        roster.update(member, *said_before)
+        membership.keep_alive(roster.replace(new_id, old_id))
+        return
+    result = membership.joined(member)
+    if request.may_skip_assignment:
+        result = result._replace(skip_assignment=bool(result.members))
+    else:  # an older client that hears it leads would assign anew
+        result = result._replace(leader=leader_before, members=())
+    roster.answer_join(new_id, result)

@@ -1,0 +1,239 @@
+"""Requests of members that speak the classic protocol, in a group of the new one (KIP-848's migration).
+
+Such a member rejoins to hear of a new target, its JoinGroup is a heartbeat that says everything, and its
+generation is its member epoch. It assigns nothing: the broker does.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from splashdam.embedded_broker.groups.classic.members import (
+    JoinReply,
+    JoinRequest,
+    JoinResult,
+    SyncReply,
+    SyncResult,
+)
+from splashdam.embedded_broker.groups.classic.records import CONSUMER_PROTOCOL_TYPE
+from splashdam.embedded_broker.groups.consumer.assignors import refresh, update_target
+from splashdam.embedded_broker.groups.consumer.consumer_protocol import (
+    Subscription,
+    decode_subscription,
+    encode_assignment,
+    named_share,
+)
+from splashdam.embedded_broker.groups.consumer.group import ConsumerGroup, Draft, MetadataChange
+from splashdam.embedded_broker.groups.consumer.heartbeat import check_size, fence, replace_static, step
+from splashdam.embedded_broker.groups.consumer.member import (
+    ClassicSide,
+    ConsumerMember,
+    MemberMetadata,
+    MemberState,
+    SupportedProtocol,
+)
+from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership
+from splashdam.embedded_broker.groups.consumer.migration import side_of
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
+from splashdam.model.errors import ProtocolError
+from splashdam.model.log_text import quoted
+
+
+class ClassicRequests:
+    """What the handlers of the classic requests ask of a consumer group, as they ask a `ClassicMembership`.
+
+    Args:
+        membership: of the group.
+    """
+
+    LEAVE_AT_ONCE = 1
+    """Each writes a record, and is decided on a copy of the group."""
+
+    def __init__(self, membership: ConsumerMembership) -> None:
+        self._membership = membership
+
+    @property
+    def _group(self) -> ConsumerGroup:
+        return self._membership.group
+
+    def join(self, request: JoinRequest, reply: JoinReply) -> None:
+        """Lets a member in, or on; it is answered at once."""
+        host = self._membership.host
+        try:
+            self._check_protocols(request)
+            if not request.member_id and request.asks_for_id and request.instance_id is None:
+                reply(JoinResult(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id(host.new_id())))
+                return
+            subscription = decode_subscription(request.protocols[0].metadata)
+            member_id = request.member_id or request.new_member_id(host.new_id())
+            self._membership.decide(lambda draft: self._join(draft, member_id, request, subscription))
+        except BrokerResponseError as error:
+            reply(JoinResult(error.code, request.member_id))
+            return
+        except ProtocolError:
+            reply(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+            return
+        self._membership.keep_alive(member_id)
+        self._membership.wait_for(member_id, "join", None)
+        self._membership.wait_for(member_id, "sync", request.rebalance_timeout_ms)
+        epoch = self._group.members[member_id].current.member_epoch
+        name = request.protocols[0].name
+        reply(JoinResult(ErrorCode.NONE, member_id, epoch, CONSUMER_PROTOCOL_TYPE, name))
+
+    def _join(self, draft: Draft, member_id: str, request: JoinRequest, subscription: Subscription) -> None:
+        world = self._membership.world()
+        check_size(draft, member_id, world)
+        before = self._joining(draft, member_id, request)
+        metadata = MemberMetadata(
+            instance_id=request.instance_id,
+            rack_id=subscription.rack_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            topic_names=frozenset(subscription.topics),
+            classic=ClassicSide(
+                request.session_timeout_ms,
+                tuple(SupportedProtocol(each.name, bytes(each.metadata)) for each in request.protocols),
+            ),
+        )
+        is_new = member_id not in draft.group.members
+        if is_new or metadata != before.metadata:
+            draft.change(MetadataChange(member_id, metadata))
+        wants = metadata.topic_names != before.metadata.topic_names or bool(before.metadata.topic_regex)
+        refresh(draft, world, has_changed=is_new or wants)
+        update_target(draft, world)
+        step(draft, member_id, named_share(subscription.owned_partitions, world.topics))
+
+    def _joining(self, draft: Draft, member_id: str, request: JoinRequest) -> ConsumerMember:
+        """Who joins; a static member without an id takes the place of who had its instance id."""
+        if request.instance_id is None:
+            return draft.group.members.get(member_id) or ConsumerMember(member_id)
+        if request.member_id:
+            return self._known(draft.group, request.member_id, request.instance_id)
+        previous = draft.group.static_member(request.instance_id)
+        if previous is None:
+            return ConsumerMember(member_id)
+        return replace_static(draft, previous, member_id, is_released=True)
+
+    def _check_protocols(self, request: JoinRequest) -> None:
+        """As Kafka: type ``consumer``, and an assignor that all other classic members know.
+
+        Raises:
+            BrokerResponseError: INCONSISTENT_GROUP_PROTOCOL (23), also where migration is off.
+        """
+        known = [
+            {each.name for each in side_of(member).supported_protocols}
+            for member in self._group.members.values()
+            if member.is_classic
+        ]
+        is_common = any(all(each.name in names for names in known) for each in request.protocols)
+        is_allowed = self._membership.host.settings.groups.group_consumer_migration_policy != "disabled"
+        if not (is_allowed and is_common and request.protocol_type == CONSUMER_PROTOCOL_TYPE):
+            raise error_for(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"group {quoted(self._group.group_id)} uses the consumer protocol; "
+                "this member does not fit in",
+            )
+
+    # --- members --------------------------------------------------------------------------------------------
+
+    def validate(self, generation_id: int, member_id: str, instance_id: str | None) -> ConsumerMember:
+        """The member that a request comes from.
+
+        Raises:
+            BrokerResponseError: UNKNOWN_MEMBER_ID (25), FENCED_INSTANCE_ID (82), ILLEGAL_GENERATION (22).
+        """
+        member = self._known(self._group, member_id, instance_id)
+        if generation_id != member.current.member_epoch:
+            raise error_for(
+                ErrorCode.ILLEGAL_GENERATION,
+                f"member {quoted(member_id)} comes with generation {generation_id} and is at "
+                f"{member.current.member_epoch}",
+            )
+        return member
+
+    def _known(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
+        if instance_id is not None:
+            current = group.static_members.get(instance_id)
+            if current is not None and current != member_id:
+                raise error_for(
+                    ErrorCode.FENCED_INSTANCE_ID,
+                    f"instance {quoted(instance_id)} is member {quoted(current)} now",
+                )
+        member = group.member(member_id)
+        if not member.is_classic:
+            raise error_for(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"member {quoted(member_id)} does not speak the classic protocol"
+            )
+        return member
+
+    def heartbeat(self, generation_id: int, member_id: str, instance_id: str | None) -> None:
+        """A member is alive.
+
+        Raises:
+            BrokerResponseError: as ``validate``; REBALANCE_IN_PROGRESS (27): there is something to hear.
+        """
+        self.validate(generation_id, member_id, instance_id)
+        self._membership.keep_alive(member_id)
+        self._membership.decide(lambda draft: refresh(draft, self._membership.world()))
+        member = self._group.members[member_id]
+        if self._should_rejoin(member):
+            self._rejoin(member)
+
+    def _should_rejoin(self, member: ConsumerMember) -> bool:
+        current, group = member.current, self._group
+        if current.state is MemberState.UNRELEASED_PARTITIONS:
+            missing = group.share_of(member.member_id) - current.assigned.keys()
+            return not any(group.is_held(each) for each in missing) or current.member_epoch < group.epoch
+        return current.member_epoch < group.epoch or current.state is MemberState.UNREVOKED_PARTITIONS
+
+    def _rejoin(self, member: ConsumerMember) -> None:
+        timeout_ms = member.metadata.rebalance_timeout_ms
+        self._membership.wait_for(member.member_id, "join", timeout_ms, is_kept=True)
+        raise error_for(ErrorCode.REBALANCE_IN_PROGRESS, "the group has a new assignment")
+
+    def check_protocol(self, member_id: str, protocol_type: str | None, protocol_name: str | None) -> None:
+        """Refuses a SyncGroup for something else than what was joined.
+
+        Raises:
+            BrokerResponseError: INCONSISTENT_GROUP_PROTOCOL (23).
+        """
+        first = side_of(self._group.members[member_id]).supported_protocols[0].name
+        if protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or protocol_name not in (None, first):
+            raise error_for(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the member joined with {quoted(first)}")
+
+    def sync(self, member_id: str, _: dict[str, bytes], reply: SyncReply) -> None:
+        """A member that was validated asks for its share, which the broker has assigned.
+
+        Raises:
+            BrokerResponseError: REBALANCE_IN_PROGRESS (27): there is a newer one.
+        """
+        member = self._group.members[member_id]
+        is_revoking = member.current.state is MemberState.UNREVOKED_PARTITIONS
+        if member.current.member_epoch < self._group.epoch and not is_revoking:
+            self._rejoin(member)
+        self._membership.wait_for(member_id, "sync", None)
+        self._membership.keep_alive(member_id)
+        protocol = side_of(member).supported_protocols[0]
+        names = {shape.topic_id: name for name, shape in self._group.topics.items()}
+        share = encode_assignment(member.current.assigned, names.get, protocol.metadata)
+        reply(SyncResult(ErrorCode.NONE, CONSUMER_PROTOCOL_TYPE, protocol.name, share))
+
+    @property
+    def leave_units(self) -> int:
+        """What the next one takes."""
+        return 12 + self._membership.decision_units()
+
+    def leave(self, member_id: str, instance_id: str | None) -> None:
+        """A member goes, or is sent away by the id of its instance alone.
+
+        Raises:
+            BrokerResponseError: UNKNOWN_MEMBER_ID (25), FENCED_INSTANCE_ID (82).
+        """
+        if not member_id and instance_id is not None:
+            member_id = self._group.static_members.get(instance_id, "")
+        member = self._known(self._group, member_id, instance_id)
+        self._membership.decide(partial(fence, member_id=member.member_id, world=self._membership.world()))
+
+    def left(self) -> None:
+        """Nothing more: the others hear of it by their heartbeats."""

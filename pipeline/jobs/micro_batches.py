@@ -1,0 +1,266 @@
+"""A pipeline's batches, and their progress while the caller waits.
+
+A batch DataFrame is one batch, a stream has one for each of Spark's micro-batches.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from splashdam.model.errors import KafkaConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+@attrs.frozen
+class Batch:
+    """One turn.
+
+    Attributes:
+        query: who makes it: the stream's id, which its checkpoint keeps, or the name of a batch job.
+        number: which of the query's batches, from 0; the same when a batch is repeated.
+        rows: a batch DataFrame; the same rows when a batch is repeated.
+    """
+
+    query: str
+    number: int
+    rows: DataFrame
+
+
+Step = Callable[[Batch], int]
+"""Does one turn and returns its rows. It is called again for a batch that it did not finish, or finished
+while the driver died, so all its effects must be such that the second time changes nothing."""
+
+
+@attrs.frozen
+class Running:
+    """How a pipeline runs.
+
+    Attributes:
+        checkpoint: folder in which a stream keeps how far it came; a stream needs one.
+        query: name of a batch job. A job that is started again under the same name writes nothing twice; None
+            for a name that nobody had before.
+        interval_ms: a stream looks for new records this often, until it is stopped; None: it reads what is
+            there and ends.
+        on_progress: is told of each batch.
+    """
+
+    checkpoint: str | None = None
+    query: str | None = None
+    interval_ms: int | None = None
+    on_progress: OnProgress = lambda _: None
+
+
+def run_batches(source: DataFrame, step: Step, running: Running) -> StreamTotals:
+    """Calls ``step`` for each batch, until the stream ends or is stopped.
+
+    Raises:
+        KafkaConfigurationError: a stream has no checkpoint.
+        KafkaError: the step's own.
+        StreamingQueryException: the source failed.
+    """
+    if not source.isStreaming:
+        return _once(source, step, running)
+    if running.checkpoint is None:
+        raise KafkaConfigurationError("a stream needs a checkpoint: the folder that says how far it came")
+    failures: list[Exception] = []
+
+    def turn(rows: DataFrame, number: int) -> None:
+        with _kept(failures, number):
+            step(Batch(_query_of(rows), number, rows))
+
+    writer = _triggered(source.writeStream.foreachBatch(turn), running.interval_ms)
+    query = writer.option("checkpointLocation", running.checkpoint).start()
+    try:
+        return follow(query, running.on_progress)
+    except Exception as error:
+        if failures:
+            raise failures[0] from error
+        raise
+
+
+def _once(source: DataFrame, step: Step, running: Running) -> StreamTotals:
+    name = running.query or f"job-{uuid.uuid4().hex}"
+    progress = BatchProgress(0, step(Batch(name, 0, source)))
+    totals = StreamTotals()
+    totals.add(progress)
+    running.on_progress(progress)
+    return totals
+
+
+def _triggered(writer: DataStreamWriter, interval_ms: int | None) -> DataStreamWriter:
+    if interval_ms is None:
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=f"{interval_ms} milliseconds")
+
+
+def _query_of(rows: DataFrame) -> str:
+    from splashdam.pipeline.tables.streaming import QUERY_ID
+
+    query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+    assert query is not None, "a micro-batch belongs to a query"
+    return str(query)
+
+
+@contextmanager
+def _kept(failures: list[Exception], number: int) -> Iterator[None]:
+    """Keeps what a turn raises, which Spark hands on as text alone."""
+    from splashdam.pipeline.tables.streaming import short_failures
+
+    try:
+        with short_failures(number):
+            yield
+    except Exception as error:
+        failures.append(error)
+        raise
+
+
+@contextmanager
+def held(rows: DataFrame) -> Iterator[DataFrame]:
+    """The rows, computed once for everything that is done with them inside; in memory, and on disk where that
+    is full."""
+    from pyspark import StorageLevel
+
+    kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield kept
+    finally:
+        kept.unpersist()
+
+
+POLL_SECONDS = 1
+"""How often a running query is asked for news; its end is noticed at once."""
+
+
+@attrs.frozen
+class BatchProgress:
+    """One finished micro-batch.
+
+    Attributes:
+        batch: its number, from 0; Spark's batch id.
+        rows: how many rows it read.
+        rows_per_second: how fast, by Spark's clock.
+        lag: for each topic, how many offsets lay behind the batch when it was planned. Empty where the
+            source does not tell.
+    """
+
+    batch: int
+    rows: int
+    rows_per_second: float = 0.0
+    lag: Mapping[str, int] = attrs.field(factory=dict)
+
+
+OnProgress = Callable[[BatchProgress], None]
+"""Is told of each micro-batch, in the thread that waits."""
+
+
+@attrs.define
+class StreamTotals:
+    """What a query did since it was started.
+
+    Attributes:
+        batches: micro-batches with rows in them.
+        rows: rows in all.
+        last_batch: number of the last one, -1 before the first.
+    """
+
+    batches: int = 0
+    rows: int = 0
+    last_batch: int = -1
+
+    def add(self, progress: BatchProgress) -> bool:
+        """Counts a batch once, however often it is told of; whether it was new."""
+        if progress.batch <= self.last_batch:
+            return False
+        self.last_batch = progress.batch
+        self.rows += progress.rows
+        self.batches += progress.rows > 0
+        return True
+
+
+def read_progress(reported: Mapping[str, Any]) -> BatchProgress:
+    """One entry of ``StreamingQuery.recentProgress``, as its JSON has it."""
+    lag: dict[str, int] = {}
+    for source in reported.get("sources", ()):
+        for topic, behind in _lag(source).items():
+            lag[topic] = lag.get(topic, 0) + behind
+    return BatchProgress(
+        batch=int(reported["batchId"]),
+        rows=int(reported.get("numInputRows", 0)),
+        rows_per_second=float(reported.get("processedRowsPerSecond") or 0.0),
+        lag=lag,
+    )
+
+
+def follow(
+    query: StreamingQuery,
+    on_progress: OnProgress = lambda _: None,
+    *,
+    poll_seconds: int = POLL_SECONDS,
+) -> StreamTotals:
+    """Waits until a query ends, as one with ``availableNow`` does by itself, and tells of each batch.
+
+    Args:
+        query: started by the caller.
+        on_progress: is told of each batch once, in order.
+        poll_seconds: how often the query is asked.
+
+    Raises:
+        StreamingQueryException: the query failed.
+        KeyboardInterrupt: Ctrl-C; the query was stopped before it is raised again. The next start goes on at
+            its checkpoint.
+    """
+    totals = StreamTotals()
+    try:
+        while not query.awaitTermination(poll_seconds):
+            _tell(query, totals, on_progress)
+        _tell(query, totals, on_progress)
+    except KeyboardInterrupt:
+        with suppress(Exception):  # a signal to the whole process group has ended the JVM, too
+            query.stop()
+        raise
+    return totals
+
+
+def _tell(query: StreamingQuery, totals: StreamTotals, on_progress: OnProgress) -> None:
+    for reported in query.recentProgress:
+        progress = read_progress(json.loads(reported.json))
+        if totals.add(progress):
+            on_progress(progress)
+
+
+def _lag(source: Mapping[str, Any]) -> dict[str, int]:
+    """By topic; what is no offsets of Kafka, as those of other sources, has none."""
+    ends, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+    return {
+        topic: sum(
+            max(0, offset - ends.get(topic, {}).get(number, 0)) for number, offset in partitions.items()
+        )
+        for topic, partitions in latest.items()
+        if topic in ends
+    }
+
+
+def _offsets(reported: object) -> dict[str, dict[str, int]]:
+    """``{"topic": {"0": 123}}``, which Spark hands on as JSON or as a text of JSON."""
+    if isinstance(reported, str):
+        try:
+            reported = json.loads(reported)
+        except ValueError:
+            return {}
+    if not isinstance(reported, dict):
+        return {}
+    return {
+        topic: partitions
+        for topic, partitions in reported.items()
+        if isinstance(partitions, dict) and all(isinstance(offset, int) for offset in partitions.values())
+    }

@@ -1,0 +1,165 @@
+"""Patterns of strangers: RE2's syntax, whole texts, and a bound for whatever somebody sends."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from string import ascii_letters, digits
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.running.alone import traced
+
+from splashdam.embedded_broker.groups.patterns import (
+    _MOST_INSTRUCTIONS,
+    _MOST_STEPS,
+    InvalidPatternError,
+    Pattern,
+)
+
+NAMES = [
+    "",
+    "a",
+    "b",
+    "ab",
+    "aab",
+    "abb",
+    "a.b",
+    "a-b",
+    "A",
+    "Ab",
+    "orders.eu",
+    "orders_eu",
+    "orders",
+    "x1",
+    "42",
+]
+
+LETTERS = frozenset(ascii_letters + digits + "._-")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "", "a", "a.b", r"a\.b", "a*", "a+b", "a?b", "(a|b)*", "a{2}b", "a{1,}", "a{0,2}b{1,2}", "^a.*$",
+        "[ab]+", "[^ab]+", "[a-c]+", r"[\w.]+", r"\w+", r"\d+", r"\D+", r"\W", "(?i)AB", "(?i:a)b",
+        "(?:a|ab)b",
+        r"orders[._]eu", r"\borders\b.*", r"orders\B.*", "(?P<x>a)b", "a||b", "()", "[]a]+", "[a-]+",
+        "a.*?b", "$a",
+        "[a.-]*", r"\Aa\w*", "(?i)[a-b]+", "a(?s:.)b", r"\x61b",
+    ],
+)  # fmt: skip
+def test_matches_what_python_matches(pattern: str) -> None:
+    """Where both have the syntax they agree, name by name."""
+    ours = Pattern(pattern, LETTERS).matching(NAMES)
+    assert ours == {name for name in NAMES if re.fullmatch(pattern, name)}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched"),
+    [
+        (r"\Qa.b\E", {"a.b"}),
+        (r"\Qa.b", {"a.b"}),
+        ("[[:alpha:]]+", {"a", "b", "ab", "aab", "abb", "A", "Ab", "orders"}),
+        ("[[:^digit:]]", {"a", "b", "A"}),
+        (r"\p{Lu}.?", {"A", "Ab"}),
+        (r"\pL\PL\pL", {"a.b", "a-b"}),
+        (r"\p{Latin}", {"a", "b", "A"}),
+        (r"\x{61}b\z", {"ab"}),
+        ("(?U)a+", {"a"}),
+        ("é|a", {"a"}),
+        ("x[[]|a", {"a"}),
+        ("a{,2}|b{", set()),
+    ],
+)
+def test_matches_what_re2_matches(pattern: str, matched: set[str]) -> None:
+    """Syntax that Python does not have."""
+    assert Pattern(pattern, LETTERS).matching(NAMES) == matched
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(", ")", "a)", "[", "[a", "*", "a**", "+a", "a{3,2}", "a{1001}", r"\1", r"\k", "(?=a)",
+        "(?!a)", "(?<=a)",
+        "(?z)", "(?", "(?P<1>a)", "[b-a]", "[[:what:]]", r"\p{Klingon}", "\\", r"\x{zz}",
+        "(?P=x)", "x" * 10_001,
+        "(" * 200 + ")" * 200, "((a{100}){100}){100}",
+    ],
+)  # fmt: skip
+def test_refuses_what_re2_refuses(pattern: str) -> None:
+    """No look-around, no back references, nothing unclosed, nothing too large."""
+    with pytest.raises(InvalidPatternError):
+        Pattern(pattern, LETTERS)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched"),
+    [
+        ("a.b", {"a b"}),
+        ("(?s)a.b", {"a b", "a\nb"}),
+        (r"\W", {"é"}),
+        (r"\pL", {"é"}),
+        (r"a\sb", {"a b", "a\nb"}),
+    ],
+)
+def test_letters_are_those_of_the_texts(pattern: str, matched: set[str]) -> None:
+    """Transactional ids may have any."""
+    texts = ["a b", "a\nb", "é"]
+    assert Pattern(pattern, frozenset("".join(texts))).matching(texts) == matched
+
+
+def test_hostile_pattern_ends_after_a_bounded_number_of_steps() -> None:
+    """What takes Python's engine for ever is followed letter by letter; too much of it is refused."""
+    name = "a" * 200 + "!"
+    assert Pattern("(a*)*b", LETTERS).matching([name]) == frozenset()
+    assert Pattern("(a|aa)+$", LETTERS).matching(["a" * 249]) == {"a" * 249}
+    pattern = Pattern("((a?){50}){40}", LETTERS)
+    with pytest.raises(InvalidPatternError, match="too many steps"):
+        pattern.matching(f"{'a' * 240}{number}" for number in range(10_000))
+    assert pattern._steps <= _MOST_STEPS + _MOST_INSTRUCTIONS  # for all the texts, not for each
+
+
+def test_a_long_pattern_takes_little_memory() -> None:
+    """What its letters are is kept once, not at each of them: that took 20 MB, of each of 256 patterns."""
+    assert traced(Pattern, "." * 4990, LETTERS).held_bytes < 2_000_000
+    assert Pattern("." * 4990, LETTERS).matching(["a" * 4990, "a"]) == {"a" * 4990}
+
+
+@pytest.mark.parametrize("part", [r"\D", "[^a]", "[b-é]", r"\pL", "[[:^digit:]]"])
+def test_large_alphabets_cost_no_more(part: str) -> None:
+    """Ids of strangers may have all of Unicode; classes of it are refused before they fill the memory."""
+    alphabet = frozenset(map(chr, range(20_000)))
+    assert Pattern("." * 4000, alphabet).matching(["é" * 4000, "é"]) == {"é" * 4000}
+    with pytest.raises(InvalidPatternError, match="too many classes"):
+        Pattern(part * 500, alphabet)
+
+
+ATOMS = st.sampled_from(["a", "b", ".", r"\.", "[ab]", "[^a]", r"\w", "^", "$", r"\b"])
+
+
+def _combined(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.one_of(
+        st.lists(inner, min_size=1, max_size=3).map("".join),
+        st.lists(inner, min_size=1, max_size=3).map(lambda some: f"(?:{'|'.join(some)})"),
+        st.tuples(inner, st.sampled_from("*+?")).map(lambda pair: f"(?:{pair[0]}){pair[1]}"),
+        st.tuples(inner, st.integers(0, 3), st.integers(0, 2)).map(
+            lambda each: f"(?:{each[0]}){{{each[1]},{each[1] + each[2]}}}"
+        ),
+    )
+
+
+@settings(max_examples=80, deadline=None)
+@given(pattern=st.recursive(ATOMS, _combined, max_leaves=6), name=st.text("ab.", max_size=6))
+def test_agrees_with_python_on_any_pattern(pattern: str, name: str) -> None:
+    """An engine that was written by others says the same."""
+    assert bool(Pattern(pattern, LETTERS).matching([name])) == bool(re.fullmatch(pattern, name))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.text(r"ab([{?*+-^$|\\:]})P<>1,pL.", max_size=12))
+def test_any_text_compiles_or_is_refused(text: str) -> None:
+    """And nothing else happens."""
+    with suppress(InvalidPatternError):
+        Pattern(text, LETTERS).matching(NAMES)
