@@ -76,7 +76,7 @@ class InvalidTimestampsError(RecordErrors, InvalidTimestampError):
 def check_batch(
     batch: Buffer, settings: LogSettings, now_ms: int, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
 ) -> tuple[Buffer, BatchHeader]:
-    """Checks one batch as a producer sent it.
+    """Check one batch as a producer sent it.
 
     Args:
         batch: as it came.
@@ -133,7 +133,7 @@ def _usual_header(batch: Buffer, settings: LogSettings, now_ms: int) -> BatchHea
 
 
 def check_header(batch: Buffer, settings: LogSettings) -> BatchHeader:
-    """Checks what can be told of a batch without a look at its records, and returns its header.
+    """Check what can be told of a batch without a look at its records, and return its header.
 
     Raises:
         InvalidRecordError: it is not exactly one batch of format 2 as a client may write it.
@@ -177,7 +177,7 @@ def check_records(
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
     any_offsets: bool = False,
 ) -> ValidRecords:
-    """Checks the records of a batch. It may run beside the loop.
+    """Check the records of a batch. It may run beside the loop.
 
     Args:
         batch: as it came.
@@ -207,7 +207,7 @@ def check_records(
 
 
 def check_size(size: int, settings: LogSettings) -> None:
-    """Checks the size of a batch.
+    """Check the size of a batch.
 
     Raises:
         MessageTooLargeError: it is larger than ``max.message.bytes``.

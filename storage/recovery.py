@@ -86,7 +86,7 @@ class LogLoader:
         self._is_unchanged = True
 
     def load(self, *, clean_shutdown: bool, recovery_point: int) -> LoadedLog:
-        """Loads, and where needed repairs, the log.
+        """Load, and where needed repairs, the log.
 
         Raises:
             KafkaStorageError: files cannot be read or written, or bear names that no log has.
@@ -137,7 +137,7 @@ class LogLoader:
         self._drop_half_made()
 
     def _drop_half_made(self) -> None:
-        """Removes an empty last segment whose place is taken: its log went on without it.
+        """Remove an empty last segment whose place is taken: its log went on without it.
 
         It could neither be made in full nor be removed then. As the last segment it would hide what the one
         before it took in the meantime.
@@ -167,7 +167,7 @@ class LogLoader:
         return max(0, bisect_right(self._segments, offset, key=_base_offset) - 1)
 
     def _recover_from(self, needed_offset: int, recovery_point: int) -> None:
-        """Checks the segment that holds ``needed_offset``, and all behind it."""
+        """Check the segment that holds ``needed_offset``, and all behind it."""
         first = self._number_of(needed_offset)
         if first:
             # An earlier crash tore that end, and it was cut; this one undid the cut.
@@ -204,7 +204,7 @@ class LogLoader:
     def _recover(
         self, segment: LogSegment, states: ProducerStates, before_cut: Callable[[], None] = lambda: None
     ) -> int:
-        """Checks and repairs one segment, with ``states`` those at its base; returns the bytes cut off."""
+        """Check and repair one segment, with ``states`` those at its base; return the bytes cut off."""
 
         def on_batch(header: BatchHeader, batch: memoryview) -> None:
             self._epochs.found(header.partition_leader_epoch, header.base_offset)
@@ -227,7 +227,7 @@ class LogLoader:
         return cut
 
     def _drop_segments(self, first: int, reason: str) -> None:
-        """Removes segments for good, the last one first.
+        """Remove segments for good, the last one first.
 
         Their names leave stable storage before the segment in front is cut, and before the log goes on: a
         power cut would bring them back behind a log that no longer reaches up to them.
@@ -255,7 +255,7 @@ class LogLoader:
                 segment.release()
 
     def _settle_end(self) -> int:
-        """Makes the last segment the active one; returns the offset behind the log's last batch."""
+        """Make the last segment the active one; return the offset behind the log's last batch."""
         if not self._segments:
             return self._start_empty()
         active = self._segments[-1]
@@ -306,7 +306,7 @@ class LogLoader:
 
 
 def finish_leftovers(files: Files, directory: str) -> tuple[list[str], bool]:
-    """Brings a partition directory to the state before or after each interrupted operation.
+    """Bring a partition directory to the state before or after each interrupted operation.
 
     Returns:
         The names of the files that are there now, in order, and whether there was anything to do.

@@ -27,7 +27,7 @@ def folded(name: str) -> str:
 
 
 def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
-    """Refuses a name that Kafka would refuse.
+    """Refuse a name that Kafka would refuse.
 
     Raises:
         InvalidTopicError: it is empty, too long, has an illegal character, is ``.`` or ``..``, or differs

@@ -76,7 +76,7 @@ class ChangeLog:
         return values[1:]
 
     def append(self, *changes: object) -> None:
-        """Makes changes durable, in one turn of the disk.
+        """Make changes durable, in one turn of the disk.
 
         Raises:
             KafkaStorageError: the disk refuses.
@@ -106,7 +106,7 @@ class ChangeLog:
         self.length += len(changes)
 
     def take_back(self) -> None:
-        """Makes the changes of the last ``append`` void; a cut does that, which needs no room.
+        """Make the changes of the last ``append`` void; a cut does that, which needs no room.
 
         Raises:
             KafkaStorageError: the disk refuses even that, or there is nothing to take back.
@@ -123,7 +123,7 @@ class ChangeLog:
         self.length -= count
 
     def remove(self) -> None:
-        """Removes the file, whose changes are in the whole; where that fails, they still do not count.
+        """Remove the file, whose changes are in the whole; where that fails, they still do not count.
 
         Raises:
             KafkaStorageError: the disk refuses.
@@ -132,7 +132,7 @@ class ChangeLog:
         self._files.unlink(self._path)
 
     def close(self) -> None:
-        """Gives the file back; everything in it is synced."""
+        """Give the file back; everything in it is synced."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -54,7 +54,7 @@ class CleanerOffsets(Protocol):
         ...
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replaces them; KafkaStorageError: it could not be written."""
+        """Replace them; KafkaStorageError: it could not be written."""
         ...
 
 
@@ -81,7 +81,7 @@ class OffsetCheckpoint:
             return None
 
     def forget(self, topics: Collection[str]) -> None:
-        """Removes the offsets of some topics; the file is read only while it is not known what it says.
+        """Remove the offsets of some topics; the file is read only while it is not known what it says.
 
         Raises:
             KafkaStorageError: it could not be written; the old one stands.
@@ -89,7 +89,7 @@ class OffsetCheckpoint:
         self._keep(lambda topic_partition: topic_partition.topic not in topics)
 
     def keep_only(self, partitions: Container[TopicPartition]) -> None:
-        """Removes the offsets of all other partitions, likewise."""
+        """Remove the offsets of all other partitions, likewise."""
         self._keep(partitions.__contains__)
 
     def _keep(self, is_kept: Callable[[TopicPartition], bool]) -> None:
@@ -101,7 +101,7 @@ class OffsetCheckpoint:
             self.write(kept)
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replaces the file, unless it says the same already.
+        """Replace the file, unless it says the same already.
 
         Raises:
             KafkaStorageError: it could not be written; the old one stands.
@@ -225,12 +225,12 @@ class RootCheckpoints:
             self.cleaner_offsets.write({**cleaned, topic_partition: end})
 
     def forget(self, topics: Collection[str]) -> None:
-        """Removes topics from all: a later topic of the same name must not find offsets of this one."""
+        """Remove topics from all: a later topic of the same name must not find offsets of this one."""
         for checkpoint in self._all:
             checkpoint.forget(topics)
 
     def keep_only(self, partitions: Container[TopicPartition]) -> None:
-        """Removes all others: a topic may have been deleted while the directory could not be seen."""
+        """Remove all others: a topic may have been deleted while the directory could not be seen."""
         for checkpoint in self._all:
             checkpoint.keep_only(partitions)
 
@@ -284,7 +284,7 @@ class SpreadCheckpoints:
             checkpoints.log_truncated(topic_partition, own)
 
     def forget(self, topics: Collection[str]) -> None:
-        """Removes topics from all."""
+        """Remove topics from all."""
         for checkpoints in self._checkpoints().values():
             checkpoints.forget(topics)
 
@@ -310,7 +310,7 @@ class SpreadOffsets:
         }
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replaces them, each in its directory."""
+        """Replace them, each in its directory."""
         for root, checkpoints in self._checkpoints().items():
             checkpoints.cleaner_offsets.write(
                 {tp: offset for tp, offset in offsets.items() if self._root_of(tp) == root}

@@ -49,7 +49,7 @@ class DirectoryIdentity:
 
 
 def claim_directory(files: Files, root: str, node_id: int, cluster_id: str) -> None:
-    """Makes a directory, if it is new, that of one broker of a cluster.
+    """Make a directory, if it is new, that of one broker of a cluster.
 
     Raises:
         KafkaStorageError: it is another broker's, or that of another cluster.
@@ -67,7 +67,7 @@ def claim_directory(files: Files, root: str, node_id: int, cluster_id: str) -> N
 def load_identity(
     files: Files, root: str, *, node_id: int, cluster_id: str | None = None
 ) -> DirectoryIdentity:
-    """Reads ``meta.properties``; a directory without one gets a new identity with ``node_id``.
+    """Read ``meta.properties``; a directory without one gets a new identity with ``node_id``.
 
     Raises:
         KafkaStorageError: the file cannot be read or understood.
@@ -94,7 +94,7 @@ def load_identity(
 
 
 def check_exists(files: Files, root: str) -> None:
-    """Looks whether a data directory in use is where it was; a disk that does not say counts as yes.
+    """Look whether a data directory in use is where it was; a disk that does not say counts as yes.
 
     Raises:
         KafkaStorageError: it was removed.
@@ -120,7 +120,7 @@ def take_clean_shutdown(files: Files, root: str) -> bool:
 
 
 def remove_half_written(files: Files, root: str) -> None:
-    """Removes what interrupted replacements of the root's files left; other files are not ours.
+    """Remove what interrupted replacements of the root's files left; other files are not ours.
 
     Raises:
         KafkaStorageError: one could not be removed.
@@ -131,7 +131,7 @@ def remove_half_written(files: Files, root: str) -> None:
 
 
 def mark_clean_shutdown(files: Files, root: str) -> None:
-    """Writes the marker; everything else is on disk by now."""
+    """Write the marker; everything else is on disk by now."""
     files.write_atomic(f"{root}/{CLEAN_SHUTDOWN_NAME}", _CLEAN_SHUTDOWN)
 
 

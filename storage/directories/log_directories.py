@@ -67,7 +67,7 @@ class LogDirectory:
         self._lock: StorageLock | None = None
 
     def take(self) -> None:
-        """Makes it where it is missing, and takes its lock.
+        """Make it where it is missing, and take its lock.
 
         Raises:
             IllegalStateError: another broker uses it.
@@ -78,7 +78,7 @@ class LogDirectory:
         self._lock = self._files.lock(self.root)
 
     def load(self, node_id: int, cluster_id: str | None) -> None:
-        """Reads what it says of itself.
+        """Read what it says of itself.
 
         Raises:
             KafkaStorageError: it makes no sense, or is another broker's.
@@ -91,7 +91,7 @@ class LogDirectory:
         self.checkpointed = self.checkpoints.read()
 
     def release(self) -> None:
-        """Lets the next broker in."""
+        """Let the next broker in."""
         if self._lock is not None:
             self._lock.release()
 
@@ -154,7 +154,7 @@ class LogDirectories:
         return directory
 
     def open(self) -> None:
-        """Takes the locks; a directory other than the home that cannot be used is offline from the start.
+        """Take the locks; a directory other than the home that cannot be used is offline from the start.
 
         Raises:
             IllegalStateError: another broker uses one; the text names its process.
@@ -163,7 +163,7 @@ class LogDirectories:
         self._for_each_online(LogDirectory.take)
 
     def load(self, node_id: int) -> None:
-        """Reads what each says of itself; ids of a new one are those of the home.
+        """Read what each says of itself; ids of a new one are those of the home.
 
         Raises:
             KafkaStorageError: as ``open``, or a directory of ours is not named any more.
@@ -207,7 +207,7 @@ class LogDirectories:
         return found
 
     def place(self, logs: Iterable[PlacedLog]) -> Callable[[], LogDirectory]:
-        """Chooses directories for new partitions: as in Kafka the one with the fewest has its turn.
+        """Choose directories for new partitions: as in Kafka the one with the fewest has its turn.
 
         Args:
             logs: those that there are.
@@ -230,7 +230,7 @@ class LogDirectories:
         return choose
 
     def check_exist(self) -> None:
-        """Looks whether they are where they were; one that is not has failed.
+        """Look whether they are where they were; one that is not has failed.
 
         Raises:
             KafkaStorageError: the home is gone, or has failed.
@@ -249,21 +249,21 @@ class LogDirectories:
                 self.fail(each, error)
 
     def fail(self, directory: LogDirectory, error: KafkaStorageError) -> None:
-        """Takes a directory out of use."""
+        """Take a directory out of use."""
         if directory.failure is None:
             directory.failure = error
             _logger.error("the data directory %s is offline: %s", directory.root, error.message)
             self._on_failure(directory)
 
     def release(self) -> None:
-        """Gives the locks back."""
+        """Give the locks back."""
         for each in self.all:
             with suppress(KafkaStorageError):
                 each.release()
 
 
 def check_none_is_missing(files: Files, home: str, roots: Sequence[str]) -> None:
-    """Compares the directories of this start with those of the one before, and notes them.
+    """Compare the directories of this start with those of the one before, and note them.
 
     Without that a broker started without one of its ``log.dirs`` would make the partitions in it anew, empty,
     and the next start with it would find them twice.

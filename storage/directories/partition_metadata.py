@@ -73,7 +73,7 @@ def _is_torn(data: bytes) -> bool:
 
 
 def write_topic_id(files: Files, directory: str, topic_id: bytes, *, sync: bool = True) -> None:
-    """Writes the file, before the first append to the partition; without ``sync`` a power cut may undo it.
+    """Write the file, before the first append to the partition; without ``sync`` a power cut may undo it.
 
     Raises:
         KafkaStorageError: it could not be written.

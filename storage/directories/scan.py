@@ -91,14 +91,14 @@ def topic_ids(
 
 
 def remove_deleted(files: Files, root: str) -> None:
-    """Removes what a deletion moved aside."""
+    """Remove what a deletion moved aside."""
     for name, is_directory in files.list_directory(root):
         if is_directory and suffix_of_renamed_directory(name) == DELETE:
             files.remove_tree(f"{root}/{name}")
 
 
 def refuse_taken_directories(files: Files, root: str, partitions: Collection[TopicPartition]) -> None:
-    """Keeps a new topic out of directories that hold something: its deletion would destroy that.
+    """Keep a new topic out of directories that hold something: its deletion would destroy that.
 
     Raises:
         KafkaStorageError: the directory of one of ``partitions`` is there and not empty.
@@ -111,7 +111,7 @@ def refuse_taken_directories(files: Files, root: str, partitions: Collection[Top
 
 
 def make_partition_directory(files: Files, path: str) -> None:
-    """Makes the directory of a log, or of its copy, where it is not there yet.
+    """Make the directory of a log, or of its copy, where it is not there yet.
 
     Raises:
         KafkaStorageError: it is a symbolic link, or the disk refuses.
@@ -121,7 +121,7 @@ def make_partition_directory(files: Files, path: str) -> None:
 
 
 def refuse_link(files: Files, path: str) -> None:
-    """Keeps the broker out of a directory that lies elsewhere.
+    """Keep the broker out of a directory that lies elsewhere.
 
     Raises:
         KafkaStorageError: it is a symbolic link.

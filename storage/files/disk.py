@@ -47,7 +47,7 @@ class Files(Protocol):
     """A file system as the log sees it. Paths are absolute; all methods raise KafkaStorageError alone."""
 
     def open_log(self, path: str, *, create: bool = False) -> LogFile:
-        """Opens a file to read and append; with ``create``, a missing one is made empty."""
+        """Open a file to read and append; with ``create``, a missing one is made empty."""
         ...
 
     def read_bytes(self, path: str) -> bytes | None:
@@ -71,7 +71,7 @@ class Files(Protocol):
         ...
 
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True, private: bool = False) -> None:
-        """Replaces a file as a whole: temporary file, fsync, rename, fsync of the directory.
+        """Replace a file as a whole: temporary file, fsync, rename, fsync of the directory.
 
         A ``private`` one can be read by its owner alone.
         """
@@ -82,35 +82,35 @@ class Files(Protocol):
         ...
 
     def make_directory(self, path: str) -> list[str]:
-        """Makes a directory and its parents; returns those that were missing, the outermost last."""
+        """Make a directory and its parents; return those that were missing, the outermost last."""
         ...
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Makes ``modified_ms`` answer so."""
+        """Make ``modified_ms`` answer so."""
         ...
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Has work on files done without holding up the event loop; returns, or raises, what it does."""
+        """Have work on files done without holding up the event loop; returns, or raises, what it does."""
         ...
 
     def rename(self, old: str, new: str) -> None:
-        """Renames a file or directory; an existing file ``new`` is replaced."""
+        """Rename a file or directory; an existing file ``new`` is replaced."""
         ...
 
     def unlink(self, path: str) -> None:
-        """Removes a file; a missing one is fine."""
+        """Remove a file; a missing one is fine."""
         ...
 
     def remove_tree(self, path: str) -> None:
-        """Removes a directory with all that is in it; a missing one is fine."""
+        """Remove a directory with all that is in it; a missing one is fine."""
         ...
 
     def sync_directory(self, path: str) -> None:
-        """Makes the names in a directory durable."""
+        """Make the names in a directory durable."""
         ...
 
     def lock(self, path: str) -> StorageLock:
-        """Holds the directory ``path`` for this broker; IllegalStateError names one that has it."""
+        """Hold the directory ``path`` for this broker; IllegalStateError names one that has it."""
         ...
 
 

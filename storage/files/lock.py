@@ -35,14 +35,14 @@ class DirectoryLock:
         _held[real_path] = self
 
     def release(self) -> None:
-        """Lets the next one in; a second call does nothing."""
+        """Let the next one in; a second call does nothing."""
         if _held.get(self._real_path) is self:
             del _held[self._real_path]
             os.close(self._descriptor)
 
 
 def lock_directory(path: str) -> DirectoryLock:
-    """Takes the lock of the data directory ``path``, which exists.
+    """Take the lock of the data directory ``path``, which exists.
 
     Raises:
         IllegalStateError: a broker has it; the text names path and process.

@@ -45,7 +45,7 @@ def as_fatal(error: KafkaStorageError) -> KafkaStorageError:
 
 @contextmanager
 def raised_as_fatal() -> Iterator[None]:
-    """Tells a failure of the block by ``as_fatal``."""
+    """Tell a failure of the block by ``as_fatal``."""
     try:
         yield
     except KafkaStorageError as error:
@@ -74,7 +74,7 @@ def unusable_file_error(path: str, reason: str) -> KafkaStorageError:
 
 @contextmanager
 def storage_errors(action: str, path: str) -> Iterator[None]:
-    """Turns an OSError of the block into a KafkaStorageError that names action and path."""
+    """Turn an OSError of the block into a KafkaStorageError that names action and path."""
     try:
         yield
     except OSError as error:
@@ -150,15 +150,15 @@ class LogFile(ABC):
         return self._synced_end == self.end
 
     def mark_unsynced(self) -> None:
-        """Says that the bytes may be nowhere but in memory: an earlier process wrote them and was killed."""
+        """Say that the bytes may be nowhere but in memory: an earlier process wrote them and was killed."""
         self._synced_end = -1
 
     def discard(self) -> None:
-        """Says that the file is on its way out: a sync of it that is still to come is left out."""
+        """Say that the file is on its way out: a sync of it that is still to come is left out."""
         self._synced_end = self.end
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        """Writes all bytes of ``buffers`` at the end, or none.
+        """Write all bytes of ``buffers`` at the end, or none.
 
         Raises:
             KafkaStorageError: the file system took less than everything; the file is as long as before.
@@ -187,7 +187,7 @@ class LogFile(ABC):
             written, rest = written + taken, rest[taken:]
 
     def cut_torn_tail(self) -> None:
-        """Cuts off what a failed append left and could not cut; nothing may follow it, and it must not last.
+        """Cut off what a failed append left and could not cut; nothing may follow it, and it must not last.
 
         Raises:
             KafkaStorageError: it still cannot be cut.
@@ -196,7 +196,7 @@ class LogFile(ABC):
             self.truncate(self.end)
 
     def truncate(self, end: int) -> None:
-        """Cuts the file to ``end`` bytes.
+        """Cut the file to ``end`` bytes.
 
         Raises:
             KafkaStorageError: it could not be cut; ``end`` is as before.
@@ -223,7 +223,7 @@ class LogFile(ABC):
             raise self._storage_error("read", error) from error
 
     def sync_now(self) -> None:
-        """Brings all bytes up to ``end`` to stable storage; blocks.
+        """Bring all bytes up to ``end`` to stable storage; blocks.
 
         Raises:
             KafkaStorageError: the bytes may be lost. Trying again proves nothing: the system may have dropped
@@ -259,7 +259,7 @@ class LogFile(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Gives the file back, without syncing it."""
+        """Give the file back, without syncing it."""
 
     @abstractmethod
     def _write_at(self, buffers: Sequence[Buffer], position: int) -> int: ...

@@ -133,7 +133,7 @@ class _Names:
         self._within[os.path.dirname(path)].add(path)
 
     def _take(self, path: str) -> tuple[list[tuple[str, _Inode]], list[str]]:
-        """Removes a file, or a directory with all that is in it."""
+        """Remove a file, or a directory with all that is in it."""
         is_file = path in self.files
         files = [path] if is_file else [name for name in self.files if _is_within(name, path)]
         directories = [] if is_file else [name for name in self.directories if _is_within(name, path)]
@@ -205,11 +205,11 @@ class MemoryFiles:
     # --- what tests do --------------------------------------------------------------------------------------
 
     def inject(self, fault: Fault) -> None:
-        """Makes operations fail from now on, as ``fault`` says."""
+        """Make operations fail from now on, as ``fault`` says."""
         self._fault = attrs.evolve(fault)
 
     def heal(self) -> None:
-        """Ends the injected fault."""
+        """End the injected fault."""
         self._fault = None
 
     @property
@@ -218,7 +218,7 @@ class MemoryFiles:
         return self._fault is not None or self.capacity_bytes is not None
 
     def kill(self) -> None:
-        """Ends the process: locks and open files go, every written byte stays, as unsynced as it was."""
+        """End the process: locks and open files go, every written byte stays, as unsynced as it was."""
         twins: dict[_Inode, _Inode] = {}  # what the dead process still holds open must reach nobody
 
         def twin(inode: _Inode) -> _Inode:
@@ -237,7 +237,7 @@ class MemoryFiles:
         self._forget_process()
 
     def crash(self, random: Random | None = None) -> None:
-        """Cuts the power: what was synced stays; of the rest what ``random`` decides, nothing by default."""
+        """Cut the power: what was synced stays; of the rest what ``random`` decides, nothing by default."""
         names = self._durable
         changes = self._pending.changes
         for change in changes[: random.randint(0, len(changes)) if random else 0]:
@@ -355,7 +355,7 @@ class MemoryFiles:
     # --- what open files do ---------------------------------------------------------------------------------
 
     def write(self, inode: _Inode, buffers: Sequence[Buffer], position: int) -> int:
-        """Writes at a position, as far as faults and the capacity allow; returns the bytes written."""
+        """Write at a position, as far as faults and the capacity allow; return the bytes written."""
         data = b"".join(buffers)
         try:
             self._operate()
@@ -377,12 +377,12 @@ class MemoryFiles:
         return taken
 
     def truncate(self, inode: _Inode, end: int) -> None:
-        """Cuts a file, or fails."""
+        """Cut a file, or fails."""
         self._operate()
         del inode.data[end:]
 
     def sync(self, inode: _Inode) -> None:
-        """Makes a file's bytes durable, or fails."""
+        """Make a file's bytes durable, or fails."""
         self._operate()
         inode.end_sync(*inode.begin_sync())
 
@@ -403,7 +403,7 @@ class MemoryFiles:
         return sum(len(inode.data) for inode in self._names.files.values())
 
     def _operate(self) -> None:
-        """Counts an operation, and fails it where a fault says so."""
+        """Count an operation, and fails it where a fault says so."""
         self.operations += 1
         fault = self._fault
         if fault is None:

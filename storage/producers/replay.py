@@ -24,7 +24,7 @@ _TAIL_SEGMENTS, _TAIL_ENTRIES, _TAIL_BYTES = 16, 64, 8 * 1024 * 1024
 def replay_batch(
     states: ProducerStates, header: BatchHeader, read_batch: Callable[[], Buffer], now_ms: int = 0
 ) -> CompletedTransaction | None:
-    """Takes one batch of the log into ``states``; returns the transaction it ends, if it does.
+    """Take one batch of the log into ``states``; return the transaction it ends, if it does.
 
     Args:
         states: those of the log.
@@ -47,7 +47,7 @@ def replay_batch(
 
 
 def complete_batches(states: ProducerStates, segments: Sequence[LogSegment], up_to: int) -> None:
-    """Fills in the batches before the last one of each producer, which snapshots leave out.
+    """Fill in the batches before the last one of each producer, which snapshots leave out.
 
     A producer may have five batches in flight when its broker ends, so repeats of any of them must be known
     after the next start. (Kafka knows the last alone.) They stand close to the end of the log, so only its
@@ -77,7 +77,7 @@ def complete_batches(states: ProducerStates, segments: Sequence[LogSegment], up_
 
 
 def replay_segment(states: ProducerStates, segment: LogSegment, from_offset: int, to_offset: int) -> None:
-    """Takes the batches of a segment with offsets in [``from_offset``, ``to_offset``) into ``states``.
+    """Take the batches of a segment with offsets in [``from_offset``, ``to_offset``) into ``states``.
 
     Raises:
         CorruptMessageError: the log is damaged.
@@ -112,7 +112,7 @@ def producers_at(snapshots: SnapshotFiles, segments: Sequence[LogSegment], offse
 
 
 def make_producers_durable(snapshots: SnapshotFiles, segments: Sequence[LogSegment], offset: int) -> None:
-    """Sees to it that the state below ``offset`` outlasts the batches below it, which are about to go.
+    """See to it that the state below ``offset`` outlasts the batches below it, which are about to go.
 
     The snapshot of a closed segment is not synced when it is written, so a power cut may have taken it.
 

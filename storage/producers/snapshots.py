@@ -114,7 +114,7 @@ class SnapshotFiles:
         return {offset_of_name(name, self._directory) for name in names if name.endswith(SNAPSHOT)}
 
     def write(self, offset: int, states: ProducerStates) -> None:
-        """Writes the state of everything below ``offset``. No fsync: what is lost is rebuilt from the log.
+        """Write the state of everything below ``offset``. No fsync: what is lost is rebuilt from the log.
 
         Raises:
             KafkaStorageError: it could not be written.
@@ -124,7 +124,7 @@ class SnapshotFiles:
             self._known.add(offset)
 
     def make_durable(self, offset: int) -> bool:
-        """Syncs one; False if there is none that can be read.
+        """Sync one; False if there is none that can be read.
 
         Raises:
             KafkaStorageError: it could not be read, opened or synced.
@@ -162,7 +162,7 @@ class SnapshotFiles:
             return None
 
     def delete(self, offset: int) -> None:
-        """Removes one; a missing one is fine."""
+        """Remove one; a missing one is fine."""
         self._files.unlink(self._path(offset))
         if self._known is not None:
             self._known.discard(offset)

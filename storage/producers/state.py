@@ -150,7 +150,7 @@ class ProducerStates:
             )
 
     def record(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
-        """Remembers a data batch that is in the log, at ``base_offset``."""
+        """Remember a data batch that is in the log, at ``base_offset``."""
         entry = self._entry(header.producer_id, header.producer_epoch)
         entry.seen_ms = now_ms
         timestamp_ms = header.max_timestamp
@@ -213,7 +213,7 @@ class ProducerStates:
     def end_transaction(
         self, marker: TransactionMarker, offset: int, timestamp_ms: int, now_ms: int
     ) -> CompletedTransaction | None:
-        """Takes in a marker that is in the log; None where the producer had no open transaction in it."""
+        """Take in a marker that is in the log; None where the producer had no open transaction in it."""
         if self._verifications is not None:
             self._verifications.pop(marker.producer_id, None)
         entry = self._entry(marker.producer_id, marker.producer_epoch)
@@ -234,7 +234,7 @@ class ProducerStates:
         )
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forgets producers silent for ``expiration_ms``, unless a transaction is open; returns how many.
+        """Forget producers silent for ``expiration_ms``, unless a transaction is open; return how many.
 
         Silent by the broker's clock. (Kafka compares with the records' timestamps, so it soon forgets an
         active producer that writes records of last year.)
@@ -249,7 +249,7 @@ class ProducerStates:
         return len(expired)
 
     def complete_from(self, tail: ProducerStates) -> None:
-        """Fills in batches that a snapshot left out, from the states that the end of the log alone gives."""
+        """Fill in batches that a snapshot left out, from the states that the end of the log alone gives."""
         for entry in self._entries.values():
             seen = tail._entries.get(entry.producer_id)
             if seen is None or seen.epoch != entry.epoch or not entry.batches:
@@ -258,7 +258,7 @@ class ProducerStates:
                 entry.batches = seen.batches
 
     def restart_clocks(self, now_ms: int) -> None:
-        """Counts silence from now on, for producers known from files."""
+        """Count silence from now on, for producers known from files."""
         for entry in self._entries.values():
             entry.seen_ms = now_ms
 
@@ -306,7 +306,7 @@ class RefusedBatches(dict[int, _Refused]):
                 del self[next(iter(self))]
 
     def check(self, header: BatchHeader, now_ms: int) -> None:
-        """Refuses what comes behind a refused batch for the same reason, and not for a gap in its sequences.
+        """Refuse what comes behind a refused batch for the same reason, and not for a gap in its sequences.
 
         Raises:
             KafkaStorageError: the disk has refused an earlier batch of this producer, whose retry may come.

@@ -126,7 +126,7 @@ class LogSegment:
         return self.offset_index.file, self.time_index.file, self.txn_index.file
 
     def create(self) -> None:
-        """Makes the files of a new segment, empty; leftovers of that name are emptied.
+        """Make the files of a new segment, empty; leftovers of that name are emptied.
 
         Raises:
             KafkaStorageError: one of them could not be made; none is left.
@@ -158,7 +158,7 @@ class LogSegment:
         return size > 0 and self._age_ms(max_timestamp, now_ms) > self._roll_after_ms
 
     def append(self, buffers: Sequence[Buffer], last_offset: int, max_timestamp: int) -> None:
-        """Writes one batch, all of it or nothing, and indexes it.
+        """Write one batch, all of it or nothing, and indexes it.
 
         Raises:
             KafkaStorageError: the batch is not in the log.
@@ -171,7 +171,7 @@ class LogSegment:
         self.index_batch(position, last_offset, max_timestamp)
 
     def index_batch(self, position: int, last_offset: int, max_timestamp: int) -> None:
-        """Takes a batch that lies at ``position`` into the indexes where the interval asks for it.
+        """Take a batch that lies at ``position`` into the indexes where the interval asks for it.
 
         The rule looks at nothing but batches and their positions, so that a rebuild gives the same entries.
         """
@@ -183,12 +183,12 @@ class LogSegment:
             self.time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset)
 
     def append_final_time_entry(self) -> None:
-        """Forces the final time entry: the largest timestamp of a closed segment is always indexed."""
+        """Force the final time entry: the largest timestamp of a closed segment is always indexed."""
         if self.max_timestamp >= 0:
             self.time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset)
 
     def prepare_for_append(self) -> None:
-        """Makes a loaded segment the active one.
+        """Make a loaded segment the active one.
 
         Drops the zeros of preallocated indexes and a final time entry that the interval did not ask for, so
         that the entries to come equal those of a rebuild.
@@ -272,7 +272,7 @@ class LogSegment:
         on_batch: Callable[[BatchHeader, memoryview], None],
         before_cut: Callable[[], None] = lambda: None,
     ) -> int:
-        """Checks every batch, cuts the log at the first bad one, and makes both indexes anew.
+        """Check every batch, cuts the log at the first bad one, and make both indexes anew.
 
         Bad is: torn, zero-filled, a wrong checksum, or an offset that does not follow. ``.txnindex`` is
         emptied; ``on_batch`` sees each good batch in order; ``before_cut`` is called once if need be. A
@@ -307,7 +307,7 @@ class LogSegment:
         return cut
 
     def defer_sync(self) -> None:
-        """Has the next flush sync all files, and lets go of them until then.
+        """Have the next flush sync all files, and let go of them until then.
 
         Raises:
             KafkaStorageError: index entries that were kept back still cannot be written.
@@ -320,12 +320,12 @@ class LogSegment:
         self._close_log()
 
     def cut(self, head: Head) -> None:
-        """Drops a batch and all behind it, and makes the segment the active one; errors as ``create``."""
+        """Drop a batch and all behind it, and make the segment the active one; errors as ``create``."""
         self._cut_at(head.position, head.base_offset)
         self.prepare_for_append()
 
     def cut_behind(self, offset: int) -> int:
-        """Cuts what follows the batches below ``offset``, where the last of these is there, and syncs.
+        """Cut what follows the batches below ``offset``, where the last of these is there, and syncs.
 
         Returns:
             The number of bytes cut off.
@@ -381,7 +381,7 @@ class LogSegment:
         return [file for file in (log, *files) if file is not None and not file.is_synced]
 
     def close_synced_files(self) -> None:
-        """Lets an idle partition do without descriptors; the next use opens what it needs."""
+        """Let an idle partition do without descriptors; the next use opens what it needs."""
         if self._log is not None and self._log.is_synced:
             self._close_log()
         for file in self._index_files():
@@ -389,7 +389,7 @@ class LogSegment:
                 file.close()
 
     def release(self) -> None:
-        """Closes the files and drops the indexes from memory; the next use opens and loads them again."""
+        """Close the files and drops the indexes from memory; the next use opens and loads them again."""
         for index in (self.offset_index, self.time_index, self.txn_index):
             index.unload()
         self._close_log()
@@ -408,7 +408,7 @@ class LogSegment:
         return [self._log_path, *(file.path for file in self._index_files())]
 
     def move_to(self, suffix: str) -> None:
-        """Renames the files so that their names end with ``suffix``; files of those names are replaced.
+        """Rename the files so that their names end with ``suffix``; files of those names are replaced.
 
         Raises:
             KafkaStorageError: one could not be renamed; the segment works on, and a second call goes on here.
@@ -428,7 +428,7 @@ class LogSegment:
         return new
 
     def delete(self) -> None:
-        """Removes the files.
+        """Remove the files.
 
         Raises:
             KafkaStorageError: one could not be removed.

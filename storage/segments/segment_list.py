@@ -38,11 +38,11 @@ class SegmentList:
         return self._segments
 
     def add(self, segment: LogSegment) -> None:
-        """Adds a new active segment."""
+        """Add a new active segment."""
         self._set((*self._segments, segment))
 
     def remove_first(self, count: int) -> tuple[LogSegment, ...]:
-        """Takes the oldest segments out, but never the active one; returns them."""
+        """Take the oldest segments out, but never the active one; return them."""
         removed, kept = self._segments[:count], self._segments[count:]
         self._set(kept)
         for segment in removed:
@@ -50,14 +50,14 @@ class SegmentList:
         return removed
 
     def keep_first(self, count: int) -> None:
-        """Takes the newest segments out; the last of those that stay is the active one from now on."""
+        """Take the newest segments out; the last of those that stay is the active one from now on."""
         for segment in self._segments[count:]:
             self._warm.pop(segment, None)
         self._set(self._segments[:count])
         self._warm.pop(self._segments[-1], None)
 
     def replace(self, sources: Sequence[LogSegment], segment: LogSegment) -> None:
-        """Puts one segment into the place of neighbours that end before the active one."""
+        """Put one segment into the place of neighbours that end before the active one."""
         start = self._segments.index(sources[0])
         self._set((*self._segments[:start], segment, *self._segments[start + len(sources) :]))
         for source in sources:
@@ -90,7 +90,7 @@ class SegmentList:
         return found
 
     def touch(self, closed: LogSegment) -> None:
-        """Notes that a closed segment is in use; the one used longest ago lets go of its files."""
+        """Note that a closed segment is in use; the one used longest ago lets go of its files."""
         self._warm[closed] = None
         self._warm.move_to_end(closed)
         while len(self._warm) > WARM_SEGMENTS:
@@ -100,7 +100,7 @@ class SegmentList:
                 oldest.release()
 
     def release_all(self) -> None:
-        """Closes every file."""
+        """Close every file."""
         self._warm.clear()
         for segment in self._segments:
             segment.release()
@@ -150,7 +150,7 @@ class SegmentRemover:
         return self._has_unsynced_names or any(not removal.is_renamed for removal in self._removals)
 
     def add(self, segments: Sequence[LogSegment], due_ms: float) -> None:
-        """Takes segments that are out of the log's list, and renames their files.
+        """Take segments that are out of the log's list, and rename their files.
 
         Args:
             segments: in the order of their offsets, so that a crash between two leaves no gap.
@@ -167,7 +167,7 @@ class SegmentRemover:
         self.rename_all()
 
     def unlink_due(self, now_ms: float) -> None:
-        """Unlinks the files whose delay is over.
+        """Unlink the files whose delay is over.
 
         Raises:
             KafkaStorageError: a file could not be renamed or unlinked; it stays in the queue.
@@ -178,7 +178,7 @@ class SegmentRemover:
             self._removals.popleft()
 
     def rename_all(self) -> None:
-        """Renames what is not renamed yet, for good.
+        """Rename what is not renamed yet, for good.
 
         Raises:
             KafkaStorageError: a file could not be renamed, or that would not last; a later call tries again.
@@ -231,7 +231,7 @@ class SegmentSwapper:
         return self._unfinished is not None or self._given_up is not None
 
     def swap_in(self, sources: Sequence[LogSegment], cleaned: LogSegment, due_ms: float) -> None:
-        """Puts ``cleaned``, complete and synced, into the place of ``sources``.
+        """Put ``cleaned``, complete and synced, into the place of ``sources``.
 
         Args:
             sources: neighbours in the log, closed and flushed; the first has the base offset of ``cleaned``.
@@ -254,7 +254,7 @@ class SegmentSwapper:
         self._finish_last()
 
     def finish(self) -> None:
-        """Does what the disk refused earlier.
+        """Do what the disk refused earlier.
 
         Raises:
             KafkaStorageError: it still does.
