@@ -558,7 +558,7 @@ class Log:
         for position, header in iter_stored_headers(batches):
             if not stored_crc_ok(batches, position, header) or header.base_offset < self.log_end_offset:
                 raise CorruptMessageError(
-                    f"{self.topic_partition} ends at offset {self.log_end_offset}, and its leader sent a batch at "
+                    f"{self.topic_partition} ends at offset {self.log_end_offset}, its leader sent one at "
                     f"{header.base_offset} that is damaged or out of order"
                 )
             batch = batches[position : position + header.size_bytes]
@@ -682,8 +682,8 @@ class Log:
     def high_watermark_checkpoint(self) -> int:
         """The high watermark to checkpoint.
 
-        Until it is known whether the log is replicated, not above the recovered one: otherwise a restart would
-        forget which records another replica may lack.
+        Until it is known whether the log is replicated, not above the recovered one: otherwise a restart
+        would forget which records another replica may lack.
         """
         known, recovered = self.high_watermark, self._recovered_high_watermark
         return known if recovered is None else min(known, recovered)
@@ -735,9 +735,9 @@ class Log:
     def log_start_checkpoint(self) -> int | None:
         """The log start offset to checkpoint; None if the first segment's name says it.
 
-        Never beyond the recovery point: after a power cut the log would end before its own start, and recovery
-        would ignore that start. The start that was checkpointed when the log was opened is safe even above
-        the recovery point, and forgetting it would bring deleted records back at a second crash.
+        Never beyond the recovery point: after a power cut the log would end before its own start, and
+        recovery would ignore that start. The start that was checkpointed when the log was opened is safe even
+        above the recovery point, and forgetting it would bring deleted records back at a second crash.
         """
         start = min(self.log_start_offset, max(self.recovery_point, self._checkpointed_start))
         is_said = start <= self._segments.all[0].base_offset and not self._files.has_undurable_renames

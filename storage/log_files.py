@@ -93,7 +93,8 @@ class LogFiles:
         full.log.cut_torn_tail()
         self._snapshots.write(end, producers)
         self._snapshot_offset = end
-        # The new segment before anything of the old one changes: if the disk refuses it, the log goes on there.
+        # The new segment before anything of the old one changes: if the disk refuses it, the log goes on
+        # there.
         segment = LogSegment(self._files, self.directory, end, self._log.settings, now_ms)
         self._unfinished = segment
         segment.create()
