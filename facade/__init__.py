@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from splashdam import errors as errors
     from splashdam.client.async_producer import AsyncKafkaProducer as AsyncKafkaProducer
-    from splashdam.client.bulk.reports import BulkDelivery as BulkDelivery
-    from splashdam.client.bulk.reports import BulkReport as BulkReport
     from splashdam.client.future import RecordFuture as RecordFuture
     from splashdam.client.interceptors import ProducerInterceptor as ProducerInterceptor
     from splashdam.client.interceptors import ProducerRecord as ProducerRecord
@@ -22,8 +20,10 @@ if TYPE_CHECKING:
     from splashdam.client.partitioning.partitioners import RoundRobinPartitioner as RoundRobinPartitioner
     from splashdam.client.partitioning.partitioners import StickyPartitioner as StickyPartitioner
     from splashdam.client.producer import KafkaProducer as KafkaProducer
-    from splashdam.client.report import DeliveryReport as DeliveryReport
-    from splashdam.client.report import FailedRecords as FailedRecords
+    from splashdam.client.reports import BulkDelivery as BulkDelivery
+    from splashdam.client.reports import BulkReport as BulkReport
+    from splashdam.client.reports import DeliveryReport as DeliveryReport
+    from splashdam.client.reports import FailedRecords as FailedRecords
     from splashdam.client.serializers import DefaultSerializer as DefaultSerializer
     from splashdam.client.serializers import JsonSerializer as JsonSerializer
     from splashdam.client.serializers import Serializer as Serializer
@@ -46,15 +46,15 @@ __version__ = "0.1.0"
 _HOMES = {
     "AsyncKafkaProducer": "client.async_producer",
     "BatchMetadata": "model.values",
-    "BulkDelivery": "client.bulk.reports",
-    "BulkReport": "client.bulk.reports",
+    "BulkDelivery": "client.reports",
+    "BulkReport": "client.reports",
     "ConsumerGroupMetadata": "model.transactions",
     "DefaultPartitioner": "client.partitioning.partitioners",
     "DefaultSerializer": "client.serializers",
-    "DeliveryReport": "client.report",
+    "DeliveryReport": "client.reports",
     "EmbeddedBroker": "embedded_broker.embedded",
     "EmbeddedCluster": "embedded_broker.embedded_cluster",
-    "FailedRecords": "client.report",
+    "FailedRecords": "client.reports",
     "JsonSerializer": "client.serializers",
     "KafkaProducer": "client.producer",
     "OffsetAndMetadata": "model.transactions",

@@ -66,11 +66,11 @@ class RecordErrors(BrokerResponseError):
 
 
 class InvalidRecordsError(RecordErrors, InvalidRecordError):
-    """Some records of the batch are not acceptable."""
+    """Kafka's INVALID_RECORD with the records at fault, which a producer is told one by one (KIP-467)."""
 
 
 class InvalidTimestampsError(RecordErrors, InvalidTimestampError):
-    """Some timestamps of the batch are not acceptable."""
+    """Kafka's INVALID_TIMESTAMP with the records at fault."""
 
 
 def check_batch(

@@ -18,7 +18,7 @@ from splashdam.embedded_broker.producing.appending import (
     check_attributes,
     refuse,
 )
-from splashdam.embedded_broker.transactions.enrolment import Enrols, enrol
+from splashdam.embedded_broker.transactions.verification import Enrols, enrol
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.options import MAX_LONG
 from splashdam.record.batch import TRANSACTIONAL_BIT

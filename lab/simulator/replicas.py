@@ -129,7 +129,7 @@ class ReplicatedLogs(SimulatedCluster):
         if target.broker is None or name in self.cut_lines:
             raise KafkaConnectionError(f"node {node_id} is not reached")
         ours, theirs = network.make_pair(name, 0)
-        target.broker.adopt(theirs, is_trusted=True)
+        target.broker.server.adopt(theirs, is_trusted=True)
         return ours
 
     def end(self, node: BrokerNode, how: End) -> None:

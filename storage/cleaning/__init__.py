@@ -1,8 +1,8 @@
-"""Compaction: of each key the newest record stays, at its offset; the log is copied without the rest.
+"""Compaction: the newest record of each key stays, at its offset. Semantics: Kafka's LogCleaner and Cleaner.
 
-``cleaner.py`` decides which log is cleaned when, ``cleanable.py`` how far. ``cleaning.py`` is one cleaning,
-in short turns between others' work: it fills a map of keys from the part that was never cleaned, and copies
-groups of segments batch by batch (``batch_filter.py``); the log's swapper puts a copy into the place of its
-sources. Semantics: Kafka's LogCleaner and Cleaner.
+``cleaner.py`` decides which log is cleaned, when, and how far. ``cleaning.py`` is one cleaning, in short
+turns between the other work of the broker: it fills a map of keys from the dirty part of the log, then
+copies groups of segments batch by batch (``batch_filter.py``). The log's ``SegmentSwapper`` replaces the
+sources of a copy by the copy. Reasons: docs/decisions/cleaning.md.
 May import: background, directories, files, log, producers, segments, settings, transaction_marker.
 """

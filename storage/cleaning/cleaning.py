@@ -9,6 +9,7 @@ The first pass of a cleaning: which key was written where last, in the part of a
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import attrs
@@ -21,15 +22,46 @@ from splashdam.record.reader import iter_records, unpack_records
 from splashdam.record.stored import parse_stored_header
 from splashdam.storage.background import Now
 from splashdam.storage.cleaning.batch_filter import BatchFilter, CleanedTransactions, last_of_producers
-from splashdam.storage.cleaning.cleanable import Cleanable, closed_segments_from
 from splashdam.storage.files.disk import Files
-from splashdam.storage.log import LogState
+from splashdam.storage.log import Log, LogState
 from splashdam.storage.segments.batch_scan import iter_sound_batches
 from splashdam.storage.segments.indexes import MAX_RELATIVE_OFFSET
 from splashdam.storage.segments.segment import CLEANED, LogSegment
 from splashdam.storage.settings import DirectorySettings, LogSettings
 
 SLOT_BYTES = 24  # offset_map.SLOT_BYTES; that module is not there for whoever has the compiled twin
+
+
+class Cleanable(NamedTuple):
+    """What there is to clean in a log.
+
+    Attributes:
+        log: the log.
+        first_dirty: everything below was cleaned before.
+        first_uncleanable: base of the first segment that must stay as it is for now.
+        clean_bytes: of the segments below ``first_dirty``.
+        dirty_bytes: of those from there up to ``first_uncleanable``.
+        is_overdue: ``max.compaction.lag.ms`` demands a cleaning.
+    """
+
+    log: Log
+    first_dirty: int
+    first_uncleanable: int
+    clean_bytes: int
+    dirty_bytes: int
+    is_overdue: bool
+
+    @property
+    def dirty_ratio(self) -> float:
+        """Share of the bytes that was never cleaned."""
+        return self.dirty_bytes / ((self.clean_bytes + self.dirty_bytes) or 1)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the log is dirty enough, or has been dirty for too long."""
+        return self.dirty_bytes > 0 and (
+            self.is_overdue or self.dirty_ratio > self.log.settings.min_cleanable_dirty_ratio
+        )
 
 
 class CleaningAbortedError(Exception):
@@ -227,6 +259,12 @@ class Cleaning:
         self._files.set_modified_ms(cleaned.paths()[0], group[-1].modified_ms)
         self.figures.segments_before += len(group)
         self.figures.segments_after += 1
+
+
+def closed_segments_from(log: Log, offset: int) -> list[LogSegment]:
+    """The segments with records at ``offset`` or later, without the active one."""
+    segments = log.segments
+    return [segment for segment, following in pairwise(segments) if following.base_offset > offset]
 
 
 def _legacy_horizon_ms(target: Cleanable) -> int:

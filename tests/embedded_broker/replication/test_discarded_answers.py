@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import cast
 
 import pytest
-from support.storage.log_kit import DIRECTORY, TOPIC_ID, TP, batch, open_log
+from support.storage.logs import DIRECTORY, TOPIC_ID, TP, batch, open_log
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings

@@ -14,8 +14,8 @@ import pytest
 import trio
 import trio.lowlevel
 from support.broker.broker_talk import batch
-from support.storage.cleaning_kit import put
-from support.storage.log_kit import read_headers
+from support.storage.compacted_logs import put
+from support.storage.logs import read_headers
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker

@@ -13,7 +13,7 @@ from support.broker.transaction_talk import RawProducer, committed_values, opene
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.configs.own_topics import TRANSACTION_STATE
-from splashdam.embedded_broker.transactions.states import PREPARED, TransactionState
+from splashdam.embedded_broker.transactions.metadata import PREPARED, TransactionState
 from splashdam.model.values import TopicPartition
 from splashdam.storage.files.memory import Fault, MemoryFiles, PowerCutError
 

@@ -15,8 +15,11 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from splashdam.embedded_broker.topics.internal_topics import InternalTopic
-from splashdam.embedded_broker.transactions.metadata import ProducerIdentity, TransactionMetadata
-from splashdam.embedded_broker.transactions.states import TransactionState
+from splashdam.embedded_broker.transactions.metadata import (
+    ProducerIdentity,
+    TransactionMetadata,
+    TransactionState,
+)
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.files.memory import Fault, MemoryFiles

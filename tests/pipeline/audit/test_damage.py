@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from support.kafka.make_golden import GOLDEN
-from support.storage.damage_kit import DAMAGE, Damage
-from support.storage.log_kit import NOW_MS, batch, open_log
+from support.storage.damage import DAMAGE, Damage
 from support.storage.log_workload import append_random
+from support.storage.logs import NOW_MS, batch, open_log
 
 from splashdam.pipeline.audit.findings import AuditFinding, Kind
 from splashdam.record.batch import HEADER, BatchHeader, iter_headers

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.pipeline.pipeline_job_kit import Row, Source
-from support.storage.cleaning_kit import clean, compacted_log, put, roll
-from support.storage.log_kit import read_all
+from support.storage.compacted_logs import clean, compacted_log, put, roll
+from support.storage.logs import read_all
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")
 

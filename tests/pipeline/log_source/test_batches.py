@@ -9,8 +9,8 @@ import pytest
 from support.kafka.make_golden import GOLDEN
 from support.pipeline.log_source_kit import WHERE, partition_on_disk, slices_in
 from support.pipeline.pipeline_kit import rows_of
-from support.storage.log_kit import NOW_MS, batch
 from support.storage.log_workload import append_random, append_transactions
+from support.storage.logs import NOW_MS, batch
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import TopicPartition

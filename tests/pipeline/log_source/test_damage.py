@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from support.pipeline.log_source_kit import SMALL, partition_on_disk, records_in, slices_in
-from support.storage.log_kit import NOW_MS, batch
 from support.storage.log_workload import append_random, append_transactions
+from support.storage.logs import NOW_MS, batch
 
 from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError
 from splashdam.pipeline.log_source.filesystems import location_of

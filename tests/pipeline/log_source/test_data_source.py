@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from support.pipeline.log_source_kit import partition_on_disk
 from support.pipeline.pipeline_kit import rows_of
-from support.storage.log_kit import NOW_MS
 from support.storage.log_workload import append_random, append_transactions
+from support.storage.logs import NOW_MS
 
 from splashdam.model.broker_errors import UnknownTopicOrPartitionError
 from splashdam.model.errors import KafkaConfigurationError

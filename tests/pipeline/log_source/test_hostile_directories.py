@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.pipeline.log_source_kit import WHERE, offline, partition_on_disk, records_in, slices_in
-from support.storage.log_kit import NOW_MS, batch
+from support.storage.logs import NOW_MS, batch
 
 from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError
 from splashdam.model.errors import KafkaConfigurationError

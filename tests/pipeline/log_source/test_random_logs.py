@@ -15,9 +15,9 @@ from kafka import TopicPartition as TheirPartition
 from support.kafka.kafka_reading import served
 from support.pipeline.log_source_kit import SMALL, offline, partition_on_disk, records_in, slices_in
 from support.running.oracles import shared
-from support.storage.cleaning_kit import COMPACTED, clean, keyed, roll
-from support.storage.log_kit import NOW_MS, read_all, read_headers
+from support.storage.compacted_logs import COMPACTED, clean, keyed, roll
 from support.storage.log_workload import append_random, append_transactions
+from support.storage.logs import NOW_MS, read_all, read_headers
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.model.values import TopicPartition

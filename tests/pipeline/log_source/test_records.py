@@ -19,8 +19,8 @@ from support.pipeline.log_source_kit import (
     records_in,
     slices_in,
 )
-from support.storage.log_kit import NOW_MS, batch
 from support.storage.log_workload import append_random, append_transactions
+from support.storage.logs import NOW_MS, batch
 
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.values import TopicPartition

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import pytest
 from support.pipeline.log_source_kit import WHERE, partition_on_disk, records_in
-from support.storage.log_kit import NOW_MS
 from support.storage.log_workload import append_random, append_transactions
+from support.storage.logs import NOW_MS
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST

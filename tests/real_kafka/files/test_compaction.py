@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from support.kafka.kafka_jars import VERSIONS, KafkaBroker, dump_log
 from support.kafka.kafka_reading import make_topic, served
 from support.kafka.kafka_writing import BROKER_SETTINGS, START_MS
-from support.storage.cleaning_kit import COMPACTED, clean
-from support.storage.log_kit import NOW_MS, copy_directory, open_log
+from support.storage.compacted_logs import COMPACTED, clean
+from support.storage.logs import NOW_MS, copy_directory, open_log
 
 from splashdam.record.batch import BatchHeader
 from splashdam.record.reader import Record, read_records

@@ -13,7 +13,7 @@ from support.kafka.kafka_jars import VERSIONS, KafkaBroker
 from support.kafka.kafka_reading import make_topic, served
 from support.kafka.kafka_writing import BROKER_SETTINGS, INDEX_INTERVAL_BYTES, TOPICS, write_everything
 from support.kafka.make_golden import GOLDEN, digest
-from support.storage.log_kit import log_files, open_log
+from support.storage.logs import log_files, open_log
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker
@@ -77,7 +77,10 @@ def test_kafkas_directory_here_and_back(written: Written, tmp_path: Path) -> Non
         assert everything_served(embedded.bootstrap_servers) == records
         with KafkaProducer(bootstrap_servers=embedded.bootstrap_servers) as producer:
             for topic in TOPICS:
-                producer.send(topic, b"written here", key=b"key").get(timeout=30)
+                # As old as the last record: a newer one rolls the active segment of "compacted", and
+                # Kafka's cleaner then removes records as soon as the broker is up again.
+                last_ms = records[topic, False][-1].timestamp_ms
+                producer.send(topic, b"written here", key=b"key", timestamp_ms=last_ms).get(timeout=30)
     shutil.move(broker.data, kafkas)
     shutil.copytree(ours, broker.data)
     broker.start()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from support.kafka.kafka_jars import KafkaBroker, dump_log
 from support.kafka.kafka_reading import make_topic, served
-from support.storage.log_kit import open_log
 from support.storage.log_workload import append_random, append_transactions
+from support.storage.logs import open_log
 
 from splashdam.record.reader import Record
 from splashdam.storage.files.disk import DiskFiles

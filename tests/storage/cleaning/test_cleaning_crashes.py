@@ -12,8 +12,8 @@ from random import Random
 
 import attrs
 import pytest
-from support.storage.cleaning_kit import COMPACTED, begin, clean, compacted_log, left, put, roll
-from support.storage.log_kit import DIRECTORY, NOW_MS, open_log
+from support.storage.compacted_logs import COMPACTED, begin, clean, compacted_log, left, put, roll
+from support.storage.logs import DIRECTORY, NOW_MS, open_log
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.storage.cleaning.cleaning import Cleaning

@@ -8,8 +8,8 @@ import attrs
 import pytest
 from support.kafka.make_golden import GOLDEN
 from support.running.oracles import shared
-from support.storage.cleaning_kit import COMPACTED, clean
-from support.storage.log_kit import NOW_MS, copy_directory, open_log, read_all
+from support.storage.compacted_logs import COMPACTED, clean
+from support.storage.logs import NOW_MS, copy_directory, open_log, read_all
 
 from splashdam.record.record import Record
 from splashdam.storage.files.disk import DiskFiles

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.storage.cleaning_kit import clean, compacted_log, keyed
-from support.storage.log_kit import DIRECTORY, NOW_MS, open_log, read_all
+from support.storage.compacted_logs import clean, compacted_log, keyed
+from support.storage.logs import DIRECTORY, NOW_MS, open_log, read_all
 
 from splashdam.record.batch import Codec
 from splashdam.record.compression import Compression

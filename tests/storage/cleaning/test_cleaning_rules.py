@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.storage.cleaning_kit import clean, compacted_log, keyed, left, put, roll
-from support.storage.log_kit import DIRECTORY, NOW_MS, read_all, read_headers
+from support.storage.compacted_logs import clean, compacted_log, keyed, left, put, roll
+from support.storage.logs import DIRECTORY, NOW_MS, read_all, read_headers
 
 from splashdam.model.broker_errors import InvalidRecordError
 from splashdam.record.batch import DELETE_HORIZON_BIT, Codec

@@ -12,13 +12,13 @@ import trio.testing
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
-from support.storage.cleaning_kit import COMPACTED, begin, compacted_log, keyed
-from support.storage.log_kit import NOW_MS, open_log, read_all
+from support.storage.compacted_logs import COMPACTED, begin, compacted_log, keyed
+from support.storage.logs import NOW_MS, open_log, read_all
 
 from lab.simulator.planted_bugs import segment_closed_during_a_sync_counts_as_flushed
 from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError, OffsetOutOfRangeError
 from splashdam.record.record import Record
-from splashdam.storage.cleaning.cleanable import cleanable_of
+from splashdam.storage.cleaning.cleaner import cleanable_of
 from splashdam.storage.files.memory import Fault, MemoryFiles, PowerCutError
 from splashdam.storage.log import LogState
 

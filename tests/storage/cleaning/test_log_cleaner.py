@@ -6,11 +6,11 @@ import logging
 from pathlib import Path
 
 import pytest
-from support.storage.cleaning_kit import DAY_MS, begin, compacted_log, keyed, left, put, roll
-from support.storage.log_kit import NOW_MS
+from support.storage.compacted_logs import DAY_MS, begin, compacted_log, keyed, left, put, roll
+from support.storage.logs import NOW_MS
 
 from splashdam.model.values import TopicPartition
-from splashdam.storage.cleaning.cleanable import cleanable_of
+from splashdam.storage.cleaning.cleaner import cleanable_of
 from splashdam.storage.files.disk import DiskFiles, Files
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.storage.log import Log

@@ -7,7 +7,7 @@ import errno
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.storage.log_kit import NOW_MS, TP, batch, open_log
+from support.storage.logs import NOW_MS, TP, batch, open_log
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition

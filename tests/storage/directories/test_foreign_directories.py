@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.storage.log_kit import NOW_MS, batch
+from support.storage.logs import NOW_MS, batch
 
 from splashdam.embedded_broker.controller.producer_ids import ProducerIds
 from splashdam.model.broker_errors import KafkaStorageError

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from support.storage.failing_directory import FailingDirectory
-from support.storage.log_kit import NOW_MS, batch, values_of
+from support.storage.logs import NOW_MS, batch, values_of
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import IllegalStateError

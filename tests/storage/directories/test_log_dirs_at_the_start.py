@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.storage.failing_directory import FailingDirectory
-from support.storage.log_kit import NOW_MS
+from support.storage.logs import NOW_MS
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.storage.log_kit import NOW_MS
+from support.storage.logs import NOW_MS
 
 from splashdam.embedded_broker.security.users import UserStore
 from splashdam.model.broker_errors import KafkaStorageError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from kafka.record.memory_records import MemoryRecords
-from support.storage.log_kit import NOW_MS, log_files, open_log
+from support.storage.logs import NOW_MS, log_files, open_log
 
 from splashdam.record.batch import Codec
 from splashdam.record.compression import Compression

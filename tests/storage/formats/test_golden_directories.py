@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.running.oracles import shared
-from support.storage.log_kit import NOW_MS, copy_directory, log_files, open_log, read_all, read_headers
+from support.storage.logs import NOW_MS, copy_directory, log_files, open_log, read_all, read_headers
 
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.checkpoints import OffsetCheckpoint, decode_lines, encode_lines

@@ -10,7 +10,7 @@ import pytest
 from kafka.record.memory_records import MemoryRecords
 from support.kafka.kafka_reading import served
 from support.kafka.make_golden import GOLDEN, digest
-from support.storage.log_kit import copy_directory, log_files, open_log, read_all
+from support.storage.logs import copy_directory, log_files, open_log, read_all
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.record.reader import read_records

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.kafka.make_golden import GOLDEN
-from support.storage.cleaning_kit import COMPACTED, clean, put, roll
-from support.storage.damage_kit import DAMAGE, INDEX, LOG, Damage
-from support.storage.log_kit import NOW_MS, batch, open_log
+from support.storage.compacted_logs import COMPACTED, clean, put, roll
+from support.storage.damage import DAMAGE, INDEX, LOG, Damage
 from support.storage.log_workload import append_random, append_transactions
+from support.storage.logs import NOW_MS, batch, open_log
 
 from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
-from splashdam.storage.cleaning.cleanable import cleanable_of
+from splashdam.storage.cleaning.cleaner import cleanable_of
 from splashdam.storage.files.disk import DiskFiles
 from splashdam.storage.inspect.dump import dump_file
 from splashdam.storage.inspect.verify import (

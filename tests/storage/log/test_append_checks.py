@@ -9,7 +9,7 @@ from types import ModuleType
 import attrs
 import pytest
 from support.running import patches
-from support.storage.log_kit import DIRECTORY, NOW_MS, batch, open_log, read_all, read_headers
+from support.storage.logs import DIRECTORY, NOW_MS, batch, open_log, read_all, read_headers
 
 from splashdam.model.broker_errors import (
     BrokerResponseError,

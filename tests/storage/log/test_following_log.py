@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.storage.log_kit import DIRECTORY, NOW_MS, batch, open_log, read_headers, values_of
+from support.storage.logs import DIRECTORY, NOW_MS, batch, open_log, read_headers, values_of
 
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.storage.files.memory import MemoryFiles

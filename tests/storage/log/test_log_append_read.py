@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.storage.log_kit import DIRECTORY, NOW_MS, batch, open_log, read_all, read_headers, values_of
+from support.storage.logs import DIRECTORY, NOW_MS, batch, open_log, read_all, read_headers, values_of
 
 from splashdam.model.broker_errors import OffsetOutOfRangeError
 from splashdam.model.errors import IllegalStateError

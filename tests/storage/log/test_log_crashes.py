@@ -15,7 +15,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from support.storage.log_kit import DIRECTORY, NOW_MS, batch, open_log, values_of
+from support.storage.logs import DIRECTORY, NOW_MS, batch, open_log, values_of
 
 from splashdam.model.broker_errors import KafkaStorageError, OutOfOrderSequenceNumberError
 from splashdam.storage.files.disk import DiskFiles

@@ -9,7 +9,7 @@ import attrs
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.storage.log_kit import NOW_MS, batch, open_log, read_headers, values_of
+from support.storage.logs import NOW_MS, batch, open_log, read_headers, values_of
 
 from splashdam.model.broker_errors import (
     InvalidProducerEpochError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from support.storage.log_kit import DIRECTORY, NOW_MS, batch, open_log, read_headers
+from support.storage.logs import DIRECTORY, NOW_MS, batch, open_log, read_headers
 
 from splashdam.model.broker_errors import InvalidTxnStateError
 from splashdam.record.batch import parse_header

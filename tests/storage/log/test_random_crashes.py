@@ -10,7 +10,7 @@ import errno
 from random import Random
 
 import pytest
-from support.storage.log_kit import DIRECTORY, NOW_MS, TP, batch, open_log, read_all
+from support.storage.logs import DIRECTORY, NOW_MS, TP, batch, open_log, read_all
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.storage.directories.checkpoints import RootCheckpoints

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.storage.log_kit import DIRECTORY, NOW_MS, batch, open_log, read_all, read_headers
+from support.storage.logs import DIRECTORY, NOW_MS, batch, open_log, read_all, read_headers
 
 from splashdam.model.broker_errors import BrokerResponseError, InvalidProducerEpochError, KafkaStorageError
 from splashdam.record.batch import iter_headers

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from support.storage.log_kit import DIRECTORY, NOW_MS, batch, open_log, read_headers
+from support.storage.logs import DIRECTORY, NOW_MS, batch, open_log, read_headers
 
 from splashdam.model.options import MAX_LONG
 from splashdam.storage.files.memory import MemoryFiles

@@ -7,7 +7,7 @@ import errno
 import pytest
 import trio
 import trio.testing
-from support.storage.log_kit import DIRECTORY, NOW_MS, batch, open_log, values_of
+from support.storage.logs import DIRECTORY, NOW_MS, batch, open_log, values_of
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.storage.files.memory import Fault, MemoryFiles, MemoryLogFile

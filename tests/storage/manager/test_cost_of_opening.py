@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.running.alone import files_open_below
 from support.running.patches import perhaps
-from support.storage.log_kit import DIRECTORY, NOW_MS, batch, open_log, values_of
+from support.storage.logs import DIRECTORY, NOW_MS, batch, open_log, values_of
 
 from splashdam.storage.directories.identity import remove_half_written
 from splashdam.storage.files.disk import DiskFiles

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.running.alone import files_open_below
-from support.storage.log_kit import NOW_MS, batch, values_of
+from support.storage.logs import NOW_MS, batch, values_of
 
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.checkpoints import RootCheckpoints

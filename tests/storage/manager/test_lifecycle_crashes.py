@@ -13,7 +13,7 @@ from random import Random
 
 import attrs
 import pytest
-from support.storage.log_kit import NOW_MS, batch, read_all
+from support.storage.logs import NOW_MS, batch, read_all
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.running.alone import files_open_below
-from support.storage.log_kit import NOW_MS, batch, values_of
+from support.storage.logs import NOW_MS, batch, values_of
 
 from splashdam.model.broker_errors import (
     BrokerResponseError,

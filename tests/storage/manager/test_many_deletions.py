@@ -11,7 +11,7 @@ import attrs
 import pytest
 from support.running.patches import guard
 from support.storage.failing_directory import FailingDirectory
-from support.storage.log_kit import NOW_MS, batch, values_of
+from support.storage.logs import NOW_MS, batch, values_of
 
 from splashdam.model.broker_errors import KafkaStorageError, UnknownTopicOrPartitionError
 from splashdam.model.values import TopicPartition

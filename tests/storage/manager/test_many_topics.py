@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.running.patches import guard
-from support.storage.log_kit import NOW_MS, open_log
+from support.storage.logs import NOW_MS, open_log
 
 from splashdam.model.broker_errors import InvalidTopicError, KafkaStorageError, TopicAlreadyExistsError
 from splashdam.model.values import Buffer

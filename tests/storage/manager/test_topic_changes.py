@@ -8,7 +8,7 @@ from functools import partial
 import attrs
 import pytest
 from support.broker.broker_talk import batch
-from support.storage.log_kit import NOW_MS
+from support.storage.logs import NOW_MS
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import KafkaConfigurationError

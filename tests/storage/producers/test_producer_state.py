@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.storage.log_kit import batch
+from support.storage.logs import batch
 
 from splashdam.model.broker_errors import (
     CorruptMessageError,

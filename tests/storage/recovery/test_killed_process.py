@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.storage.log_kit import NOW_MS, batch, read_headers
+from support.storage.logs import NOW_MS, batch, read_headers
 
 from splashdam.model.values import TopicPartition
 from splashdam.storage.files.disk import DiskFiles
@@ -17,7 +17,7 @@ from splashdam.storage.manager.log_manager import LogManager
 APPEND_UNTIL_KILLED = """
 import sys
 sys.path.insert(0, sys.argv[2])
-from support.storage.log_kit import NOW_MS, batch
+from support.storage.logs import NOW_MS, batch
 from splashdam.storage.files.disk import DiskFiles
 from splashdam.storage.manager.log_manager import LogManager
 from splashdam.model.values import TopicPartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.storage.log_kit import DIRECTORY, NOW_MS, batch, log_files, open_log, read_headers, values_of
+from support.storage.logs import DIRECTORY, NOW_MS, batch, log_files, open_log, read_headers, values_of
 
 from splashdam.model.broker_errors import (
     CorruptMessageError,

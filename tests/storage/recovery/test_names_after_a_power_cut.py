@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from random import Random
 
-from support.storage.log_kit import DIRECTORY, NOW_MS, TP, batch, open_log
+from support.storage.logs import DIRECTORY, NOW_MS, TP, batch, open_log
 
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.storage.log import Log

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 from support.running.alone import files_open_below
-from support.storage.log_kit import DIRECTORY, NOW_MS, batch, open_log, values_of
+from support.storage.logs import DIRECTORY, NOW_MS, batch, open_log, values_of
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition

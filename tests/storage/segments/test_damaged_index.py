@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.storage.log_kit import NOW_MS, batch, open_log, read_all
+from support.storage.logs import NOW_MS, batch, open_log, read_all
 
 from splashdam.record.batch import parse_header
 from splashdam.storage.files.disk import DiskFiles

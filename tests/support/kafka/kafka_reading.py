@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Mapping
 
@@ -11,6 +12,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from splashdam.record.reader import Record
 
 _WAIT_SECONDS = 30
+_NOT_LED_YET = frozenset(
+    {
+        confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION,
+        confluent_kafka.KafkaError.LEADER_NOT_AVAILABLE,
+        confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
 
 
 def make_topic(servers: str, topic: str, configs: Mapping[str, str] | None = None) -> None:
@@ -35,11 +43,26 @@ def served(servers: str, topic: str, *, committed: bool = False, start: int = 0)
         }
     )
     try:
-        low, _ = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), _WAIT_SECONDS)
+        low = _first_offset(consumer, topic)
         consumer.assign([confluent_kafka.TopicPartition(topic, 0, max(low, start))])
         return _until_the_end(consumer)
     finally:
         consumer.close()
+
+
+def _first_offset(consumer: confluent_kafka.Consumer, topic: str) -> int:
+    """Ask again while a broker that has just started does not lead yet: librdkafka does not retry this."""
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while True:
+        try:
+            low, _ = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), _WAIT_SECONDS)
+            return int(low)
+        except confluent_kafka.KafkaException as error:
+            if not error.args[0].retriable() and error.args[0].code() not in _NOT_LED_YET:
+                raise
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def _until_the_end(consumer: confluent_kafka.Consumer) -> list[Record]:

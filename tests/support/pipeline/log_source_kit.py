@@ -20,7 +20,7 @@ from splashdam.storage.files.disk import DiskFiles
 from splashdam.storage.log import Log
 from splashdam.storage.settings import LogSettings
 from support.pipeline.pipeline_kit import rows_of
-from support.storage.log_kit import open_log
+from support.storage.logs import open_log
 
 SMALL = LogSettings(segment_bytes=16_000, index_interval_bytes=300)
 WHERE = TopicPartition("t", 0)

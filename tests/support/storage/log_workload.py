@@ -11,7 +11,7 @@ from splashdam.record.reader import Record, read_records
 from splashdam.record.sealing import build_batch
 from splashdam.storage.log import Log
 from splashdam.storage.transaction_marker import TransactionMarker
-from support.storage.log_kit import NOW_MS
+from support.storage.logs import NOW_MS
 
 
 def random_batches(seed: int, count: int) -> Iterator[bytes]:
