@@ -16,8 +16,7 @@ import attrs
 import trio
 
 from splashdam.client.local import PREFIX
-from splashdam.client.running.connecting import TrackedConnect
-from splashdam.client.running.wiring import authenticator, make_tcp_connect, secured
+from splashdam.client.running.connecting import TrackedConnect, authenticator, make_tcp_connect, secured
 from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.client.settings.rules import options_from_properties, producer_settings
 from splashdam.model.broker_errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
