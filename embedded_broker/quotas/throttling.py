@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
-from splashdam.embedded_broker.answering.encoding import Dispatched, encode_answer
+from splashdam.embedded_broker.answering.answers import Dispatched, encode_answer
 from splashdam.embedded_broker.quotas.client_quotas import Asking, ClientQuotas
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.wire.fields import Part

@@ -33,7 +33,8 @@ from splashdam.embedded_broker.security.permissions import (
 from splashdam.wire.message import Request, Response
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.answering.turns import Account, Steps, Turns
+    from splashdam.embedded_broker.answering.answers import Account
+    from splashdam.embedded_broker.answering.turns import Steps, Turns
     from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
     from splashdam.embedded_broker.controller.controller import Controller
     from splashdam.embedded_broker.controller.inter_broker_client import InterBrokerClient
@@ -111,11 +112,13 @@ class Client:
         requester: who it is, and from where.
         meter: holds it to its quotas; None where no quota is set.
         is_trusted: it is a broker of the same cluster, in this process, which needs no ACLs.
+        name: for log lines.
     """
 
     requester: Requester = ANYBODY
     meter: Meter | None = None
     is_trusted: bool = False
+    name: str = "a client in this process"
 
 
 class RequestContext(NamedTuple):

@@ -1,4 +1,4 @@
-"""Whoever waits between the steps of an ``Admission`` or a ``TopicLookup``: a thread, or a trio task."""
+"""Waits between the steps of an ``Admission`` or a ``TopicLookup``: a thread, a trio task, or neither."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import Protocol, TypeVar
 
 import trio
 
+from splashdam.client.future import RecordFuture, in_callback
 from splashdam.client.observing.timings import CallerTally
-from splashdam.client.sending.admission import Wait
-from splashdam.client.waiters import wait_in_thread, wait_in_trio
+from splashdam.client.sending.admission import Admission, Wait
+from splashdam.client.sending.deferred import DeferredRecords
+from splashdam.client.sending.intake import RecordIntake
+from splashdam.client.waiters import SENDER_THREADS, wait_in_thread, wait_in_trio
+from splashdam.model.errors import WouldBlock
 from splashdam.net.clock import Clock
 
 T_co = TypeVar("T_co", covariant=True)
@@ -104,3 +108,48 @@ def _waiting(what: Wait, clock: Clock, tally: CallerTally) -> Iterator[None]:
 
 def _seconds_left(stepper: Stepper[object], clock: Clock) -> float:
     return max(stepper.deadline_ms - clock.now_ms(), 0.0) / 1000
+
+
+class AdmissionRunner:
+    """Brings admissions in: by a wait here, by the sender's loop later, or not at all."""
+
+    def __init__(self, intake: RecordIntake, deferred: DeferredRecords) -> None:
+        self._intake = intake
+        self._deferred = deferred
+
+    def in_thread(self, admission: Admission) -> RecordFuture:
+        """Waits here if that is possible, else lets the loop do it."""
+        intake, deferred = self._intake, self._deferred
+        if intake.guard.interrupted():
+            return deferred.add(admission)
+        if SENDER_THREADS.here():
+            future = None if deferred.waiting else admission.step()
+            return future or deferred.add(admission)
+        return drive_in_thread(admission, intake.clock, intake.tally)
+
+    async def in_trio(self, admission: Admission) -> RecordFuture:
+        """As ``in_thread``, in a trio task: a checkpoint."""
+        intake = self._intake
+        if intake.guard.interrupted():
+            return self._deferred.add(admission)
+        future = await drive_in_trio(admission, intake.clock, intake.tally)
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        return future
+
+    def now(self, admission: Admission) -> RecordFuture:
+        """Never waits.
+
+        Raises:
+            WouldBlock: it would have to; nothing is queued.
+        """
+        deferred = self._deferred
+        if self._intake.guard.interrupted() or (in_callback() and deferred.waiting):  # behind those, in order
+            return deferred.add(admission)
+        admission.deadline_ms = math.inf  # whether time is up is a question for those who wait
+        admission.patient = False
+        future = admission.step()
+        if future is not None:
+            return future
+        admission.cancel()
+        what = "" if admission.waits_for is None else admission.waits_for.what
+        raise WouldBlock(what, f"a record for topic {admission.topic!r} would have to wait for {what}")

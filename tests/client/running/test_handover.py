@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from splashdam.client.sending.handover import HAND_OVER_BATCHES, HAND_OVER_BYTES, HandOver
 from splashdam.client.waiters import SENDER_THREADS
+from splashdam.sender.wakeup import HAND_OVER_BATCHES, HAND_OVER_BYTES, HandOver
 
 
 class Ahead:
@@ -31,8 +31,8 @@ def ahead() -> Ahead:
 @pytest.fixture
 def hand_over(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> HandOver:
     """One that waits as long as it takes, so that a test sees the wait."""
-    monkeypatch.setattr("splashdam.client.sending.handover.LONGEST_WAIT_SECONDS", 60)
-    return HandOver(ahead, ahead, 16_384)
+    monkeypatch.setattr("splashdam.sender.wakeup.LONGEST_WAIT_SECONDS", 60)
+    return HandOver(ahead, ahead, 16_384, in_sender_thread=SENDER_THREADS.here)
 
 
 def test_who_is_not_far_ahead_does_not_wait(ahead: Ahead, hand_over: HandOver) -> None:
@@ -60,8 +60,8 @@ def test_who_is_too_far_ahead_waits_for_a_drain(ahead: Ahead, hand_over: HandOve
 
 def test_large_batches(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few of them may be opened before somebody waits."""
-    monkeypatch.setattr("splashdam.client.sending.handover.LONGEST_WAIT_SECONDS", 60)
-    hand_over = HandOver(ahead, ahead, HAND_OVER_BYTES)
+    monkeypatch.setattr("splashdam.sender.wakeup.LONGEST_WAIT_SECONDS", 60)
+    hand_over = HandOver(ahead, ahead, HAND_OVER_BYTES, in_sender_thread=SENDER_THREADS.here)
     ahead.free_bytes -= HAND_OVER_BATCHES * HAND_OVER_BYTES - 1
     hand_over.wake()
     assert ahead.woken.acquire(blocking=False)
@@ -88,7 +88,7 @@ def test_the_senders_own_thread_never_waits(ahead: Ahead, hand_over: HandOver) -
 
 def test_a_sender_without_turns_keeps_nobody(ahead: Ahead) -> None:
     """A callback may hold it up, or it has ended: the wait is short, whoever comes."""
-    hand_over = HandOver(ahead, ahead, 16_384)
+    hand_over = HandOver(ahead, ahead, 16_384, in_sender_thread=SENDER_THREADS.here)
     ahead.free_bytes -= HAND_OVER_BYTES
     hand_over.wake()
     hand_over.wake()

@@ -19,20 +19,20 @@ from splashdam.model.errors import BufferExhaustedError
 from splashdam.record.kernel import BatchOutcome
 from splashdam.sender.wakeup import Wakeup
 
-LATE_BYTES_LIMIT = 1024 * 1024
-"""What late records may hold beside ``buffer_memory``."""
+DEFERRED_BYTES_LIMIT = 1024 * 1024
+"""What deferred records may hold beside ``buffer_memory``."""
 
 
-_Late: TypeAlias = tuple[Admission, BatchOutcome]
+_Deferred: TypeAlias = tuple[Admission, BatchOutcome]
 
 
-class LateRecords:
+class DeferredRecords:
     """The queue and the task that empties it. ``add`` may be called from anywhere; the rest is the loop's."""
 
     def __init__(self, intake: RecordIntake) -> None:
         self._intake = intake
         self._custom_partitioner = intake.detour
-        self._queue: deque[_Late] = deque()
+        self._queue: deque[_Deferred] = deque()
         self._wakeup = Wakeup()
         self._bytes = 0
         self._when_empty: Callable[[], None] | None = None
@@ -54,7 +54,7 @@ class LateRecords:
             BufferExhaustedError: too much is queued already; callbacks send more than is delivered.
         """
         size_bytes = admission.size_bytes()
-        if self._queue and self._bytes + size_bytes > LATE_BYTES_LIMIT:
+        if self._queue and self._bytes + size_bytes > DEFERRED_BYTES_LIMIT:
             raise BufferExhaustedError(
                 f"{self.waiting} records sent from callbacks, signal handlers or __del__ wait already:"
                 " these must not wait where they are sent, and what they hold is limited"
@@ -76,19 +76,19 @@ class LateRecords:
     def pump(self) -> float:
         """Brings in what can be; milliseconds until a record's time is up."""
         self._unsubscribe()
-        while (late := self._head()) is not None:
-            admission, outcome = late
+        while (head := self._head()) is not None:
+            admission, outcome = head
             try:
                 future = admission.step()
             except Exception as error:
-                if self._take(late):
+                if self._take(head):
                     _end(outcome, error)
                 continue
             if future is None:
                 assert admission.waits_for is not None
                 self._subscribe(admission.waits_for)
                 return max(admission.deadline_ms - self._intake.clock.now_ms(), 0.0)
-            if self._take(late):
+            if self._take(head):
                 _follow(outcome, future)
         self._bytes = 0  # it is only nearly exact: two threads may add at once
         self._intake.detour = self._custom_partitioner
@@ -101,9 +101,9 @@ class LateRecords:
         """Nobody will bring these in; counts them. From any thread, also while the loop is at it."""
         count = 0
         self._unsubscribe()
-        while (late := self._head()) is not None:
-            admission, outcome = late
-            if self._take(late):
+        while (head := self._head()) is not None:
+            admission, outcome = head
+            if self._take(head):
                 count += 1
                 admission.cancel()
                 _end(outcome, error)
@@ -118,22 +118,22 @@ class LateRecords:
         self._when_empty = act
         self._wakeup.wake()
 
-    def _head(self) -> _Late | None:
+    def _head(self) -> _Deferred | None:
         try:
             return self._queue[0]
         except IndexError:
             return None
 
-    def _take(self, late: _Late) -> bool:
+    def _take(self, head: _Deferred) -> bool:
         """Whether the caller, and no other thread, ends this record's promise.
 
         It is taken after it was brought in, so that a flush finds it in one place or the other.
         """
         try:
-            self._queue.remove(late)
+            self._queue.remove(head)
         except ValueError:
             return False
-        self._bytes -= late[0].size_bytes()
+        self._bytes -= head[0].size_bytes()
         return True
 
     def _subscribe(self, waits_for: Wait) -> None:

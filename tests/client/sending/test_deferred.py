@@ -12,7 +12,7 @@ from support.clients.holding import holding
 
 from splashdam.client.future import RecordFuture
 from splashdam.client.producer import KafkaProducer
-from splashdam.client.sending.late import LATE_BYTES_LIMIT
+from splashdam.client.sending.deferred import DEFERRED_BYTES_LIMIT
 from splashdam.model.broker_errors import MessageTooLargeError
 from splashdam.model.errors import BufferExhaustedError, IllegalStateError, KafkaError, KafkaTimeoutError
 from splashdam.model.values import TopicPartition
@@ -34,7 +34,7 @@ async def test_late_records_keep_their_order(cluster: Any, autojump_clock: Any) 
         assert repr(futures[0]) == "<RecordFuture one--1 pending>"
         assert [(await future).offset for future in futures] == [0, 1, 2, 3, 4]
         assert repr(futures[0]) == "<RecordFuture one--1 delivered>"
-        assert producer._core.late.waiting == 0
+        assert producer._core.deferred.waiting == 0
 
 
 async def test_flush_waits_for_late_records(cluster: Any, autojump_clock: Any) -> None:
@@ -83,12 +83,12 @@ async def test_a_late_record_shares_the_fate_of_its_batch(cluster: Any, autojump
 async def test_late_records_are_limited(away: Any, autojump_clock: Any) -> None:
     """They are held beside ``buffer_memory``; there is room again when they are gone."""
     async with away.producer(max_block_ms=1_000) as producer:
-        for _ in range(LATE_BYTES_LIMIT // 100_000):
+        for _ in range(DEFERRED_BYTES_LIMIT // 100_000):
             await send_late(producer, "one", bytes(100_000))
         with pytest.raises(BufferExhaustedError, match="10 records sent from callbacks, signal handlers"):
             await send_late(producer, "one", bytes(100_000))
         await trio.sleep(2)
-        assert producer._core.late.waiting == 0
+        assert producer._core.deferred.waiting == 0
         late = await send_late(producer, "one", bytes(100_000))
         await producer.close(0)
         assert late.failed()
@@ -179,7 +179,7 @@ async def test_two_threads_that_end_the_same_late_record(away: Any, autojump_clo
     """``close`` fails it while the loop is bringing it in: one of the two does it, and neither raises."""
     async with away.producer() as producer:
         future = await send_late(producer, "one", b"v")
-        late = producer._core.late
+        late = producer._core.deferred
         admission = late._queue[0][0]
 
         class Meanwhile:

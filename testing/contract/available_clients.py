@@ -1,7 +1,4 @@
-"""Which clients can be held against a cluster here, and how each is made.
-
-Clients of other languages: a process each, and a line of JSON for every operation.
-"""
+"""The clients that the contract can run through here, and how each is created."""
 
 from __future__ import annotations
 
@@ -35,13 +32,13 @@ EMBEDDED_CONFIG: Mapping[str, str] = {
     "log.retention.check.interval.ms": "300",
     "log.cleaner.backoff.ms": "100",
 }
-"""What an embedded broker under contract is set to; the real ones beside it are set to the same."""
+"""Settings of brokers under contract, embedded or real."""
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-"""The checkout that this module stands in, if it stands in one."""
+"""The checkout of this module; without meaning if it is installed."""
 
 MakeClient = Callable[[str], Client]
-"""Makes a client for the cluster at an address."""
+"""Create a client for the cluster at an address."""
 
 
 class MissingToolError(Exception):
@@ -76,12 +73,12 @@ def available(
     drivers: Mapping[str, Callable[[], Driver]],
     missing: Callable[[str, str], None],
 ) -> dict[str, MakeClient]:
-    """Return what makes each of these clients, and build the drivers among them that are not built yet.
+    """Return what creates each of these clients; drivers that are not built yet are built.
 
     Args:
         names: keys of `PYTHON_CLIENTS` and of ``drivers``.
         drivers: what builds clients in other languages.
-        missing: called with the name of a client that cannot be had here, and the reason.
+        missing: called with the name of a client that is not available, and the reason.
     """
     found: dict[str, MakeClient] = {}
     for name in names:
@@ -103,26 +100,26 @@ def _external(driver: Driver, bootstrap_servers: str) -> Client:
 
 
 @contextmanager
-def lined_up(makers: Mapping[str, MakeClient], bootstrap_servers: str) -> Iterator[list[Client]]:
-    """The clients, for as long as the block lasts."""
+def opened(makers: Mapping[str, MakeClient], bootstrap_servers: str) -> Iterator[list[Client]]:
+    """Create the clients, and close them at the end of the block."""
     with ExitStack() as stack:
         yield [stack.enter_context(make(bootstrap_servers)) for make in makers.values()]
 
 
 ANSWER_SECONDS = 60.0
-"""A driver that says nothing for so long is killed."""
+"""A process that is silent for so long is killed."""
 
 
 class ExternalClient(Client):
-    """A driver that runs as a process.
+    """A client in another language: a process that answers each operation with a line of JSON.
 
     Args:
-        command: starts it.
-        bootstrap_servers: of the cluster.
-        directory: where it runs.
+        command: starts the process.
+        bootstrap_servers: addresses of the cluster.
+        directory: where the process runs.
 
     Raises:
-        Refused: it did not start.
+        Refused: the process did not start.
     """
 
     def __init__(self, command: Sequence[str], bootstrap_servers: str, directory: Path) -> None:
@@ -147,17 +144,17 @@ class ExternalClient(Client):
         timer = Timer(ANSWER_SECONDS, self._process.kill)
         timer.start()
         try:
-            line = self._talk(request)
+            line = self._exchange(request)
         finally:
             timer.cancel()
         if not line:
-            raise Refused("DRIVER_ENDED", f"{self._process.args!r} said nothing to {op}")
+            raise Refused("DRIVER_ENDED", f"{self._process.args!r} ended or was silent: {op} has no answer")
         answer = json.loads(line)
         if "error" in answer:
             raise Refused(answer["error"], answer.get("text", ""))
         return answer.get("ok")
 
-    def _talk(self, request: str) -> str:
+    def _exchange(self, request: str) -> str:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -168,9 +165,9 @@ class ExternalClient(Client):
         return self._process.stdout.readline()
 
     def close(self) -> None:
-        """Ends the process, kindly at first."""
+        """End the process; kill it if it does not end by itself."""
         if self._process.poll() is None:
-            self._talk(json.dumps({"op": "close", "args": {}}))
+            self._exchange(json.dumps({"op": "close", "args": {}}))
             try:
                 self._process.wait(5)
             except subprocess.TimeoutExpired:
@@ -178,5 +175,5 @@ class ExternalClient(Client):
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                with suppress(BrokenPipeError):  # of a request that a dead process did not take
+                with suppress(BrokenPipeError):  # a request that the dead process did not read
                     stream.close()

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.controller.controller import Controller
     from splashdam.embedded_broker.dynamic_configs.stored import DynamicConfigs
     from splashdam.embedded_broker.fetching.replica_fetches import TakesReplicaFetches
-    from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
     from splashdam.embedded_broker.topics.topics import Topics
 
 _log = logging.getLogger(__name__)
@@ -35,21 +34,31 @@ class Coordinates(Protocol):
         ...
 
 
+class KeepsOffsets(Protocol):
+    """The offsets that groups have committed."""
+
+    def forget_topic(self, name: str) -> None:
+        """Remove all offsets of a topic that was deleted."""
+        ...
+
+
 class JoinsCluster(Protocol):
     """What changes of a broker when the cluster does; the attributes are those of `Broker`."""
 
     settings: BrokerSettings
-    listeners: dict[str, list[Address]]
     controller: Controller
     configs: DynamicConfigs
     topics: Topics
     replicas: TakesReplicaFetches
-    offsets: GroupOffsets
 
     @property
-    def node_id(self) -> int:
-        """The broker's."""
-        ...
+    def node_id(self) -> int: ...
+
+    @property
+    def offsets(self) -> KeepsOffsets: ...
+
+    @property
+    def listeners(self) -> Mapping[str, list[Address]]: ...
 
 
 class ClusterMember:

@@ -1,4 +1,4 @@
-"""The server of one client: frames in, answers out in the order of the requests.
+"""One client's connection: frames in, answers out in the order of the requests.
 
 All whole frames of a wake are answered with one write. A parked answer (a fetch that waits for data) first
 sends what is owed, then holds back what comes later on this connection, and on no other (facts B6); behind a
@@ -11,35 +11,45 @@ from __future__ import annotations
 import logging
 import socket
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 import trio
 
-from splashdam.embedded_broker.answering.answers import Address, CloseConnectionError, Parked
-from splashdam.embedded_broker.answering.encoding import Dispatched, Encoding, encode_answer
-from splashdam.embedded_broker.answering.turns import Account
-from splashdam.embedded_broker.producing.straight_produce import StraightProduce
-from splashdam.embedded_broker.serving.dispatch import LargeRequestError, dispatch
-from splashdam.embedded_broker.serving.interception import Interceptor, SilencedError
-from splashdam.embedded_broker.serving.receiving import FrameReceiver
+from splashdam.embedded_broker.answering.answers import (
+    Account,
+    Address,
+    CloseConnectionError,
+    Dispatched,
+    Encoding,
+    Parked,
+    encode_answer,
+)
+from splashdam.embedded_broker.producing.straight_produce import ProduceTemplates, StraightProduce
+from splashdam.embedded_broker.serving.dispatch import (
+    Interception,
+    Interceptor,
+    LargeRequestError,
+    SilencedError,
+    dispatch,
+)
+from splashdam.embedded_broker.serving.receiving import BusyPolling, FrameReceiver
 from splashdam.embedded_broker.serving.registry import AskedBroker, Client
-from splashdam.embedded_broker.serving.request_memory import network_of
+from splashdam.embedded_broker.serving.request_memory import RequestMemory, network_of
 from splashdam.embedded_broker.serving.sending import Outbox
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import ProtocolError, message_of
+from splashdam.model.log_text import quoted
 from splashdam.wire.fields import Part
-from splashdam.wire.header import api_key_of
+from splashdam.wire.framing import framed
+from splashdam.wire.header import api_key_of, decode_request_header, encode_response
 from splashdam.wire.message import Response
 from splashdam.wire.messages.produce import ProduceRequest
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.quotas.client_quotas import ClientQuotas
     from splashdam.embedded_broker.security.authentication import SaslSession
-    from splashdam.embedded_broker.serving.attention import Attention
-    from splashdam.embedded_broker.serving.connections import Connections
-    from splashdam.embedded_broker.serving.interception import Interception
-    from splashdam.embedded_broker.serving.request_memory import RequestMemory
 
 _log = logging.getLogger(__name__)
 
@@ -51,16 +61,24 @@ _TURN_BYTES = 1024
 class ServedBroker(AskedBroker, Protocol):
     """The parts of a broker that its connections need; the attributes are those of `Broker`."""
 
-    attention: Attention
-    connections: Connections
+    busy_polling: BusyPolling
     interception: Interception
+    produce_templates: ProduceTemplates
     request_memory: RequestMemory
 
 
 class ClientConnection:
-    """Serves one stream until it ends, misbehaves, or is idle for ``connections.max.idle.ms``."""
+    """Serves one stream until it ends, misbehaves, or is idle for ``connections.max.idle.ms``.
 
-    _session: SaslSession | None = None
+    Args:
+        stream: the connection, after its TLS handshake.
+        broker: answers the requests.
+        address: what answers name as the broker's address.
+        client: at the other end.
+        session: the client has to authenticate in it; None: anybody is served.
+        authenticated: is called when the client has done so for the first time.
+    """
+
     _interceptor: Interceptor | None = None
 
     def __init__(
@@ -68,47 +86,58 @@ class ClientConnection:
         stream: trio.abc.Stream,
         broker: ServedBroker,
         address: Address,
-        peer: str,
+        client: Client,
         *,
-        client: Client | None = None,
+        session: SaslSession | None = None,
+        authenticated: Callable[[], None] = lambda: None,
     ) -> None:
         self._stream = stream
         self._broker = broker
         self._address = address
-        self._peer = peer
-        self._client = client or Client()
+        self._client = client
+        self._session = session
+        self._authenticated = authenticated
         self._mute_ms = 0
         self._idle_seconds = broker.settings.limits.connections_max_idle_ms / 1000
         self._scope = trio.CancelScope()
         self._progress_at = float("-inf")
+        max_bytes = broker.settings.limits.socket_request_max_bytes
+        if session is not None:
+            max_bytes = broker.settings.security.sasl_server_max_receive_size
+        self._receiver = FrameReceiver(
+            stream, max_bytes, broker.busy_polling, broker.request_memory, self._party
+        )
         self._outbox = Outbox(stream, self._progressed)
-        self._straight = StraightProduce(broker, broker.connections.produce_templates)
+        self._straight = StraightProduce(broker, broker.produce_templates)
         self._begun: deque[Dispatched | list[Part]] = deque()
         """A parked answer, and those that queue behind it."""
 
     async def run(self) -> None:
         """Serves until the connection is over; raises nothing but cancellation, and closes the stream."""
         try:
-            with self._broker.connections.served(self), self._scope:
+            with self._scope:
                 await self._serve()
             if self._scope.cancelled_caught:
-                _log.info("closed %s: idle for %.0f s", self._peer, self._idle_seconds)
+                _log.info("closed %s: idle for %.0f s", self._client.name, self._idle_seconds)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            _log.debug("%s is gone", self._peer)
+            _log.debug("%s is gone", self._client.name)
         except ProtocolError as error:
-            _log.warning("closed %s: %s", self._peer, message_of(error))  # its remedy is for clients
+            _log.warning("closed %s: %s", self._client.name, message_of(error))  # its remedy is for clients
         except CloseConnectionError as error:
             _log.log(
-                logging.WARNING if error.parts is None else logging.INFO, "closed %s: %s", self._peer, error
+                logging.WARNING if error.parts is None else logging.INFO,
+                "closed %s: %s",
+                self._client.name,
+                error,
             )
         except Exception:
-            _log.exception("closed %s: the broker failed", self._peer)
+            _log.exception("closed %s: the broker failed", self._client.name)
         finally:
             self._outbox.discard()
             await trio.aclose_forcefully(self._stream)
 
     async def _serve(self) -> None:
-        receiver = self._make_receiver()
+        receiver = self._receiver
         self._progressed()
         try:
             while (frames := await receiver.receive()) is not None:
@@ -127,11 +156,6 @@ class ClientConnection:
                 await self._settle()
         finally:
             receiver.close()
-
-    def _make_receiver(self) -> FrameReceiver:
-        broker = self._broker
-        most_bytes = broker.settings.limits.socket_request_max_bytes
-        return FrameReceiver(self._stream, most_bytes, broker.attention, broker.request_memory, self._party)
 
     def _party(self) -> Hashable:
         """The party that this connection shares request memory with: its principal, in its network."""
@@ -160,7 +184,7 @@ class ClientConnection:
                 await trio.lowlevel.checkpoint()
                 turns.begin()
             frame = frames.pop()
-            await self._answer(frame)
+            await (self._answer(frame) if self._session is None else self._answer_in(self._session, frame))
             turns.left -= 1 + len(frame) // _TURN_BYTES
 
     async def _answer(self, frame: memoryview) -> None:
@@ -200,6 +224,38 @@ class ClientConnection:
         self._outbox.add(parts)
         if self._outbox.is_full:
             await self._outbox.flush()
+
+    async def _answer_in(self, session: SaslSession, frame: memoryview) -> None:
+        """As ``_answer``, as far as the SASL session allows the request."""
+        was_known = session.is_known
+        if session.wants_tokens:
+            answer = await session.prove_bare(bytes(frame))
+            if answer is not None:
+                self._outbox.add([framed(answer)])
+        else:
+            try:
+                session.admit(api_key_of(frame))
+            except CloseConnectionError:
+                if session.is_proving:  # in the middle of an exchange Kafka answers before it closes
+                    self._outbox.add(_illegal_sasl_state(frame))
+                raise
+            await self._answer(frame)
+        if session.failure:
+            # The late answer slows guessing. The pause behind it leaves the client time to read the answer,
+            # which kafka-python in TLS loses if the end of the stream comes with it.
+            if not self._outbox.is_empty:
+                await self._delay_refusal()
+                await self._settle()
+            await self._delay_refusal()
+            raise CloseConnectionError(session.failure)
+        if session.is_known and not was_known:
+            _log.debug("%s is user %s", self._client.name, quoted(session.user))
+            self._authenticated()
+            self._client.requester = self._client.requester._replace(principal=f"User:{session.user}")
+            self._receiver.max_frame_bytes = self._broker.settings.limits.socket_request_max_bytes
+
+    async def _delay_refusal(self) -> None:
+        await trio.sleep(self._broker.settings.security.connection_failed_authentication_delay_ms / 1000)
 
     async def _answer_large(self, frame: memoryview, large: LargeRequestError) -> None:
         """Has the request decoded and its answer encoded beside the loop."""
@@ -276,6 +332,8 @@ class ClientConnection:
             raise failure
         if not is_ready:
             raise trio.BrokenResourceError("the client left while its answer was parked")
+        if self._session is not None and self._session.failure:
+            await self._delay_refusal()
         return answer
 
     async def _cancel_when_gone(self, scope: trio.CancelScope) -> None:
@@ -304,3 +362,15 @@ class ClientConnection:
 
 async def _nothing_after(seconds: float) -> None:
     await trio.sleep(seconds)
+
+
+def _illegal_sasl_state(frame: memoryview) -> list[Part]:
+    """Error 34 as the response to this request; nothing where that has no field for an error."""
+    from splashdam.wire.registry import api_for
+
+    header, _ = decode_request_header(frame)
+    kind, version = api_for(header.api_key).response, header.api_version
+    if not any(field.name == "error_code" and version in field.versions for field in kind.FIELDS):
+        return []
+    answer = kind(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+    return encode_response(answer, version=version, correlation_id=header.correlation_id)
