@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,56 +14,59 @@ import trio
 from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.answering.turns import Turns
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
-from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from splashdam.embedded_broker.configs.topics import allows_unclean_election, topic_settings
+from splashdam.embedded_broker.controller.controller import Controller
 from splashdam.embedded_broker.controller.inter_broker_client import InterBrokerClient
-from splashdam.embedded_broker.controller.leadership import ClusterView, Leadership
+from splashdam.embedded_broker.controller.journal import CHANGES_NAME, FILE_NAME, DirectoryJournal
+from splashdam.embedded_broker.controller.leadership import ClusterView, Leadership, begin_leader_epochs
+from splashdam.embedded_broker.controller.producer_ids import ProducerIds
 from splashdam.embedded_broker.dynamic_configs.stored import DynamicConfigs
 from splashdam.embedded_broker.fetching.replica_fetches import NoReplicas, TakesReplicaFetches
 from splashdam.embedded_broker.fetching.sessions import FetchSessions
-from splashdam.embedded_broker.fork_guard import guard
 from splashdam.embedded_broker.groups.coordinator import GroupCoordinator
 from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
-from splashdam.embedded_broker.member import ClusterMember
-from splashdam.embedded_broker.opening import open_directory
+from splashdam.embedded_broker.producing.straight_produce import ProduceTemplates
+from splashdam.embedded_broker.replication.cluster_member import ClusterMember
 from splashdam.embedded_broker.security.access import AccessControl
-from splashdam.embedded_broker.serving.attention import Attention
-from splashdam.embedded_broker.serving.connections import Connections
-from splashdam.embedded_broker.serving.interception import Interception
-from splashdam.embedded_broker.serving.listening import OpenListener, make_gates, open_listeners
+from splashdam.embedded_broker.serving.dispatch import Interception
+from splashdam.embedded_broker.serving.receiving import BusyPolling
 from splashdam.embedded_broker.serving.registry import registered_guards
 from splashdam.embedded_broker.serving.request_memory import RequestMemory
+from splashdam.embedded_broker.serving.socket_server import (
+    OpenListener,
+    SocketServer,
+    make_listener_security,
+    open_listeners,
+)
 from splashdam.embedded_broker.telemetry.client_metrics import ClientTelemetry
 from splashdam.embedded_broker.topics.disk_troubles import DiskTroubles
 from splashdam.embedded_broker.topics.parking import FetchParking
 from splashdam.embedded_broker.topics.topics import Topics
 from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
-from splashdam.embedded_broker.transactions.remote_enrolment import RemoteEnrolments
+from splashdam.embedded_broker.transactions.verification import RemoteEnrolments
 from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
 from splashdam.model.errors import IllegalStateError
 from splashdam.net.clock import Clock, SystemClock
 from splashdam.net.connect import address_text
-from splashdam.net.listen import Listen, address_of, tcp_listen
+from splashdam.net.listen import Listen, tcp_listen
+from splashdam.storage.directories.identity import claim_directory
 from splashdam.storage.files.disk import DiskFiles, Files
 from splashdam.storage.files.log_file import as_fatal, raised_as_fatal
 from splashdam.storage.manager.log_manager import LogManager
+from splashdam.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.configs.security import Listener
-    from splashdam.embedded_broker.controller.controller import Controller
     from splashdam.embedded_broker.replication.replica_manager import Membership
-    from splashdam.embedded_broker.security.authority import TokenValidator
+    from splashdam.embedded_broker.security.authentication import TokenValidator
     from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
     from splashdam.embedded_broker.security.users import UserStore
-    from splashdam.embedded_broker.serving.gate import Gate
+    from splashdam.embedded_broker.serving.listener_security import ListenerSecurity
     from splashdam.model.values import TopicPartition
 
 _log = logging.getLogger(__name__)
 
 _SHORTEST_TURN_S = 0.05
 """Between something that asks for housekeeping and the turn that does it."""
-
-IN_PROCESS_ADDRESS = Address("embedded", 9092)
-"""What clients of the same process are told; their ``Connect`` reaches the broker whatever is named."""
 
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Where a broker that listens on every address is reached from its own machine."""
@@ -80,7 +82,7 @@ class Broker:
         topics: what may be asked about topics.
         parking: fetches that wait for data.
         fetch_sessions: what clients fetch again and again.
-        attention: when the loop may stand still for one client.
+        busy_polling: decides when the loop may poll the socket of one client.
         turns: how much is done for one client before the others have their turn.
         producer_ids: hands out producer ids.
         leadership: who leads which partition.
@@ -95,11 +97,11 @@ class Broker:
         configs: what is set while it runs.
         telemetry: asks clients for their metrics, and keeps them.
         interception: who stands between clients and handlers, if anybody does; it may be replaced.
-        listeners: where clients are told to come, by the listener's name.
         failure: why it ended by itself, if it did.
         access: users, ACLs and quotas.
         authorizer: decides what clients may do; None: everything.
-        connections: the clients that are there.
+        server: listens, and serves the connections of clients.
+        produce_templates: of the usual Produce requests of all clients.
         disk_troubles: what is said of a disk that refuses appends.
         refused_topics: those of its own that could not be made when they were needed.
         request_memory: holds requests that are being received.
@@ -130,7 +132,7 @@ class Broker:
         self.fetch_sessions = FetchSessions(
             settings.limits.max_incremental_fetch_session_cache_slots, self.parking
         )
-        self.attention = Attention(self.parking, own_loop)
+        self.busy_polling = BusyPolling(self.parking, own_loop)
         self.turns = Turns(logs.files.run, clock.now_ms)
         self.controller = controller
         self.topics = Topics(controller, logs, lambda: self.settings, self.parking, clock)
@@ -158,15 +160,13 @@ class Broker:
         self.telemetry = ClientTelemetry(settings.limits.telemetry_max_bytes)
         self.configs = DynamicConfigs(self)
         self.interception = Interception()
-        self.listeners: dict[str, list[Address]] = {}
         self.failure: KafkaStorageError | None = None
         self.access = access
-        self.connections: Connections = Connections(self)
+        self.produce_templates = ProduceTemplates()
+        self.server: SocketServer = SocketServer(self, nursery)
         self.request_memory = RequestMemory(settings.limits.request_bytes)
         self.is_killed = False
         self._nursery = nursery
-        self._sockets: set[trio.socket.SocketType] = set()
-        guard(self)
 
     @property
     def node_id(self) -> int:
@@ -177,6 +177,11 @@ class Broker:
     def cluster_id(self) -> str:
         """The id of the cluster, from the same file."""
         return self.logs.identity.cluster_id
+
+    @property
+    def listeners(self) -> dict[str, list[Address]]:
+        """The addresses that clients are told, by the listener's name."""
+        return self.server.listeners
 
     @property
     def addresses(self) -> list[Address]:
@@ -212,63 +217,6 @@ class Broker:
         """Who may come in by the listeners that ask."""
         return self.access.users
 
-    async def serve_stream(
-        self,
-        stream: trio.abc.Stream,
-        address: Address = IN_PROCESS_ADDRESS,
-        *,
-        gate: Gate | None = None,
-        advertised: Address | None = None,
-        is_trusted: bool = False,
-    ) -> None:
-        """Serves one client until its stream ends; whatever the client does, nothing is raised.
-
-        Args:
-            stream: a connection, however it came to be.
-            address: what answers name as this broker's address; TCP connections name the one they reached.
-            gate: lets the client in; None: everybody, in plaintext.
-            advertised: what answers name instead.
-            is_trusted: a broker of the same cluster is at the other end, which needs no ACLs.
-        """
-        interceptor = self.interception.interceptor
-        if interceptor is not None and not interceptor.admits(self.node_id):
-            await trio.aclose_forcefully(stream)
-            return
-        if not isinstance(stream, trio.SocketStream):
-            await self.connections.serve(stream, advertised or address, gate, is_trusted=is_trusted)
-            return
-        self._sockets.add(stream.socket)
-        try:
-            ours, theirs = _tcp_addresses(stream)
-            here = advertised or ours or address
-            await self.connections.serve(stream, here, gate, theirs, is_trusted=is_trusted)
-        finally:
-            self._sockets.discard(stream.socket)
-
-    def adopt(self, stream: trio.abc.Stream, *, is_trusted: bool = False) -> None:
-        """As ``serve_stream``, in a task of the broker's own."""
-        self._nursery.start_soon(partial(self.serve_stream, stream, is_trusted=is_trusted))
-
-    def serve_listener(
-        self, listener: trio.abc.Listener[Any], settings: Listener | None = None, gate: Gate | None = None
-    ) -> None:
-        """Takes connections from a listener from now on.
-
-        Args:
-            listener: an open one.
-            settings: what ``listeners`` says of it, if that is where it comes from.
-            gate: lets its clients in; None: everybody, in plaintext.
-        """
-        address = Address(*address_of(listener))
-        told = None if settings is None else settings.told(address.port)
-        advertised = None if told is None else Address(*told)
-        name = "PLAINTEXT" if settings is None else settings.name
-        self.listeners.setdefault(name, []).append(advertised or address)
-        if isinstance(listener, trio.SocketListener):
-            self._sockets.add(listener.socket)
-        serve = partial(self.serve_stream, address=address, gate=gate, advertised=advertised)
-        self._nursery.start_soon(trio.serve_listeners, serve, [listener])
-
     def lose(self, partitions: list[TopicPartition]) -> None:
         """The disk below some logs has failed: who waits for these partitions is told, and the cluster."""
         for topic_partition in partitions:
@@ -290,22 +238,22 @@ class Broker:
         except BrokerResponseError as error:
             _log.warning("others may not lead what is lost here: %s", error.message)
 
-    def begin(self, opened: Iterable[OpenListener], gates: Mapping[str, Gate]) -> None:
+    def begin(self, opened: Iterable[OpenListener], security: Mapping[str, ListenerSecurity]) -> None:
         """Joins the cluster, reads what the broker's own topics say, and begins to serve clients.
 
         Args:
             opened: where it listens.
-            gates: who lets its clients in, by listener.
+            security: of the listeners that are not PLAINTEXT, by their names.
 
         Raises:
             KafkaStorageError: the disk refuses, or nobody can say who may do what.
         """
         for endpoint, listener in opened:  # nobody is let in before this task waits for something
-            self.serve_listener(listener, endpoint, gates.get(endpoint.name))
+            self.server.serve_listener(listener, endpoint, security.get(endpoint.name))
         if self.settings.security.authorizer_class_name:
             registered_guards()  # imported now, and not while the first client waits
             self.authorizer = self.access.authorizer(self.settings.security)
-        self.access.watch_quotas(self.connections.take_quotas)
+        self.access.watch_quotas(self.server.take_quotas)
         if self.controller.is_alone:
             for log in self.logs.logs.values():
                 log.end_replication()
@@ -332,23 +280,6 @@ class Broker:
                 await self.logs.wait_for_work()
                 await trio.sleep(_SHORTEST_TURN_S)  # segments may fill fast, and flushes be shared
 
-    def close_in_child(self) -> None:
-        """Closes sockets in a forked child."""
-        for sock in self._sockets:
-            os.close(sock.detach())
-        self._sockets.clear()
-
-
-def _tcp_addresses(stream: trio.SocketStream) -> tuple[Address | None, Address | None]:
-    """The address at which a client reached this broker by TCP, and the client's own."""
-    if stream.socket.family not in (socket.AF_INET, socket.AF_INET6):
-        return None, None
-    try:
-        ours, theirs = stream.socket.getsockname(), stream.socket.getpeername()
-    except OSError:
-        return None, None  # it is gone
-    return Address(*ours[:2]), Address(*theirs[:2])
-
 
 @asynccontextmanager
 async def open_broker(
@@ -373,7 +304,7 @@ async def open_broker(
     Args:
         path: data directory; made if missing.
         host: address to listen on, where the setting ``listeners`` says nothing.
-        port: port to listen on, likewise, 0 for a free one, None for none but `Broker.serve_stream`.
+        port: port to listen on, likewise, 0 for a free one, None for no TCP at all.
         listen: how to listen; TCP by default.
         clock: where the broker reads the time; the machine's by default.
         files: the file system; the disk by default.
@@ -396,21 +327,21 @@ async def open_broker(
     settings = settings or BrokerSettings.from_options(options, config)
     clock, files = clock or SystemClock(), files or DiskFiles()
     with raised_as_fatal():
-        logs, controller = open_directory(
+        logs, controller = _open_directory(
             path, files, clock, settings, membership=membership, leadership=leadership
         )
     failure: BaseException | None = None
     broker: Broker | None = None
     try:
         access = access or AccessControl(files, logs.root)
-        gates = make_gates(settings, files, access, clock, token_validator)
+        security = make_listener_security(settings, files, access, clock, token_validator)
         opened = [] if port is None else await open_listeners(settings, host, port, listen)
         async with trio.open_nursery() as nursery:
             parts, place = (settings, clock, logs, controller, nursery), (membership, leadership)
             broker = Broker(*parts, access=access, place=place, own_loop=own_loop)
             try:
                 with raised_as_fatal():
-                    broker.begin(opened, gates)
+                    broker.begin(opened, security)
                 yield broker
             except BaseException as error:  # leaves as itself below, not wrapped in the nursery's group
                 failure = error
@@ -425,3 +356,71 @@ async def open_broker(
         failure = as_fatal(ended)
     if failure is not None:
         raise failure
+
+
+def _open_directory(
+    path: str | os.PathLike[str],
+    files: Files,
+    clock: Clock,
+    settings: BrokerSettings,
+    *,
+    membership: Membership | None,
+    leadership: Leadership | None,
+) -> tuple[LogManager, Controller]:
+    """Opens a data directory for a broker; a controller for it alone where none is given.
+
+    Args:
+        path: the directory.
+        files: the file system.
+        clock: where the broker reads the time.
+        settings: the broker's.
+        membership: in the cluster that the broker belongs to.
+        leadership: who leads which partition, where that is not for the controller to say.
+
+    Raises:
+        IllegalStateError: the directory is in use.
+        KafkaStorageError: it cannot be used, or belongs to another cluster.
+    """
+    for name, reason in settings.without_effect().items():
+        _log.warning("%s has no effect here: %s", name, reason)
+    path, view = os.path.abspath(path), leadership
+    if membership is not None:
+        claim_directory(files, path, settings.node_id, membership.controller.cluster_id)
+        view = view or ClusterView(membership.controller, settings.node_id)
+    elif _is_of_a_cluster(files, path):
+        raise KafkaStorageError(
+            f"{path} is the directory of a cluster; open it with EmbeddedCluster, or one of its brokers "
+            f"alone: {path}/broker-1"
+        )
+    logs = LogManager.open(
+        files,
+        path,
+        now_ms=clock.wall_ms(),
+        settings_for=partial(topic_settings, settings.topic_defaults),
+        node_id=settings.node_id,
+        settings=settings.directories,
+        log_dirs=[os.path.join(path, each.strip()) for each in settings.log_dirs.split(",") if each.strip()],
+        hosts=partial(view.hosts, settings.node_id) if view else lambda _: True,
+    )
+    try:
+        if leadership is not None:
+            begin_leader_epochs(leadership, logs)
+        return logs, membership.controller if membership else _own_controller(logs, settings)
+    except BaseException:
+        logs.close()
+        raise
+
+
+def _is_of_a_cluster(files: Files, path: str) -> bool:
+    """A path that cannot be looked at is none; the attempt to use it says why."""
+    with suppress(KafkaStorageError):
+        return any(files.size_bytes(f"{path}/{name}") is not None for name in (FILE_NAME, CHANGES_NAME))
+    return False
+
+
+def _own_controller(logs: LogManager, settings: BrokerSettings) -> Controller:
+    """One for the broker of this directory, which alone vouches for its producer ids."""
+    known_ids = (entry.producer_id for log in logs.logs.values() for entry in log.producers)
+    ids = ProducerIds(logs.files, logs.root, above=max(known_ids, default=-1))
+    is_unclean = partial(allows_unclean_election, settings.topic_defaults)
+    return Controller(DirectoryJournal(logs), ids, is_unclean)

@@ -22,7 +22,7 @@ from splashdam.embedded_broker.controller.journal import CHANGES_NAME, FILE_NAME
 from splashdam.embedded_broker.controller.producer_ids import ProducerIds
 from splashdam.embedded_broker.replication.replica_manager import Membership
 from splashdam.embedded_broker.security.access import AccessControl
-from splashdam.embedded_broker.serving.interception import Interception
+from splashdam.embedded_broker.serving.dispatch import Interception
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import (
     IllegalStateError,
@@ -38,7 +38,7 @@ from splashdam.storage.directories.identity import META_NAME
 from splashdam.storage.files.disk import DiskFiles, Files
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.security.authority import TokenValidator
+    from splashdam.embedded_broker.security.authentication import TokenValidator
 
 _log = logging.getLogger(__name__)
 
@@ -237,7 +237,7 @@ class Cluster:
         if node.broker is None or node.broker.is_killed:
             raise KafkaConnectionError(f"broker {node_id} is down")
         ours, theirs = socket_pair()
-        node.broker.adopt(stream_of(theirs), is_trusted=True)
+        node.broker.server.adopt(stream_of(theirs), is_trusted=True)
         return stream_of(ours)
 
     # --- who leads what -------------------------------------------------------------------------------------

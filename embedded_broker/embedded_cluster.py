@@ -11,13 +11,13 @@ import trio
 
 from splashdam.embedded_broker.cluster import Cluster, open_cluster
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
-from splashdam.embedded_broker.loop_thread import LoopThread, RunsInThread
+from splashdam.embedded_broker.embedded import LoopThread, RunsInThread
 from splashdam.model.errors import KafkaTimeoutError
 from splashdam.net.clock import LoopClock
 from splashdam.storage.files.disk import DiskFiles
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.security.authority import TokenValidator
+    from splashdam.embedded_broker.security.authentication import TokenValidator
     from splashdam.embedded_broker.security.users import UserStore
 
 R = TypeVar("R")

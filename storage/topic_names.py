@@ -13,7 +13,10 @@ from splashdam.model.values import TopicPartition
 MAX_NAME_CHARACTERS = 249
 MAX_DIRECTORY_CHARACTERS = 255
 METADATA_TOPIC = "__cluster_metadata"
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+CONSUMER_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state"})
+"""Kafka's ``Topic.INTERNAL_TOPICS``: Metadata marks them as internal, and clients may not produce to them."""
 DELETE, STRAY, FUTURE = "-delete", "-stray", "-future"
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")

@@ -7,8 +7,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
-from splashdam.client.bulk.rows import RowParts, row_parts
-from splashdam.client.bulk.sending import BulkSend
+from splashdam.client.bulk.sending import BulkSend, RowParts, row_parts
 from splashdam.client.sending.intake import RecordIntake
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.record.arrow.source import ArrowSource

@@ -23,9 +23,8 @@ from splashdam.client.partitioning.partitioners import (
     partition_function,
 )
 from splashdam.client.sending.admission import Admission
-from splashdam.client.sending.headers import header_pairs
+from splashdam.client.sending.arguments import check_timestamp_ms, header_pairs, plain_bytes
 from splashdam.client.sending.lookup import Doubts
-from splashdam.client.sending.numbers import check_timestamp_ms
 from splashdam.client.sending.routes import BATCHES_PER_STAY, RouteTable, TopicRoute
 from splashdam.client.serializers import serialize_function
 from splashdam.client.settings.producer_settings import ProducerSettings
@@ -341,19 +340,3 @@ class RecordIntake:
                     close()
             except Exception:
                 logger.exception("a serializer raised in close()")
-
-
-def plain_bytes(data: Any, what: str) -> bytes | None:
-    """A serialized key or value as the batch takes it; copied, since the caller may go on with its buffer.
-
-    Raises:
-        TypeError: it is neither bytes-like nor None.
-    """
-    if data is None or type(data) is bytes:
-        return data
-    if not isinstance(data, bytes | bytearray | memoryview):
-        raise TypeError(
-            f"the {what} must be bytes-like or None once it is serialized, not {type(data).__name__};"
-            f" set {what}_serializer"
-        )
-    return bytes(data)

@@ -23,10 +23,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-import attrs
 import trio
 
-from splashdam.embedded_broker.answering.answers import Answer, Parked
+from splashdam.embedded_broker.answering.answers import Account, Answer, Parked
 from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, OverLimitError
 from splashdam.wire.message import Response
 
@@ -132,22 +131,6 @@ async def let_others(number: int) -> None:
 def units_of_names(*names: str) -> int:
     """What it costs to hash names, as Java does, and to quote them: the longest has 32 KiB."""
     return 1 + sum(map(len, names)) // 1024
-
-
-@attrs.define
-class Account:
-    """Who asks for one request, and what it takes.
-
-    Attributes:
-        party: among whom the places beside the loop are shared.
-        spent_ms: what it took so far in the loop and beside it. Whoever calls the handler counts the first
-            turn; the others are counted here.
-        is_heavy: a turn has tried the request's work, in vain.
-    """
-
-    party: Hashable = None
-    spent_ms: float = 0.0
-    is_heavy: bool = False
 
 
 class Turns:

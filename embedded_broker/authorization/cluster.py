@@ -6,7 +6,7 @@ from typing import Any
 
 from splashdam.embedded_broker.answering.answers import Answer
 from splashdam.embedded_broker.answering.turns import Steps, in_steps, parted
-from splashdam.embedded_broker.authorization.guarding import CODES, REASONS, add_refused, refused, split, then
+from splashdam.embedded_broker.authorization.refusals import CODES, REASONS, add_refused, refused, split, then
 from splashdam.embedded_broker.dynamic_configs.changes import Operation as ConfigOperation
 from splashdam.embedded_broker.dynamic_configs.resources import RESOURCES
 from splashdam.embedded_broker.dynamic_configs.resources import ResourceType as ConfigType

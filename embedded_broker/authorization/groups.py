@@ -7,7 +7,7 @@ from typing import Any
 
 from splashdam.embedded_broker.answering.answers import Answer
 from splashdam.embedded_broker.answering.turns import Steps, in_steps, parted
-from splashdam.embedded_broker.authorization.guarding import (
+from splashdam.embedded_broker.authorization.refusals import (
     CODES,
     add_refused,
     element_of,

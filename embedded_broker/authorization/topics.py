@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from splashdam.embedded_broker.answering.answers import Answer, CloseConnectionError, Parked
 from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps, parted
-from splashdam.embedded_broker.authorization.guarding import (
+from splashdam.embedded_broker.authorization.refusals import (
     REASONS,
     add_refused,
     may,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from splashdam.embedded_broker.answering.answers import Answer
 from splashdam.embedded_broker.answering.turns import Steps, in_steps
-from splashdam.embedded_broker.authorization.guarding import (
+from splashdam.embedded_broker.authorization.refusals import (
     CODES,
     REASONS,
     add_refused,

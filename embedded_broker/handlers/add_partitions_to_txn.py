@@ -14,7 +14,7 @@ from splashdam.embedded_broker.answering.answers import Answer
 from splashdam.embedded_broker.answering.turns import Steps, in_steps, units_of_names
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
-from splashdam.embedded_broker.transactions.answers import client_code
+from splashdam.embedded_broker.transactions.error_mapping import client_code
 from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
 from splashdam.model.values import TopicPartition

@@ -11,7 +11,7 @@ from functools import partial
 from splashdam.embedded_broker.answering.answers import Answer, Parked
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import answer_when_safe, term_of
-from splashdam.embedded_broker.transactions.answers import client_code
+from splashdam.embedded_broker.transactions.error_mapping import client_code
 from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS, ProducerIdentity
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.wire.messages.end_txn import EndTxnRequest, EndTxnResponse

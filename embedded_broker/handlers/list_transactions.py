@@ -9,7 +9,7 @@ from __future__ import annotations
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
-from splashdam.embedded_broker.transactions.states import TransactionState as State
+from splashdam.embedded_broker.transactions.metadata import TransactionState as State
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.wire.messages.list_transactions import (
     ListTransactionsRequest,

@@ -27,7 +27,6 @@ import trio
 
 from splashdam.embedded_broker.answering.answers import Answer, CloseConnectionError, Parked
 from splashdam.embedded_broker.answering.turns import Steps, let_others
-from splashdam.embedded_broker.configs.own_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.producing.admission import (
     ATTRIBUTES_LOW_BYTE,
     Admission,
@@ -42,9 +41,8 @@ from splashdam.embedded_broker.producing.appending import (
 )
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.partitions import leader_elsewhere, leader_log
-from splashdam.embedded_broker.transactions.answers import FIRST_IMPLICIT_PRODUCE
-from splashdam.embedded_broker.transactions.enrolment import enrol, producer_of
-from splashdam.embedded_broker.transactions.remote_enrolment import Consent, Enrolment
+from splashdam.embedded_broker.transactions.error_mapping import FIRST_IMPLICIT_PRODUCE
+from splashdam.embedded_broker.transactions.verification import Consent, Enrolment, enrol, producer_of
 from splashdam.model.broker_errors import (
     BrokerResponseError,
     ErrorCode,
@@ -58,6 +56,7 @@ from splashdam.model.log_text import quoted
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import HEADER_BYTES, TRANSACTIONAL_BIT
 from splashdam.storage.log import Log
+from splashdam.storage.topic_names import INTERNAL_TOPICS
 from splashdam.wire.message import Response
 from splashdam.wire.messages.produce import (
     LeaderIdAndEpoch,

@@ -16,9 +16,8 @@ from splashdam.embedded_broker.groups.group import Member, check_may_commit
 from splashdam.embedded_broker.groups.offset_commit import Sorted, not_committed, sorted_topics
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
-from splashdam.embedded_broker.transactions.enrolment import join_transaction
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
-from splashdam.embedded_broker.transactions.remote_enrolment import Consent, Enrolment
+from splashdam.embedded_broker.transactions.verification import Consent, Enrolment, join_transaction
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.storage.log import Log
 from splashdam.wire.message import Response

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.configs.security import SecuritySettings
     from splashdam.embedded_broker.quotas.entities import Quotas
     from splashdam.embedded_broker.quotas.store import QuotaStore
-    from splashdam.embedded_broker.security.acl_store import AclStore
+    from splashdam.embedded_broker.security.acls import AclStore
     from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
     from splashdam.embedded_broker.security.users import UserStore
 
@@ -50,7 +50,7 @@ class AccessControl:
         Raises:
             KafkaStorageError: the file does not hold ACLs.
         """
-        from splashdam.embedded_broker.security.acl_store import AclStore
+        from splashdam.embedded_broker.security.acls import AclStore
 
         return AclStore(self._files, self._directory)
 

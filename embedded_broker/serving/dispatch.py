@@ -1,16 +1,28 @@
-"""From a request's frame to the handler that answers it."""
+"""From a request's frame to the handler that answers it, or to an interceptor in front of that handler.
+
+Faults and request logs (``splashdam.testing``) are interceptors. A broker without one checks for it once for
+each wake of a connection. With one, no request takes the straight path of Produce, each connection handles
+one request at a time, and the interceptor decides what is answered.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from splashdam.embedded_broker.answering.answers import Address, Answer, CloseConnectionError
-from splashdam.embedded_broker.answering.encoding import Dispatched
-from splashdam.embedded_broker.answering.turns import Account
-from splashdam.embedded_broker.serving.interception import Arrived, Interceptor, parked_with
+import attrs
+
+from splashdam.embedded_broker.answering.answers import (
+    Account,
+    Address,
+    Answer,
+    CloseConnectionError,
+    Dispatched,
+    Parked,
+    encode_answer,
+)
 from splashdam.embedded_broker.serving.registry import (
     AskedBroker,
     Client,
@@ -21,11 +33,12 @@ from splashdam.embedded_broker.serving.registry import (
 )
 from splashdam.model.values import Buffer
 from splashdam.wire.codec import ManyElementsError, decode
+from splashdam.wire.fields import Part
 from splashdam.wire.header import decode_request_header
-from splashdam.wire.message import Request
+from splashdam.wire.message import Request, Response
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.security.session import SaslSession
+    from splashdam.embedded_broker.security.authentication import SaslSession
 
 _SOMEBODY = Client()
 
@@ -102,7 +115,8 @@ def dispatch(
     if broker.authorizer is not None:
         handler = _guarded(handler)
     if interceptor is not None:
-        answer: Answer = parked_with(interceptor, Arrived(request, context, header.correlation_id, handler))
+        arrived = Arrived(request, context, header.correlation_id, handler)
+        answer: Answer = Parked(partial(interceptor.intercept, arrived))
     elif client.meter is None:
         answer = handler(request, context)
     else:
@@ -130,3 +144,71 @@ def _decoded(unpack: Callable[..., Request[Any]], size_bytes: int) -> Request[An
 
 def _guarded(handler: PlainHandler) -> PlainHandler:
     return lambda request, context: guarded(request, context, handler)
+
+
+class SilencedError(Exception):
+    """An interceptor's wish: read on from this connection, and never answer again."""
+
+
+@attrs.frozen
+class Arrived:
+    """A request on its way to its handler.
+
+    Attributes:
+        request: as decoded, from memory of its own: it may be kept.
+        context: what the handler is told besides.
+        correlation_id: what its answer begins with.
+        handler: who answers usually.
+    """
+
+    request: Request[Any]
+    context: RequestContext
+    correlation_id: int
+    handler: Callable[[Any, RequestContext], Answer]
+
+    async def handle(self, request: Request[Any] | None = None) -> Response | None:
+        """The usual answer, waited for where that is needed; None where there is none (``acks=0``).
+
+        Args:
+            request: asked instead of ``request``.
+
+        Raises:
+            CloseConnectionError: the handler refuses to answer.
+        """
+        answer = self.handler(self.request if request is None else request, self.context)
+        return await answer.wait() if isinstance(answer, Parked) else answer
+
+    def encode(self, answer: Response) -> list[Part]:
+        """An answer as it would be sent."""
+        return encode_answer(answer, version=self.context.version, correlation_id=self.correlation_id)
+
+
+class Interceptor(Protocol):
+    """Who stands between. Its methods are called in the broker's loop."""
+
+    def admits(self, node_id: int) -> bool:
+        """Whether a connection that was just made to a broker is served, or closed at once."""
+        ...
+
+    async def intercept(self, arrived: Arrived) -> Response | None:
+        """What a request is answered; None: nothing.
+
+        Raises:
+            CloseConnectionError: the connection is to be closed, perhaps behind some last bytes.
+            SilencedError: this request and all that follow on its connection get no answer.
+        """
+        ...
+
+
+class Interception:
+    """The place of an interceptor; several brokers may share one.
+
+    Attributes:
+        interceptor: who stands there, None: nobody. It may be changed at any time and from any thread: what
+            arrives later goes by it.
+    """
+
+    __slots__ = ("interceptor",)
+
+    def __init__(self) -> None:
+        self.interceptor: Interceptor | None = None

@@ -1,4 +1,8 @@
-"""How requests arrive: into one buffer that is kept, out as views of it."""
+"""How requests arrive: into one buffer that is kept, out as views of it; and when the loop polls for them.
+
+A client that sends its next request within 0.1 ms of an answer, and is the only one to send any, is polled:
+a turn of trio's loop and a wake-up cost more than the rest of a small Produce.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,12 @@ from contextlib import contextmanager
 import trio
 
 from splashdam.embedded_broker.answering.answers import CloseConnectionError
-from splashdam.embedded_broker.serving.attention import Attention
 from splashdam.embedded_broker.serving.request_memory import (
     PATIENCE_SECONDS,
     SLOWEST_BYTES_PER_SECOND,
     RequestMemory,
 )
+from splashdam.embedded_broker.topics.parking import FetchParking
 from splashdam.model.errors import ProtocolError
 from splashdam.model.options import MAX_LONG
 from splashdam.net.connection.streams import PATIENCE_US, Eagerness, read_soon
@@ -27,6 +31,41 @@ _KEPT_BYTES = 2 * 1024 * 1024  # room for a request of the size that producers m
 _FRAME_SECONDS = 30.0
 """So long a large request may take, and a second more for each 16 KiB."""
 
+SOLE_CLIENT_SECONDS = 0.1
+"""No other client may have been heard for so long before the loop polls."""
+POLLED_READS = 16
+"""After so many reads past the scheduler, about a millisecond, other clients and tasks have their turn."""
+
+
+class BusyPolling:
+    """Whether the loop may poll the socket of one client, and so keep all other clients waiting.
+
+    Args:
+        parking: fetches that wait; what wakes them needs the loop at once.
+        own_loop: nothing but the broker runs in its trio loop.
+    """
+
+    def __init__(self, parking: FetchParking, own_loop: bool) -> None:
+        self._parking = parking
+        self._own_loop = own_loop
+        self._client: object = None  # the one that was heard last
+        self._since = 0.0  # it became so
+
+    def reads_granted(self, client: object, now: float) -> int:
+        """Return for how many of this client's next reads the loop may poll.
+
+        Args:
+            client: identifies the client that was read just now, through the scheduler; it is kept.
+            now: in seconds, of any clock.
+        """
+        if client is not self._client:
+            self._client = client
+            self._since = now
+            return 0
+        if not self._own_loop or self._parking.parked or now - self._since < SOLE_CLIENT_SECONDS:
+            return 0
+        return POLLED_READS
+
 
 class FrameReceiver:
     """Reads one client's frames.
@@ -37,13 +76,10 @@ class FrameReceiver:
     is beyond 64 KiB comes out of ``memory``, which all clients share, so such a frame has to arrive: it has
     30 s and a second more for each 16 KiB.
 
-    Who asks anew within 0.1 ms of an answer, and is the only one to ask, is read straight: a turn of trio's
-    loop and a wake-up cost more than the rest of a small Produce.
-
     Args:
         stream: where they come from.
         max_frame_bytes: largest frame accepted; the attribute may be changed between calls.
-        attention: says when the loop may stand still for that.
+        busy_polling: says when the loop may poll the socket.
         memory: for large frames; without it there is no limit.
         party: who the client is now, among those that ``memory`` is shared by.
 
@@ -57,17 +93,17 @@ class FrameReceiver:
         self,
         stream: trio.abc.ReceiveStream,
         max_frame_bytes: int,
-        attention: Attention,
+        busy_polling: BusyPolling,
         memory: RequestMemory | None = None,
         party: Callable[[], Hashable] = lambda: None,
     ) -> None:
         self._stream = stream
         self._socket = stream.socket if type(stream) is trio.SocketStream else None
         self.max_frame_bytes = max_frame_bytes
-        self._attention = attention
-        self._mark = object()  # of this client, for ``attention``
+        self._busy_polling = busy_polling
+        self._mark = object()  # this client, for ``busy_polling``
         self._eagerness = Eagerness()
-        self._straight_left = 0
+        self._polls_left = 0
         self._buffer = memoryview(bytearray(_FIRST_BYTES))
         self._start = 0  # of the frame under way
         self._end = 0  # of what has arrived
@@ -114,9 +150,10 @@ class FrameReceiver:
             self._scope.cancel()
 
     def close(self) -> None:
-        """Gives back what it holds."""
+        """Give back its memory, of the buffer too: its connection may be part of a cycle of references."""
         if self._has_grown:
             self._memory.done(self, 0)
+        self._buffer = memoryview(b"")
 
     def _arrived(self, count: int, is_whole: bool) -> None:
         now = trio.current_time()
@@ -188,8 +225,8 @@ class FrameReceiver:
             self._buffer[self._end : self._end + len(data)] = data
             return len(data)
         try:
-            if self._straight_left and self._eagerness.is_due():
-                self._straight_left -= 1
+            if self._polls_left and self._eagerness.is_due():
+                self._polls_left -= 1
                 soon = read_soon(self._socket.fileno(), self._buffer[self._end :], PATIENCE_US)
                 self._eagerness.note(soon is not None)
                 if soon is not None:
@@ -206,7 +243,7 @@ class FrameReceiver:
                 count = os.readv(sock.fileno(), (self._buffer[self._end :],))
             except BlockingIOError:
                 continue
-            self._straight_left = self._attention.straight_reads(self._mark, trio.current_time())
+            self._polls_left = self._busy_polling.reads_granted(self._mark, trio.current_time())
             return count
 
     async def _make_room(self) -> None:

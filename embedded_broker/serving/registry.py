@@ -33,7 +33,8 @@ from splashdam.embedded_broker.security.permissions import (
 from splashdam.wire.message import Request, Response
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.answering.turns import Account, Steps, Turns
+    from splashdam.embedded_broker.answering.answers import Account
+    from splashdam.embedded_broker.answering.turns import Steps, Turns
     from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
     from splashdam.embedded_broker.controller.controller import Controller
     from splashdam.embedded_broker.controller.inter_broker_client import InterBrokerClient
@@ -44,16 +45,16 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.fetching.sessions import FetchSessions
     from splashdam.embedded_broker.groups.coordinator import GroupCoordinator
     from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
-    from splashdam.embedded_broker.quotas.meter import Meter
+    from splashdam.embedded_broker.quotas.throttling import Meter
     from splashdam.embedded_broker.security.access import AccessControl
+    from splashdam.embedded_broker.security.authentication import SaslSession
     from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
-    from splashdam.embedded_broker.security.session import SaslSession
     from splashdam.embedded_broker.telemetry.client_metrics import ClientTelemetry
     from splashdam.embedded_broker.topics.disk_troubles import DiskTroubles
     from splashdam.embedded_broker.topics.parking import FetchParking
     from splashdam.embedded_broker.topics.topics import Topics
     from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
-    from splashdam.embedded_broker.transactions.remote_enrolment import RemoteEnrolments
+    from splashdam.embedded_broker.transactions.verification import RemoteEnrolments
     from splashdam.model.values import TopicPartition
     from splashdam.net.clock import Clock
     from splashdam.storage.manager.log_manager import LogManager
@@ -111,11 +112,13 @@ class Client:
         requester: who it is, and from where.
         meter: holds it to its quotas; None where no quota is set.
         is_trusted: it is a broker of the same cluster, in this process, which needs no ACLs.
+        name: for log lines.
     """
 
     requester: Requester = ANYBODY
     meter: Meter | None = None
     is_trusted: bool = False
+    name: str = "a client in this process"
 
 
 class RequestContext(NamedTuple):

@@ -184,7 +184,3 @@ class FetchParking:
         """Tells the fetches of a partition that it was deleted or moved, or starts elsewhere."""
         for waiter in tuple(self._waiters.get(topic_partition, ())):
             waiter.changed(topic_partition)
-
-    def __len__(self) -> int:
-        """Number of partitions that parked fetches wait for."""
-        return self.parked

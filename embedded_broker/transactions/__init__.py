@@ -1,7 +1,8 @@
 """The transaction coordinator: who may write under a transactional id, and how its transactions end.
 
-``states`` and ``metadata`` are pure: a life as a table, and the changes of one transactional id. ``ending``
-says what EndTxn means in which state. ``coordinator`` keeps them in ``__transaction_state``, ``completion``
-writes the markers, ``recovery`` finishes at the start what a crash interrupted.
+``metadata`` is pure: the states of a transactional id as a table, its changes, epochs and fencing.
+``end_txn`` says what EndTxn means in which state. ``coordinator`` keeps the states in
+``__transaction_state``, ``markers`` writes the markers of decided transactions, ``verification`` lets a
+batch into its transaction (KIP-890), ``hanging_transactions`` ends at the start what a crash left open.
 May import: configs, controller, groups, topics.
 """

@@ -1,24 +1,37 @@
-"""The ends of transactions in their partitions: markers, written here or by the brokers that lead."""
+"""From a decided transaction to a complete one: a marker in every partition, then the state that says so.
+
+Markers are written here, or by the brokers that lead the partitions. The whole is done before EndTxn is
+answered: whoever reads behind a commit finds it, and the next transaction need not wait. Where a log
+promises to be on stable storage, the decision is synced before the first marker is written, and the markers
+before the transaction is called complete, so that no power cut leaves half of it; replicas in sync are
+waited for alike. What is refused is tried again from time to time; the producer is told to wait (51) until
+then.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
 from splashdam.embedded_broker.controller.state import NOBODY
+from splashdam.embedded_broker.topics.internal_topics import term_of, wait_safe
 from splashdam.embedded_broker.topics.partitions import KnowsPartitions, leader_log
+from splashdam.embedded_broker.transactions.metadata import TransactionMetadata, TransactionState
 from splashdam.model.broker_errors import (
+    BrokerResponseError,
     ErrorCode,
     InvalidProducerEpochError,
     UnknownTopicOrPartitionError,
     error_class,
 )
 from splashdam.model.errors import KafkaError
+from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
+from splashdam.storage.background import log_failures
+from splashdam.storage.topic_names import CONSUMER_OFFSETS
 from splashdam.storage.transaction_marker import MARKER_BYTES, TransactionMarker
 from splashdam.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -27,6 +40,7 @@ from splashdam.wire.messages.write_txn_markers import (
 )
 
 if TYPE_CHECKING:
+    from splashdam.embedded_broker.controller.controller import Controller
     from splashdam.embedded_broker.controller.inter_broker_client import InterBrokerClient
     from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
     from splashdam.embedded_broker.topics.parking import FetchParking
@@ -35,12 +49,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-NEEDLESS = (
-    UnknownTopicOrPartitionError,  # the topic was deleted
-    InvalidProducerEpochError,  # whatever is open there is of a newer epoch
-    error_class(ErrorCode.TRANSACTION_COORDINATOR_FENCED),
-)
-"""Where nothing is left to be ended."""
+StartSoon = Callable[[Callable[[TransactionMetadata], Awaitable[object]], TransactionMetadata], object]
+"""Begins a task of the broker's own, with one argument."""
 
 
 class WritesMarkers(KnowsPartitions, Protocol):
@@ -50,6 +60,165 @@ class WritesMarkers(KnowsPartitions, Protocol):
     parking: FetchParking
     offsets: GroupOffsets
     peers: InterBrokerClient
+
+
+class CompletesTransactions(WritesMarkers, Protocol):
+    """What a completion needs of its broker; the attributes are those of `Broker`."""
+
+    controller: Controller
+
+
+class KeepsTransactions(Protocol):
+    """What a completion asks of the coordinator that it is a part of."""
+
+    def get(self, transactional_id: str) -> TransactionMetadata | None:
+        """What is known of a transactional id."""
+        ...
+
+    def log_of(self, transactional_id: str) -> Log:
+        """The log that its state is in."""
+        ...
+
+    def put(self, metadata: TransactionMetadata) -> None:
+        """Appends a state, which then counts; raises BrokerResponseError."""
+        ...
+
+
+class TransactionCompletion:
+    """The transactions that are decided and owed markers."""
+
+    def __init__(
+        self, broker: CompletesTransactions, coordinator: KeepsTransactions, start_soon: StartSoon
+    ) -> None:
+        self._broker = broker
+        self._coordinator = coordinator
+        self._start_soon = start_soon
+        self._owed: dict[str, set[TopicPartition]] = {}
+        self._under_way: dict[str, trio.Event] = {}
+        self._refused = trio.Event()
+
+    @property
+    def is_owing(self) -> bool:
+        """Whether something was refused and is to be tried again."""
+        return not self._owed.keys() <= self._under_way.keys()  # which may have some that are owed no more
+
+    async def wait_refused(self) -> None:
+        """Returns when something is refused from now on; what was before may be settled or forgotten."""
+        self._refused = trio.Event()
+        await self._refused.wait()
+
+    def under_way(self, transactional_id: str) -> trio.Event | None:
+        """What is set when a completion that waits for the disk has come to its end, whichever; else None."""
+        return self._under_way.get(transactional_id)
+
+    def begin(self, metadata: TransactionMetadata) -> None:
+        """Completes a transaction that was just decided: at once, unless the disk is waited for."""
+        self._owed[metadata.transactional_id] = set(metadata.partitions)
+        self._go_on(metadata)
+
+    def forget(self, transactional_id: str) -> None:
+        """Another coordinator owes its markers from now on."""
+        self._owed.pop(transactional_id, None)
+
+    def retry(self) -> None:
+        """Goes on with what was refused."""
+        for transactional_id in self._owed.keys() - self._under_way.keys():
+            metadata = self._coordinator.get(transactional_id)
+            if metadata is not None:  # nobody else leads it out of its state
+                self._go_on(metadata)
+
+    def _go_on(self, metadata: TransactionMetadata) -> None:
+        transactional_id = metadata.transactional_id
+        if transactional_id in self._under_way:  # from an earlier time as coordinator; again behind it
+            return
+        with log_failures(f"completing the transaction of {quoted(transactional_id)}"):
+            if not self._broker.controller.is_alone or self.must_sync(metadata):
+                self._under_way[transactional_id] = trio.Event()
+                self._start_soon(self._complete_safely, metadata)
+                return
+            owed = self._owed[transactional_id]
+            owed.difference_update(self._write_markers(metadata, owed))
+            self._complete(metadata)
+        self._note_refusal(transactional_id)
+
+    def must_sync(self, metadata: TransactionMetadata) -> bool:
+        """Whether a log involved promises that what it acknowledges survives a power cut."""
+        logs = [self._coordinator.log_of(metadata.transactional_id)]
+        logs += filter(None, map(self._broker.logs.logs.get, metadata.partitions))
+        return any(log.must_flush or log.settings.flush_messages == 1 for log in logs)
+
+    async def _complete_safely(self, metadata: TransactionMetadata) -> None:
+        transactional_id = metadata.transactional_id
+        try:
+            with log_failures(f"completing the transaction of {quoted(transactional_id)}"):
+                must_sync, log = self.must_sync(metadata), self._coordinator.log_of(transactional_id)
+                await wait_safe(log, log.log_end_offset, term_of(log), needs_sync=must_sync)
+                owed = self._owed.get(transactional_id, set())
+                leaders = Leaders(self._broker, owed)
+                written = self._write_markers(metadata, leaders.here).values()
+                for log, end_offset, term in [(log, log.log_end_offset, term_of(log)) for log in written]:
+                    with log_failures(f"the marker of {quoted(transactional_id)} in {log.topic_partition}"):
+                        await wait_safe(log, end_offset, term, needs_sync=must_sync)
+                        owed.discard(log.topic_partition)
+                owed.difference_update(leaders.needless)
+                owed.difference_update(
+                    await write_elsewhere(self._broker.peers, leaders, self._marker(metadata))
+                )
+                self._complete(metadata)
+        finally:
+            self._under_way.pop(transactional_id).set()
+            self._note_refusal(transactional_id)
+
+    def _marker(self, metadata: TransactionMetadata) -> TransactionMarker:
+        return TransactionMarker(
+            metadata.producer_id,
+            metadata.producer_epoch,
+            metadata.state is TransactionState.PREPARE_COMMIT,
+            self._coordinator.log_of(metadata.transactional_id).leader_epoch,
+        )
+
+    def _write_markers(
+        self, metadata: TransactionMetadata, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, Log]:
+        """Writes markers that are still owed, where this broker leads; returns where."""
+        written: dict[TopicPartition, Log] = {}
+        owed, marker = self._owed[metadata.transactional_id], self._marker(metadata)
+        for topic_partition in sorted(partitions):
+            try:
+                written[topic_partition] = write_marker(self._broker, topic_partition, marker)
+            except NEEDLESS as error:
+                _log.info(
+                    "%s needs no marker in %s: %s",
+                    quoted(metadata.transactional_id),
+                    topic_partition,
+                    error.message,
+                )
+                owed.discard(topic_partition)
+            except BrokerResponseError as error:
+                _log.warning(
+                    "no marker for %s in %s: %s",
+                    quoted(metadata.transactional_id),
+                    topic_partition,
+                    error.message,
+                )
+        return written
+
+    def _complete(self, metadata: TransactionMetadata) -> None:
+        if self._owed.get(metadata.transactional_id) == set():
+            self._coordinator.put(metadata.completed(self._broker.clock.wall_ms()))
+            del self._owed[metadata.transactional_id]
+
+    def _note_refusal(self, transactional_id: str) -> None:
+        if transactional_id in self._owed:
+            self._refused.set()
+
+
+NEEDLESS = (
+    UnknownTopicOrPartitionError,  # the topic was deleted
+    InvalidProducerEpochError,  # whatever is open there is of a newer epoch
+    error_class(ErrorCode.TRANSACTION_COORDINATOR_FENCED),
+)
+"""Where nothing is left to be ended."""
 
 
 def write_marker(broker: WritesMarkers, topic_partition: TopicPartition, marker: TransactionMarker) -> Log:

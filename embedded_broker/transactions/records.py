@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
-from splashdam.embedded_broker.transactions.states import TransactionState
+from splashdam.embedded_broker.transactions.metadata import TransactionMetadata, TransactionState
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.errors import ProtocolError
 from splashdam.model.log_text import quoted
@@ -13,6 +14,11 @@ from splashdam.model.values import Buffer, TopicPartition
 from splashdam.wire.fields import array, int8, int16, int32, int64, string
 from splashdam.wire.message import Struct
 from splashdam.wire.persisted import Persisted, decode_persisted, encode_persisted, version_of
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.topics.internal_topics import InternalTopic
+
+_log = logging.getLogger(__name__)
 
 _FIRST_FLEXIBLE = 1
 """Transaction version from which values are written with tagged fields."""
@@ -118,3 +124,33 @@ def decode_value(transactional_id: str, value: Buffer) -> TransactionMetadata:
         next_producer_id=read.next_producer_id,
         client_version=read.client_transaction_version,
     )
+
+
+def read_states(topic: InternalTopic, partition: int) -> dict[str, TransactionMetadata]:
+    """Every transactional id of a partition.
+
+    Raises:
+        CorruptMessageError: the log is damaged.
+        KafkaStorageError: it cannot be read.
+    """
+    states: dict[str, TransactionMetadata] = {}
+    for stored in topic.read_all(partition):
+        for record in () if stored.header.is_control else stored.records:
+            try:
+                _take(states, bytes(record.key or b""), record.value)
+            except CorruptMessageError as error:
+                _log.warning("%s: %s; it is left out", topic.name, error.message)
+    return states
+
+
+def _take(states: dict[str, TransactionMetadata], key: bytes, value: bytes | None) -> None:
+    """Takes in a record of the log.
+
+    Raises:
+        CorruptMessageError: it is not what its version says.
+    """
+    transactional_id = decode_key(key)
+    if transactional_id is not None:
+        states.pop(transactional_id, None)
+        if value is not None:
+            states[transactional_id] = decode_value(transactional_id, value)

@@ -29,10 +29,10 @@ from trio.testing import MockClock
 
 from lab.fuzzing.hostile_requests import RequestMaker
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.configs.own_topics import TRANSACTION_STATE
-from splashdam.embedded_broker.transactions.states import TransactionState
+from splashdam.embedded_broker.transactions.metadata import TransactionState
 from splashdam.model.errors import ProtocolError
 from splashdam.net.memory import memory_stream_pair
+from splashdam.storage.topic_names import TRANSACTION_STATE
 from splashdam.testing.clock import VirtualClock
 from splashdam.wire.header import decode_response
 from splashdam.wire.message import Request
@@ -162,7 +162,7 @@ class Session:
         """One of some connections; the oldest, which may wait for an answer, gives way to new ones."""
         if len(self._lines) < _LINES:
             ours, theirs = memory_stream_pair()
-            self._noise.choice(self._brokers).adopt(theirs)
+            self._noise.choice(self._brokers).server.adopt(theirs)
             self._lines.append(Talk(ours))
         return self._noise.choice(self._lines)
 
@@ -326,7 +326,7 @@ async def _plague(brokers: list[Broker], noise: random.Random, watch: Watch, req
 async def _prepare(broker: Broker) -> None:
     """Topics with something in them."""
     ours, theirs = memory_stream_pair()
-    broker.adopt(theirs)
+    broker.server.adopt(theirs)
     talk = Talk(ours)
     for topic, partitions, configs in (("t", 3, {}), ("u", 1, {}), ("compacted", 1, _COMPACTED)):
         await talk.ask(create_request(topic, partitions=partitions, configs=dict(configs)), 5)
@@ -337,7 +337,7 @@ async def _prepare(broker: Broker) -> None:
 async def _honest(broker: Broker, topic: str) -> None:
     """A client that wants nothing unusual is answered; how, quotas, ACLs and configs say."""
     ours, theirs = memory_stream_pair()
-    broker.adopt(theirs)
+    broker.server.adopt(theirs)
     talk = Talk(ours)
     asked: list[tuple[Request[Any], int]] = [
         (ApiVersionsRequest(), 0),

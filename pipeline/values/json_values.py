@@ -1,15 +1,18 @@
-"""JSON values: read by Arrow's parser where its answer is certain, and by Python's where it is not.
+"""JSON values: Arrow's parser reads whole columns where its answer is certain, Python's the other rows.
 
-Arrow's parser reads whole columns at once, but forgives what a strict reader must not and gives up on the
-first bad row. So it is asked about rows whose looks leave no room for such differences; when it gives
-up, it is asked again without the rows that it stumbles over, then about chunks, and what remains is read row
-by row. Which way a row went cannot be seen in the
-result: that is what ``tests/pipeline/values/test_json_values.py`` is for.
+Arrow's parser is fast, but it forgives what a strict reader must not, and gives up on the first bad row. So
+it gets only rows on which it and a strict reader must agree. What it forgives is looked for beforehand:
+``NaN`` and its like, bytes that are not UTF-8, two objects in one row, objects nested deeper than Python's
+stack. Each row begins with ``{`` and ends with ``}``, and no value continues over a ``}``, a line end and a
+``{``: so as many objects as rows means one object in each row. When the parser gives up, it is called again
+without the rows that it names, then on chunks; what remains is read row by row. Which way a row went cannot
+be seen in the result: that is what ``tests/pipeline/values/test_json_values.py`` is for.
 
-Whole columns of JSON through Arrow's parser, for rows on which it and a strict reader must agree. What it
-forgives is looked for beforehand: ``NaN`` and its like, bytes that are not UTF-8, two objects in one row,
-objects nested deeper than Python's stack. Each row begins with ``{`` and ends with ``}``, and no value goes
-on over a ``}``, a line's end and a ``{``: so as many objects as rows means one object in each row.
+Why not msgspec: it does not report a name that stands twice in an object, which is a verdict here, nor
+invalid UTF-8 in strings that it skips. With its typed structs and a check for both, the same rows gave the
+same verdicts, but good rows took more than twice the processor time (five flat fields: 265,000 rows/s,
+against 582,000 with Arrow; with a list of objects 62,000 against 228,000). It was faster only where one row
+in a hundred or more is bad (281,000 against 183,000).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from splashdam.model.errors import KafkaTimeoutError
 from splashdam.testing.faults.messages import Names, Place, leaves
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.serving.interception import Arrived
+    from splashdam.embedded_broker.serving.dispatch import Arrived
 
 When = Literal["before", "after"]
 

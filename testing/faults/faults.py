@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-from splashdam.embedded_broker.serving.interception import Interception
+from splashdam.embedded_broker.serving.dispatch import Interception
 from splashdam.embedded_broker.serving.registry import registered_apis
 from splashdam.testing.faults.fault import Action, Fault, RequestFilter, When, error_code
 from splashdam.testing.faults.interceptor import FaultInterceptor, Refusals, api_of

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from splashdam.embedded_broker.answering.answers import CloseConnectionError
-from splashdam.embedded_broker.serving.interception import Interception, SilencedError
+from splashdam.embedded_broker.serving.dispatch import Interception, SilencedError
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.net.guard import Guard
 from splashdam.testing.faults.fault import Fault, RequestFilter, is_from_broker
@@ -37,7 +37,7 @@ from splashdam.wire.primitives import records_size
 from splashdam.wire.registry import response_class
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.serving.interception import Arrived
+    from splashdam.embedded_broker.serving.dispatch import Arrived
     from splashdam.embedded_broker.serving.registry import AskedBroker
 
 _AUTO_CREATION_FIELD_FROM = 4

@@ -17,9 +17,8 @@ import trio
 from support.broker.broker_talk import Talk, batch, fetch_request, fetched, produce
 from support.running.alone import alone, descriptor_count
 
-from splashdam.embedded_broker.embedded import EmbeddedBroker
+from splashdam.embedded_broker.embedded import EmbeddedBroker, LoopThread
 from splashdam.embedded_broker.embedded_cluster import EmbeddedCluster
-from splashdam.embedded_broker.loop_thread import LoopThread
 from splashdam.model.errors import (
     IllegalStateError,
     KafkaConfigurationError,

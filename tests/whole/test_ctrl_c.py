@@ -81,7 +81,7 @@ def clean_up():  # whom Ctrl-C strikes between the return and the assignment has
     ),
     "faults": (
         """
-from splashdam.embedded_broker.serving.interception import Interception
+from splashdam.embedded_broker.serving.dispatch import Interception
 from splashdam.testing.faults.interceptor import FaultInterceptor, Refusals
 board = FaultInterceptor(Interception())
 each = Refusals(board, 1, None)

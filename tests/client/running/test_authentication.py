@@ -235,8 +235,8 @@ def test_what_a_producer_pays_for_a_plaintext_broker() -> None:
         "with tempfile.TemporaryDirectory() as f, EmbeddedBroker(f) as b:\n"
         "  with KafkaProducer(bootstrap_servers=b.bootstrap_servers) as p:\n"
         "    p.send('t', b'v').get(30)\n"
-        "print([m for m in sys.modules if m.startswith('splashdam') and any(w in m for w in"
-        " ('tls', 'net.sasl', 'security_prop', 'security.users', 'serving.gate', 'security.session'))])"
+        "print([m for m in sys.modules if m.startswith('splashdam') and any(w in m for w in ("
+        "'tls', 'net.sasl', 'security_prop', 'security.users', 'listener_sec', 'security.authentication'))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -17,14 +17,13 @@ from support.broker.hostile_batches import LATE_MS, MIB, bomb, promising
 from support.broker.quota_talk import alter
 from support.running import patches
 
-from splashdam.embedded_broker.answering.answers import Answer
+from splashdam.embedded_broker.answering.answers import Account, Answer
 from splashdam.embedded_broker.answering.turns import (
     HEAVY_BYTES,
     INLINE_BYTES,
     TURN_UNITS,
     UNIT_BYTES,
     WAITS_IN_A_TURN,
-    Account,
     Steps,
     Turns,
     let_others,

@@ -224,11 +224,11 @@ async def test_append_wakes(
     before = trio.current_time()
     await talk.send(fetch_request("t", 0, partitions=(0, 1), min_bytes=1, max_wait_ms=60_000), 12)
     await trio.testing.wait_all_tasks_blocked()
-    assert len(broker.parking) == 2
+    assert broker.parking.parked == 2
     await produce(await other(network), "t", batch(b"a"), partition=1)
     assert [len(part.records or b"") for part in fetched(await talk.answer())] == [0, SMALL]
     assert trio.current_time() == before
-    assert len(broker.parking) == 0
+    assert broker.parking.parked == 0
 
 
 async def test_minimum_over_several_appends(
@@ -285,7 +285,7 @@ async def test_deletion_wakes(talk: Talk, broker: Broker, autojump_clock: MockCl
     await trio.testing.wait_all_tasks_blocked()
     broker.topics.delete(topic)
     assert fetched(await talk.answer())[0].error_code == 3
-    assert len(broker.parking) == 0
+    assert broker.parking.parked == 0
 
 
 async def test_client_that_vanished_does_not_park_for_ever(talk: Talk, autojump_clock: MockClock) -> None:

@@ -12,7 +12,7 @@ from support.broker.broker_talk import Talk, batch, fetch_request, fetched, prod
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.producing import straight_produce
-from splashdam.embedded_broker.serving import server
+from splashdam.embedded_broker.serving import client_connection
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.record.batch import INT16, stamp_crc
@@ -29,13 +29,13 @@ T0 = TopicPartition("t", 0)
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The API keys of the requests that took the long way."""
     keys: list[int] = []
-    dispatch = server.dispatch
+    dispatch = client_connection.dispatch
 
     def counted(frame: memoryview, *rest: object, **more: object) -> object:
         keys.append(struct.unpack_from(">h", frame)[0])
         return dispatch(frame, *rest, **more)  # type: ignore[arg-type]  # as they came
 
-    monkeypatch.setattr(server, "dispatch", counted)
+    monkeypatch.setattr(client_connection, "dispatch", counted)
     return keys
 
 
@@ -221,7 +221,7 @@ async def test_more_partitions_than_forms_are_kept(
     for partition in [*range(40)] * 5:
         answer = await talk.ask(produce_request("t", batch(b"v"), partition=partition), 9)
         assert answer.responses[0].partition_responses[0].error_code == 0
-    assert len(broker.connections.produce_templates.of(9)) == 30
+    assert len(broker.produce_templates.of(9)) == 30
     assert 40 < len(decoded) < 120
     for length in range(1, 8):
         answer = await talk.ask(produce_request("x" * length, batch(b"v")), 9)
@@ -284,5 +284,5 @@ def test_both_ways_answer_alike(
     ]
     straight = trio.run(_answers, frames)
     with monkeypatch.context() as patch:
-        patch.setattr(server.StraightProduce, "answer", lambda *_: None)
+        patch.setattr(client_connection.StraightProduce, "answer", lambda *_: None)
         assert trio.run(_answers, frames) == straight

@@ -8,8 +8,14 @@ from hypothesis import strategies as st
 from support.broker.broker_talk import at_once
 
 from splashdam.embedded_broker.answering.answers import Requester
-from splashdam.embedded_broker.security.acl_store import AclStore
-from splashdam.embedded_broker.security.acls import Acl, AclFilter, PatternType, Permission, check_acl
+from splashdam.embedded_broker.security.acls import (
+    Acl,
+    AclFilter,
+    AclStore,
+    PatternType,
+    Permission,
+    check_acl,
+)
 from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
 from splashdam.embedded_broker.security.permissions import (
     Operation,

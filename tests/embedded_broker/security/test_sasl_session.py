@@ -17,7 +17,7 @@ from support.security.security_kit import PASSWORD, USER, MemoryCluster
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.answering.answers import CloseConnectionError
-from splashdam.embedded_broker.security.session import TRANSITIONS, SaslSession, SessionState
+from splashdam.embedded_broker.security.authentication import TRANSITIONS, SaslSession, SessionState
 from splashdam.net.clock import SystemClock
 from splashdam.net.sasl.unsecured_jws import unsecured_token
 from splashdam.wire.framing import framed

@@ -13,7 +13,7 @@ import pytest
 from support.running.house_tree import ROOT
 
 from splashdam.embedded_broker.embedded import EmbeddedBroker
-from splashdam.embedded_broker.security.authority import BrokerAuthority
+from splashdam.embedded_broker.security.authentication import BrokerAuthority
 from splashdam.embedded_broker.security.users import FILE_NAME, UserStore
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import IllegalArgumentError

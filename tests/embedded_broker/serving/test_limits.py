@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,10 +19,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.configs.limits import parse_overrides
-from splashdam.embedded_broker.serving import connections
-from splashdam.embedded_broker.serving.attention import Attention
-from splashdam.embedded_broker.serving.receiving import FrameReceiver
+from splashdam.embedded_broker.configs.broker_settings import parse_overrides
+from splashdam.embedded_broker.serving import socket_server
+from splashdam.embedded_broker.serving.receiving import BusyPolling, FrameReceiver
 from splashdam.embedded_broker.serving.request_memory import RequestMemory, network_of
 from splashdam.embedded_broker.topics.parking import FetchParking
 from splashdam.model.errors import ProtocolError
@@ -47,7 +47,7 @@ async def limited(clock: MockClock, **options: Any) -> AsyncIterator[tuple[Broke
 
         def come(host: str = "10.0.0.1") -> Talk:
             ours, theirs = memory_stream_pair()
-            nursery.start_soon(broker.connections.serve, theirs, HERE, None, Address(host, 1))
+            nursery.start_soon(partial(broker.server.serve, theirs, HERE, client_address=Address(host, 1)))
             return Talk(ours)
 
         yield broker, come
@@ -74,14 +74,14 @@ async def test_connections_of_all_and_of_one_address(autojump_clock: MockClock) 
         await first.stream.aclose()
         await wait_all_tasks_blocked()
         assert (await come("10.0.0.2").ask(VERSIONS, 0)).api_keys
-        assert len(broker.connections) == 3
+        assert len(broker.server) == 3
 
 
 async def test_half_of_the_files_are_for_logs(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Strangers cannot take the descriptors that the log needs, whatever max.connections says."""
-    monkeypatch.setattr(connections.resource, "getrlimit", lambda _: (4, 4))
+    monkeypatch.setattr(socket_server.resource, "getrlimit", lambda _: (4, 4))
     async with limited(autojump_clock) as (_, come):
         kept = [come(), come()]
         assert (await kept[1].ask(VERSIONS, 0)).api_keys
@@ -125,7 +125,7 @@ async def test_strangers_who_keep_asking_for_versions(autojump_clock: MockClock)
 
 async def test_a_flood_of_strangers(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest gives way to the newest."""
-    monkeypatch.setattr(connections, "MOST_STRANGERS", 5)
+    monkeypatch.setattr(socket_server, "MOST_STRANGERS", 5)
     cluster = MemoryCluster(autojump_clock)
     async with cluster.broker():
         talks = []
@@ -321,7 +321,7 @@ async def test_a_client_was_punished_for_the_slowness_of_the_broker(autojump_clo
     """A whole request that is being answered is not silent, and its end is the end of what was said of it."""
     memory = RequestMemory(MIB)
     ours, theirs = memory_stream_pair()
-    receiver = FrameReceiver(theirs, 100 * MIB, Attention(FetchParking(), own_loop=False), memory)
+    receiver = FrameReceiver(theirs, 100 * MIB, BusyPolling(FetchParking(), own_loop=False), memory)
     frame = struct.pack(">i", 900_000) + bytes(900_000)
     oldest, other = Receiving("elsewhere"), Receiving("other")
 

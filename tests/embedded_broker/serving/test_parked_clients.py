@@ -12,8 +12,7 @@ from support.broker.broker_talk import Talk, batch, fetch_request, fetched, prod
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.serving.attention import Attention
-from splashdam.embedded_broker.serving.receiving import FrameReceiver
+from splashdam.embedded_broker.serving.receiving import BusyPolling, FrameReceiver
 from splashdam.embedded_broker.topics.parking import FetchParking
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
 
@@ -35,7 +34,7 @@ async def connected(broker: Broker) -> Talk:
 
 async def until_parked(broker: Broker, count: int) -> None:
     with trio.fail_after(10):
-        while len(broker.parking) != count:
+        while broker.parking.parked != count:
             await trio.lowlevel.checkpoint()
 
 
@@ -75,7 +74,7 @@ async def test_claimed_frame_costs_no_more_than_what_arrived() -> None:
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     client = await trio.open_tcp_stream("127.0.0.1", listener.socket.getsockname()[1])
     async with listener, client, await listener.accept() as server:
-        receiver = FrameReceiver(server, 100 << 20, Attention(FetchParking(), own_loop=False))
+        receiver = FrameReceiver(server, 100 << 20, BusyPolling(FetchParking(), own_loop=False))
         await client.send_all(struct.pack(">i", 50 << 20) + b"x")
         assert await receiver.receive() == []
         await client.send_all(b"x")

@@ -13,8 +13,12 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splashdam.embedded_broker.serving.attention import STRAIGHT_READS, UNDIVIDED_SECONDS, Attention
-from splashdam.embedded_broker.serving.receiving import FrameReceiver
+from splashdam.embedded_broker.serving.receiving import (
+    POLLED_READS,
+    SOLE_CLIENT_SECONDS,
+    BusyPolling,
+    FrameReceiver,
+)
 from splashdam.embedded_broker.topics.parking import FetchParking, FetchWaiter
 from splashdam.model.errors import ProtocolError
 from splashdam.model.values import TopicPartition
@@ -26,9 +30,9 @@ def framed(payload: bytes) -> bytes:
     return struct.pack(">i", len(payload)) + payload
 
 
-def inattentive() -> Attention:
+def never_polling() -> BusyPolling:
     """Never says that the loop may stand still."""
-    return Attention(FetchParking(), own_loop=False)
+    return BusyPolling(FetchParking(), own_loop=False)
 
 
 async def received(receiver: FrameReceiver) -> list[bytes] | None:
@@ -55,7 +59,7 @@ class ScriptedStream(trio.abc.ReceiveStream):
 
 
 async def all_frames(pieces: list[bytes]) -> list[bytes]:
-    receiver = FrameReceiver(ScriptedStream(pieces), 100 * MIB, inattentive())
+    receiver = FrameReceiver(ScriptedStream(pieces), 100 * MIB, never_polling())
     found: list[bytes] = []
     while (frames := await received(receiver)) is not None:
         found += frames
@@ -90,7 +94,7 @@ async def test_end_in_the_middle_of_a_frame() -> None:
 async def test_frames_before_a_bad_size(size: int) -> None:
     """They are handed out first; the next call says what is wrong."""
     receiver = FrameReceiver(
-        ScriptedStream([framed(b"good") + struct.pack(">i", size), b"x"]), 1000, inattentive()
+        ScriptedStream([framed(b"good") + struct.pack(">i", size), b"x"]), 1000, never_polling()
     )
     assert await received(receiver) == [b"good"]
     with pytest.raises(ProtocolError, match="frame size"):
@@ -110,7 +114,7 @@ async def tcp() -> AsyncIterator[tuple[trio.SocketStream, trio.SocketStream]]:
 async def test_memory_follows_the_frames(tcp: tuple[trio.SocketStream, trio.SocketStream]) -> None:
     """A buffer of a usual size is kept, a huge one is given back when the next frame is awaited."""
     client, server = tcp
-    receiver = FrameReceiver(server, 100 * MIB, inattentive())
+    receiver = FrameReceiver(server, 100 * MIB, never_polling())
     held = []
     for size in (100, MIB, 100, 5 * MIB, 100, 100):
         async with trio.open_nursery() as nursery:
@@ -126,7 +130,7 @@ async def test_huge_buffer_goes_with_the_next_frame_begun(
 ) -> None:
     """Also where a part of the next frame is in it already."""
     client, server = tcp
-    receiver = FrameReceiver(server, 100 * MIB, inattentive())
+    receiver = FrameReceiver(server, 100 * MIB, never_polling())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(client.send_all, framed(bytes(5 * MIB)) * 2 + framed(b"small"))
         found: list[int] = []
@@ -138,51 +142,51 @@ async def test_huge_buffer_goes_with_the_next_frame_begun(
 async def test_reset_is_a_broken_stream(tcp: tuple[trio.SocketStream, trio.SocketStream]) -> None:
     """Whatever the system calls it."""
     client, server = tcp
-    receiver = FrameReceiver(server, 1000, inattentive())
+    receiver = FrameReceiver(server, 1000, never_polling())
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close resets
     await client.aclose()
     with pytest.raises(trio.BrokenResourceError):
         await receiver.receive()
 
 
-def test_attention_is_undivided_after_a_while() -> None:
+def test_the_only_client_is_polled_after_a_while() -> None:
     """The loop stands still for a client only when nobody else was heard and no fetch waits."""
     parking, ours, theirs = FetchParking(), object(), object()
-    attention = Attention(parking, own_loop=True)
-    later = UNDIVIDED_SECONDS + 1.0
-    assert attention.straight_reads(ours, 1.0) == 0
-    assert attention.straight_reads(ours, 1.0 + UNDIVIDED_SECONDS / 2) == 0
-    assert attention.straight_reads(ours, later) == STRAIGHT_READS
+    polling = BusyPolling(parking, own_loop=True)
+    later = SOLE_CLIENT_SECONDS + 1.0
+    assert polling.reads_granted(ours, 1.0) == 0
+    assert polling.reads_granted(ours, 1.0 + SOLE_CLIENT_SECONDS / 2) == 0
+    assert polling.reads_granted(ours, later) == POLLED_READS
     with FetchWaiter(parking, [TopicPartition("t", 0)]):
-        assert attention.straight_reads(ours, later) == 0
-    assert attention.straight_reads(ours, later) == STRAIGHT_READS
-    assert attention.straight_reads(theirs, later) == 0
-    assert attention.straight_reads(ours, later) == 0
+        assert polling.reads_granted(ours, later) == 0
+    assert polling.reads_granted(ours, later) == POLLED_READS
+    assert polling.reads_granted(theirs, later) == 0
+    assert polling.reads_granted(ours, later) == 0
 
 
 def test_a_loop_shared_with_others_stands_still_for_nobody() -> None:
     """However long there was one client alone."""
-    attention, client = Attention(FetchParking(), own_loop=False), object()
-    assert [attention.straight_reads(client, float(now)) for now in range(3)] == [0, 0, 0]
+    polling, client = BusyPolling(FetchParking(), own_loop=False), object()
+    assert [polling.reads_granted(client, float(now)) for now in range(3)] == [0, 0, 0]
 
 
-class UndividedAttention(Attention):
+class EagerPolling(BusyPolling):
     """Allows the same number at each turn, and counts the turns."""
 
     def __init__(self) -> None:
         super().__init__(FetchParking(), own_loop=True)
         self.turns = 0
 
-    def straight_reads(self, client: object, now: float) -> int:
+    def reads_granted(self, client: object, now: float) -> int:
         self.turns += 1
         return 3
 
 
 async def test_others_have_their_turn(tcp: tuple[trio.SocketStream, trio.SocketStream]) -> None:
-    """Requests that are there at once pass the scheduler as often as the attention wants."""
+    """Requests that are there at once pass the scheduler as often as they are granted."""
     client, server = tcp
-    attention = UndividedAttention()
-    receiver = FrameReceiver(server, 1000, attention)
+    polling = EagerPolling()
+    receiver = FrameReceiver(server, 1000, polling)
     others = 0
 
     async def other() -> None:
@@ -197,14 +201,14 @@ async def test_others_have_their_turn(tcp: tuple[trio.SocketStream, trio.SocketS
             assert os.write(client.socket.fileno(), framed(b"request%d" % number)) > 0
             assert await received(receiver) == [b"request%d" % number]
         nursery.cancel_scope.cancel()
-    assert attention.turns >= 5
+    assert polling.turns >= 5
     assert others >= 2
 
 
 async def test_who_is_slow_is_not_waited_for(tcp: tuple[trio.SocketStream, trio.SocketStream]) -> None:
     """A client that lets the loop wait in vain is read in its turn, and can be cancelled there."""
     client, server = tcp
-    receiver = FrameReceiver(server, 1000, UndividedAttention())
+    receiver = FrameReceiver(server, 1000, EagerPolling())
     await client.send_all(framed(b"first"))
     assert await received(receiver) == [b"first"]
     with trio.move_on_after(0) as scope:
@@ -217,7 +221,7 @@ async def test_who_is_slow_is_not_waited_for(tcp: tuple[trio.SocketStream, trio.
 async def test_end_is_seen_straight(tcp: tuple[trio.SocketStream, trio.SocketStream]) -> None:
     """The end of the stream where the next request was looked out for."""
     client, server = tcp
-    receiver = FrameReceiver(server, 1000, UndividedAttention())
+    receiver = FrameReceiver(server, 1000, EagerPolling())
     await client.send_all(framed(b"first"))
     assert await received(receiver) == [b"first"]
     await client.aclose()

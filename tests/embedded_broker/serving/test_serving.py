@@ -17,7 +17,7 @@ from trio.testing import MockClock
 
 from splashdam.embedded_broker.answering.answers import Address, CloseConnectionError
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.serving import server
+from splashdam.embedded_broker.serving import client_connection
 from splashdam.embedded_broker.serving.dispatch import dispatch
 from splashdam.model.errors import ProtocolError
 from splashdam.net.memory import MemoryNetwork
@@ -72,7 +72,7 @@ async def test_answers_nobody_reads_are_not_made(
     await produce(talk, "t", batch(bytes(MIB // 2)))
     handled: list[object] = []
     monkeypatch.setattr(
-        server, "dispatch", lambda *args, **more: handled.append(1) or dispatch(*args, **more)
+        client_connection, "dispatch", lambda *args, **more: handled.append(1) or dispatch(*args, **more)
     )
     await talk.send_together(*[fetch_request("t", 0)] * 100, version=11)
     await trio.testing.wait_all_tasks_blocked()
@@ -86,7 +86,7 @@ async def test_one_write_for_all_answers_of_a_wake(broker: Broker, nursery: trio
     broker.topics.create("t")
     ours, theirs = trio.testing.memory_stream_pair()
     counting = CountingStream(theirs)
-    nursery.start_soon(broker.serve_stream, counting)
+    nursery.start_soon(broker.server.serve, counting)
     frame = b"".join(
         encode_request(produce_request("t", batch(b"a")), version=9, correlation_id=1, client_id=None)
     )
@@ -102,7 +102,7 @@ async def test_flood_of_requests_gives_others_their_turn(broker: Broker, nursery
     """Thousands of tiny requests of one wake are answered a few hundred at a time."""
     ours, theirs = trio.testing.memory_stream_pair()
     counting = CountingStream(theirs)
-    nursery.start_soon(broker.serve_stream, counting)
+    nursery.start_soon(broker.server.serve, counting)
     frame = b"".join(encode_request(ApiVersionsRequest(), version=0, correlation_id=1, client_id=None))
     await ours.send_all(frame * 600)
     talk = Talk(ours)
@@ -266,7 +266,7 @@ async def test_reader_who_does_not_read(broker: Broker, autojump_clock: MockCloc
     async with trio.open_nursery() as nursery:
         (listener,) = await network.listen("b", 1)
         ours = await network.connect("b", 1)
-        nursery.start_soon(broker.serve_stream, await listener.accept())
+        nursery.start_soon(broker.server.serve, await listener.accept())
         for _ in range(100):
             with trio.move_on_after(1):
                 await Talk(ours).send(MetadataRequest(topics=[]), 9)

@@ -64,7 +64,7 @@ async def test_who_may_not_elect_leaders_hears_it_in_version_0(autojump_clock: M
     )
     async with opened as broker:
         ours, theirs = memory_stream_pair()
-        broker.adopt(theirs)
+        broker.server.adopt(theirs)
         talk = Talk(ours)
         asked = [TopicPartitions(topic="t", partitions=[0])]
         answer = await talk.ask(ElectLeadersRequest(topic_partitions=asked), 0)

@@ -24,9 +24,8 @@ from support.storage.format_pages import examples
 
 from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.embedded import EmbeddedBroker
-from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
+from splashdam.embedded_broker.transactions.metadata import TransactionMetadata, TransactionState
 from splashdam.embedded_broker.transactions.records import decode_key, decode_value, encode_key, encode_value
-from splashdam.embedded_broker.transactions.states import TransactionState
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.values import TopicPartition
 

@@ -155,7 +155,7 @@ class Cluster:
         if not node.is_up or frozenset((source, target)) in self._cut:
             raise KafkaConnectionError(f"no line from {source} to {target}")
         ours, theirs = memory_stream_pair()
-        node.broker.adopt(theirs, is_trusted=True)
+        node.broker.server.adopt(theirs, is_trusted=True)
         self.nodes[source].streams.append((target, ours))
         return ours
 
@@ -175,7 +175,7 @@ class Cluster:
         """A client's connection to a broker."""
         await trio.lowlevel.checkpoint()
         ours, theirs = memory_stream_pair()
-        self.nodes[node_id].broker.adopt(theirs)
+        self.nodes[node_id].broker.server.adopt(theirs)
         return Talk(ours)
 
     # --- topics and what is in them -------------------------------------------------------------------------

@@ -33,7 +33,7 @@ async def main(directory: Path) -> dict[str, float]:
     watch = LoopWatch()
     async with open_broker(directory / "data", port=None) as broker:
         ours, theirs = memory_stream_pair()
-        broker.adopt(theirs)
+        broker.server.adopt(theirs)
         talk = Talk(ours)
         broker.topics.create("t", 1, LARGE)
         broker.topics.create("compacted", 1, {**LARGE, "cleanup.policy": "compact"})

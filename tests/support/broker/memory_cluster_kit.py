@@ -55,5 +55,5 @@ class Kit:
 def talk_to(cluster: Cluster, node_id: int) -> Talk:
     """A client of one broker."""
     ours, theirs = memory_stream_pair()
-    cluster.broker(node_id).adopt(theirs)
+    cluster.broker(node_id).server.adopt(theirs)
     return Talk(ours)

@@ -11,9 +11,8 @@ from typing import Any, TypeAlias
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
+from splashdam.embedded_broker.transactions.metadata import TransactionMetadata, TransactionState
 from splashdam.embedded_broker.transactions.records import decode_key, decode_value
-from splashdam.embedded_broker.transactions.states import TransactionState
 from splashdam.record.batch import parse_header
 from splashdam.record.reader import Record, read_records
 from support.kafka.kafka_jars import dump_log

@@ -10,7 +10,7 @@ from support.broker.broker_talk import Talk, batch, fetch_request, fetched, prod
 from trio.testing import MockClock, memory_stream_pair
 
 from splashdam.embedded_broker.broker import Broker
-from splashdam.embedded_broker.serving.interception import Interception
+from splashdam.embedded_broker.serving.dispatch import Interception
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
@@ -220,7 +220,7 @@ async def test_parked_fetches_are_waited_for(
 
 async def broker_stream(broker: Broker) -> trio.abc.Stream:
     ours, theirs = memory_stream_pair()
-    broker.adopt(theirs)
+    broker.server.adopt(theirs)
     return ours
 
 

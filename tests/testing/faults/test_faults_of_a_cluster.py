@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.broker.cluster_kit import Cluster, open_cluster
 from trio.testing import MockClock
 
-from splashdam.embedded_broker.serving.interception import Interception
+from splashdam.embedded_broker.serving.dispatch import Interception
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.testing.faults.faults import Faults
 

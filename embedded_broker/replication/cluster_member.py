@@ -1,0 +1,154 @@
+"""A broker's side of the cluster: what the controller decides happens here, logs first, coordinators last."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from splashdam.embedded_broker.controller.state import ClusterChange, PartitionState
+from splashdam.model.broker_errors import BrokerResponseError
+from splashdam.model.values import TopicPartition
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.answering.answers import Address
+    from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+    from splashdam.embedded_broker.controller.controller import Controller
+    from splashdam.embedded_broker.dynamic_configs.stored import DynamicConfigs
+    from splashdam.embedded_broker.fetching.replica_fetches import TakesReplicaFetches
+    from splashdam.embedded_broker.topics.topics import Topics
+
+_log = logging.getLogger(__name__)
+
+
+class Coordinates(Protocol):
+    """Keeps what the partitions of an internal topic say, while this broker leads them."""
+
+    def load(self, partition: int) -> None:
+        """This broker leads the partition from now on."""
+        ...
+
+    def resign(self, partition: int) -> None:
+        """Somebody else does."""
+        ...
+
+
+class KeepsOffsets(Protocol):
+    """The offsets that groups have committed."""
+
+    def forget_topic(self, name: str) -> None:
+        """Remove all offsets of a topic that was deleted."""
+        ...
+
+
+class JoinsCluster(Protocol):
+    """What changes of a broker when the cluster does; the attributes are those of `Broker`."""
+
+    settings: BrokerSettings
+    controller: Controller
+    configs: DynamicConfigs
+    topics: Topics
+    replicas: TakesReplicaFetches
+
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def offsets(self) -> KeepsOffsets: ...
+
+    @property
+    def listeners(self) -> Mapping[str, list[Address]]: ...
+
+
+class ClusterMember:
+    """A broker as its controller knows it.
+
+    Args:
+        broker: the broker.
+        coordinators: by their topics.
+
+    Attributes:
+        epoch: the broker epoch of this start; -1 before ``join``.
+    """
+
+    def __init__(self, broker: JoinsCluster, coordinators: Mapping[str, Coordinates]) -> None:
+        self.epoch = -1
+        self._broker = broker
+        self._controller = broker.controller
+        self._coordinators = coordinators
+        self._coordinated: set[TopicPartition] = set()
+
+    @property
+    def node_id(self) -> int:
+        """The broker's."""
+        return self._broker.node_id
+
+    def join(self) -> None:
+        """Registers; when this returns the broker has every topic and leads what it is to lead.
+
+        Raises:
+            KafkaStorageError: the disk refuses.
+        """
+        self._broker.topics.delete_unknown(self._controller.state.topics)
+        listeners = {name: addresses[0] for name, addresses in self._broker.listeners.items()}
+        self.epoch = self._controller.register(self, listeners, self._broker.settings.broker_rack or None)
+
+    def leave(self, *, orderly: bool) -> None:
+        """The broker ends; in order, its leads move first."""
+        if self.epoch < 0 or self._controller.is_alone:
+            return
+        if orderly and not self._controller.has_ended:
+            with self._logged("moving leads"):
+                self._controller.begin_shutdown(self.node_id, self.epoch)
+        with self._logged("leaving the cluster"):
+            self._controller.leave(self.node_id, self.epoch)
+
+    def apply(self, change: ClusterChange) -> None:
+        """Does what a change means here.
+
+        Raises:
+            KafkaStorageError: the disk refuses, where the broker is alone; the change has not happened.
+        """
+        with self._logged("changing options", is_raised=self._controller.is_alone):
+            self._broker.configs.apply(change.resources)
+        with self._logged("changing topics", is_raised=self._controller.is_alone):
+            self._broker.topics.apply(change)
+        if change.deleted:
+            self._forget(change)
+        if change.partitions:
+            self._broker.replicas.apply(change.partitions)
+            self._move_coordinators(change.partitions)
+
+    def _forget(self, change: ClusterChange) -> None:
+        for topic in change.deleted:
+            for number in topic.partitions:
+                self._broker.replicas.stop(TopicPartition(topic.name, number))
+            for each in [each for each in self._coordinated if each.topic == topic.name]:
+                self._resign(each)
+            with self._logged(f"forgetting offsets of {topic.name}", is_raised=self._controller.is_alone):
+                self._broker.offsets.forget_topic(topic.name)
+
+    def _move_coordinators(self, partitions: Mapping[TopicPartition, PartitionState]) -> None:
+        for topic_partition, state in partitions.items():
+            if topic_partition.topic not in self._coordinators:
+                continue
+            if state.leader != self.node_id:
+                self._resign(topic_partition)
+            elif topic_partition not in self._coordinated:
+                self._coordinated.add(topic_partition)
+                self._coordinators[topic_partition.topic].load(topic_partition.partition)
+
+    def _resign(self, topic_partition: TopicPartition) -> None:
+        if topic_partition in self._coordinated:
+            self._coordinated.discard(topic_partition)
+            self._coordinators[topic_partition.topic].resign(topic_partition.partition)
+
+    @contextmanager
+    def _logged(self, what: str, *, is_raised: bool = False) -> Iterator[None]:
+        try:
+            yield
+        except BrokerResponseError as error:
+            if is_raised:
+                raise
+            _log.error("node %d, %s: %s", self.node_id, what, error.message)

@@ -1,0 +1,294 @@
+"""The SASL session of one connection, and what the broker knows of users and tokens. No I/O.
+
+As in Kafka's ``SaslServerAuthenticator``: before a client has proven who it is, it may ask for versions and
+choose a mechanism, and nothing else; later it may prove it anew (KIP-368), with the same mechanism and as
+the same user, and has to when its time is over.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import auto
+from functools import partial
+from typing import Any, TypeVar
+
+import trio
+
+from splashdam.embedded_broker.answering.answers import CloseConnectionError
+from splashdam.embedded_broker.security.users import UserStore
+from splashdam.model.broker_errors import ErrorCode
+from splashdam.model.lifecycle import Stage, next_state
+from splashdam.model.log_text import quoted
+from splashdam.model.options import MAX_LONG
+from splashdam.net.clock import Clock
+from splashdam.net.sasl.mechanisms import (
+    MECHANISMS,
+    Authenticated,
+    Authority,
+    Refusal,
+    ScramCredential,
+    ServerSide,
+)
+from splashdam.net.sasl.scram import make_credential, proves
+from splashdam.net.sasl.unsecured_jws import check_unsecured
+from splashdam.storage.files.disk import Files
+from splashdam.wire.messages.api_versions import ApiVersionsRequest
+from splashdam.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from splashdam.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+
+class SessionState(Stage):
+    """Where a session is in its life."""
+
+    STRANGE = auto()
+    PROVING = auto()
+    KNOWN = auto()
+    RENEWING = auto()
+    REFUSED = auto()
+
+
+class SessionEvent(Stage):
+    """What can happen to a session."""
+
+    CHOOSE = auto()
+    PROVE = auto()
+    FAIL = auto()
+
+
+TRANSITIONS: dict[tuple[SessionState, SessionEvent], SessionState] = {
+    (SessionState.STRANGE, SessionEvent.CHOOSE): SessionState.PROVING,
+    (SessionState.STRANGE, SessionEvent.FAIL): SessionState.REFUSED,
+    (SessionState.PROVING, SessionEvent.PROVE): SessionState.KNOWN,
+    (SessionState.PROVING, SessionEvent.FAIL): SessionState.REFUSED,
+    (SessionState.KNOWN, SessionEvent.CHOOSE): SessionState.RENEWING,
+    (SessionState.KNOWN, SessionEvent.FAIL): SessionState.REFUSED,
+    (SessionState.RENEWING, SessionEvent.PROVE): SessionState.KNOWN,
+    (SessionState.RENEWING, SessionEvent.FAIL): SessionState.REFUSED,
+}
+
+_HANDSHAKE, _AUTHENTICATE = SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY
+_LEGAL: dict[SessionState, frozenset[int]] = {
+    SessionState.STRANGE: frozenset({ApiVersionsRequest.API_KEY, _HANDSHAKE, _AUTHENTICATE}),
+    SessionState.PROVING: frozenset({_AUTHENTICATE, _HANDSHAKE}),
+    SessionState.RENEWING: frozenset({_AUTHENTICATE, _HANDSHAKE}),
+}
+"""What may be asked when; what of that comes too early is answered with 34. Who is known may ask anything."""
+
+
+async def _at_once(work: Callable[[], Any]) -> Any:
+    return work()
+
+
+class SaslSession:
+    """One connection's.
+
+    Args:
+        authority: knows users.
+        mechanisms: those that are offered.
+        max_reauth_ms: how long a proof holds at most, 0 without end.
+        clock: for both.
+        aside: does what takes long, see ``takes_long``.
+
+    Attributes:
+        user: who the client is, None before that is proven.
+        failure: why the client is not let in; the connection is closed then.
+        wants_tokens: bare tokens follow, without a header, as after SaslHandshake v0.
+    """
+
+    def __init__(
+        self,
+        authority: Authority,
+        mechanisms: Sequence[str],
+        max_reauth_ms: float,
+        clock: Clock,
+        aside: Callable[[Callable[[], Any]], Awaitable[Any]] = _at_once,
+    ) -> None:
+        self.user: str | None = None
+        self.failure = ""
+        self.wants_tokens = False
+        self._authority = authority
+        self._mechanisms = list(mechanisms)
+        self._max_reauth_ms = max_reauth_ms
+        self._clock = clock
+        self._aside = aside
+        self._state = SessionState.STRANGE
+        self._mechanism = ""
+        self._side: ServerSide | None = None
+        self._ends_at_ms = math.inf
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the client has proven who it is."""
+        return self.user is not None
+
+    @property
+    def is_proving(self) -> bool:
+        """Whether an exchange is under way, for the first time or again."""
+        return self._state in (SessionState.PROVING, SessionState.RENEWING)
+
+    @property
+    def takes_long(self) -> bool:
+        """Whether the next message is checked by hashing, for which the loop must not wait."""
+        return self._side is not None and MECHANISMS[self._mechanism].hashes
+
+    def admit(self, api_key: int) -> None:
+        """Lets a request pass.
+
+        Raises:
+            CloseConnectionError: it must not be asked now.
+        """
+        if self._state is SessionState.KNOWN:
+            if self._clock.now_ms() >= self._ends_at_ms and api_key != _HANDSHAKE:
+                raise CloseConnectionError(
+                    f"the session of {quoted(self.user)} has expired, and was not renewed"
+                )
+        elif api_key not in _LEGAL.get(self._state, ()):
+            raise CloseConnectionError(f"API key {api_key} is not answered before authentication has ended")
+
+    def choose(self, mechanism: str, version: int) -> SaslHandshakeResponse:
+        """The answer to SaslHandshake."""
+        if self._state not in (SessionState.STRANGE, SessionState.KNOWN):
+            self._fail("SaslHandshake came in the middle of an exchange")
+            return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+        is_other = self.user is not None and mechanism != self._mechanism
+        if mechanism not in self._mechanisms or is_other:
+            named = quoted(mechanism)
+            self._fail(f"SASL mechanism {named} is not offered" + (" to renew the session" * is_other))
+            return SaslHandshakeResponse(
+                error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=self._mechanisms
+            )
+        self._advance(SessionEvent.CHOOSE)
+        self._mechanism = mechanism
+        self._side = MECHANISMS[mechanism].open_server(self._authority)
+        self.wants_tokens = version == 0
+        return SaslHandshakeResponse(mechanisms=self._mechanisms)
+
+    def prove(self, message: bytes) -> SaslAuthenticateResponse:
+        """The answer to SaslAuthenticate."""
+        side = self._side
+        if side is None:
+            self._fail("SaslAuthenticate came before SaslHandshake")
+            return SaslAuthenticateResponse(
+                error_code=ErrorCode.ILLEGAL_SASL_STATE,
+                error_message="SaslAuthenticate request received before a successful SaslHandshake",
+            )
+        try:
+            answer = side.step(message)
+            if side.outcome is not None:
+                self._known(side.outcome)
+        except Refusal as refusal:
+            self._fail(str(refusal))
+            return SaslAuthenticateResponse(
+                error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(refusal)
+            )
+        if side.outcome is None:
+            return SaslAuthenticateResponse(auth_bytes=answer)
+        left_ms = self._ends_at_ms - self._clock.now_ms()
+        lifetime_ms = 0 if math.isinf(left_ms) else max(1, min(int(left_ms), MAX_LONG))
+        return SaslAuthenticateResponse(auth_bytes=answer, session_lifetime_ms=lifetime_ms)
+
+    async def prove_aside(self, message: bytes) -> SaslAuthenticateResponse:
+        """As ``prove``, where it ``takes_long``; nothing else must be asked of the session meanwhile."""
+        answer: SaslAuthenticateResponse = await self._aside(partial(self.prove, message))
+        return answer
+
+    async def prove_bare(self, message: bytes) -> bytes | None:
+        """The same for a bare token; None where the client is not let in: there is no way to tell it."""
+        answer = await self.prove_aside(message) if self.takes_long else self.prove(message)
+        return None if answer.error_code else bytes(answer.auth_bytes)
+
+    def _known(self, outcome: Authenticated) -> None:
+        if self.user not in (None, outcome.name):
+            raise Refusal(
+                f"Authentication failed: Cannot change principals during re-authentication from"
+                f" {quoted(f'User:{self.user}')}: {quoted(f'User:{outcome.name}')}"
+            )
+        self._advance(SessionEvent.PROVE)
+        self.user = outcome.name
+        self._side = None
+        self.wants_tokens = False
+        lifetime_ms = self._max_reauth_ms or math.inf
+        if outcome.expires_at_ms is not None:
+            lifetime_ms = min(lifetime_ms, max(0.0, outcome.expires_at_ms - self._clock.wall_ms()))
+        self._ends_at_ms = self._clock.now_ms() + lifetime_ms
+
+    def _fail(self, why: str) -> None:
+        self._advance(SessionEvent.FAIL)
+        self._side = None
+        self.failure = why
+
+    def _advance(self, event: SessionEvent) -> None:
+        self._state = next_state(TRANSITIONS, self._state, event, "a SASL session")
+
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+_MOST_HASHING = 2
+"""Passwords that are hashed at a time: guessers leave threads to the disks, and a core to the broker."""
+
+TokenValidator = Callable[[str], Authenticated]
+"""For OAUTHBEARER: says whose token it is, or raises. Called in the broker's loop, so it must not wait."""
+
+
+class BrokerAuthority:
+    """Users of the data directory, and tokens.
+
+    Args:
+        files: of the broker; runs what takes long aside.
+        users: for passwords.
+        clock: for tokens.
+        token_validator: for tokens; None: those without a signature are believed, as Kafka does by default.
+        keytab: where the broker's own Kerberos keys are; empty: where Kerberos looks for them.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        users: UserStore,
+        clock: Clock,
+        token_validator: TokenValidator | None,
+        keytab: str = "",
+    ) -> None:
+        self.keytab = keytab
+        self._files = files
+        self._hashing = trio.CapacityLimiter(_MOST_HASHING)
+        self._users = users
+        self._clock = clock
+        self._token_validator = token_validator
+
+    def scram_credential(self, mechanism: str, username: str) -> ScramCredential | None:
+        """See ``Authority``."""
+        return self._users.credentials_of(username).get(mechanism)
+
+    def usual_iterations(self, mechanism: str) -> int:
+        """See ``Authority``."""
+        return self._users.usual_iterations(mechanism)
+
+    def check_password(self, username: str, password: str) -> bool:
+        """See ``Authority``."""
+        for mechanism, credential in self._users.credentials_of(username).items():
+            return proves(credential, mechanism, password)
+        mechanism, iterations = self._users.usual_password_cost()
+        make_credential(mechanism, password, iterations)
+        return False
+
+    async def aside(self, work: Callable[[], _T]) -> _T:
+        """Does work that hashes, while the broker's loop goes on."""
+        async with self._hashing:
+            return await self._files.run(work)
+
+    def check_token(self, token: str, extensions: Mapping[str, str]) -> Authenticated:
+        """See ``Authority``."""
+        if self._token_validator is None:
+            return check_unsecured(token, self._clock.wall_ms() / 1000)
+        try:
+            return self._token_validator(token)
+        except Refusal:
+            raise
+        except Exception as error:
+            # Only its kind: its text may hold the token.
+            _log.warning("the token validator raised %s", type(error).__name__)
+            raise Refusal("Authentication failed: the token is not valid") from None

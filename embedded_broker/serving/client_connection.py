@@ -1,0 +1,376 @@
+"""One client's connection: frames in, answers out in the order of the requests.
+
+All whole frames of a wake are answered with one write. A parked answer (a fetch that waits for data) first
+sends what is owed, then holds back what comes later on this connection, and on no other (facts B6); behind a
+produce that waits for a sync, the produces of the same wake are appended at once, and share that sync.
+Whatever is wrong with a request closes this connection with one log line; the server lives on.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, cast
+
+import trio
+
+from splashdam.embedded_broker.answering.answers import (
+    Account,
+    Address,
+    CloseConnectionError,
+    Dispatched,
+    Encoding,
+    Parked,
+    encode_answer,
+)
+from splashdam.embedded_broker.producing.straight_produce import ProduceTemplates, StraightProduce
+from splashdam.embedded_broker.serving.dispatch import (
+    Interception,
+    Interceptor,
+    LargeRequestError,
+    SilencedError,
+    dispatch,
+)
+from splashdam.embedded_broker.serving.receiving import BusyPolling, FrameReceiver
+from splashdam.embedded_broker.serving.registry import AskedBroker, Client
+from splashdam.embedded_broker.serving.request_memory import RequestMemory, network_of
+from splashdam.embedded_broker.serving.sending import Outbox
+from splashdam.model.broker_errors import ErrorCode
+from splashdam.model.errors import ProtocolError, message_of
+from splashdam.model.log_text import quoted
+from splashdam.wire.fields import Part
+from splashdam.wire.framing import framed
+from splashdam.wire.header import api_key_of, decode_request_header, encode_response
+from splashdam.wire.message import Response
+from splashdam.wire.messages.produce import ProduceRequest
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.quotas.client_quotas import ClientQuotas
+    from splashdam.embedded_broker.security.authentication import SaslSession
+
+_log = logging.getLogger(__name__)
+
+_RENEW_SECONDS = 1.0
+_TURN_BYTES = 1024
+"""A request is one unit of its turn, and one more for each of these bytes: large ones may ask about much."""
+
+
+class ServedBroker(AskedBroker, Protocol):
+    """The parts of a broker that its connections need; the attributes are those of `Broker`."""
+
+    busy_polling: BusyPolling
+    interception: Interception
+    produce_templates: ProduceTemplates
+    request_memory: RequestMemory
+
+
+class ClientConnection:
+    """Serves one stream until it ends, misbehaves, or is idle for ``connections.max.idle.ms``.
+
+    Args:
+        stream: the connection, after its TLS handshake.
+        broker: answers the requests.
+        address: what answers name as the broker's address.
+        client: at the other end.
+        session: the client has to authenticate in it; None: anybody is served.
+        authenticated: is called when the client has done so for the first time.
+    """
+
+    _interceptor: Interceptor | None = None
+
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        broker: ServedBroker,
+        address: Address,
+        client: Client,
+        *,
+        session: SaslSession | None = None,
+        authenticated: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._stream = stream
+        self._broker = broker
+        self._address = address
+        self._client = client
+        self._session = session
+        self._authenticated = authenticated
+        self._mute_ms = 0
+        self._idle_seconds = broker.settings.limits.connections_max_idle_ms / 1000
+        self._scope = trio.CancelScope()
+        self._progress_at = float("-inf")
+        max_bytes = broker.settings.limits.socket_request_max_bytes
+        if session is not None:
+            max_bytes = broker.settings.security.sasl_server_max_receive_size
+        self._receiver = FrameReceiver(
+            stream, max_bytes, broker.busy_polling, broker.request_memory, self._party
+        )
+        self._outbox = Outbox(stream, self._progressed)
+        self._straight = StraightProduce(broker, broker.produce_templates)
+        self._begun: deque[Dispatched | list[Part]] = deque()
+        """A parked answer, and those that queue behind it."""
+
+    async def run(self) -> None:
+        """Serves until the connection is over; raises nothing but cancellation, and closes the stream."""
+        try:
+            with self._scope:
+                await self._serve()
+            if self._scope.cancelled_caught:
+                _log.info("closed %s: idle for %.0f s", self._client.name, self._idle_seconds)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            _log.debug("%s is gone", self._client.name)
+        except ProtocolError as error:
+            _log.warning("closed %s: %s", self._client.name, message_of(error))  # its remedy is for clients
+        except CloseConnectionError as error:
+            _log.log(
+                logging.WARNING if error.parts is None else logging.INFO,
+                "closed %s: %s",
+                self._client.name,
+                error,
+            )
+        except Exception:
+            _log.exception("closed %s: the broker failed", self._client.name)
+        finally:
+            self._outbox.discard()
+            await trio.aclose_forcefully(self._stream)
+
+    async def _serve(self) -> None:
+        receiver = self._receiver
+        self._progressed()
+        try:
+            while (frames := await receiver.receive()) is not None:
+                self._progressed()
+                try:
+                    await self._answer_all(frames)
+                except (ProtocolError, CloseConnectionError) as error:
+                    if isinstance(error, CloseConnectionError) and error.parts:
+                        self._outbox.add(error.parts)
+                    await self._settle()  # what was asked before is answered still
+                    raise
+                except SilencedError:
+                    while await receiver.receive() is not None:
+                        self._progressed()
+                    return
+                await self._settle()
+        finally:
+            receiver.close()
+
+    def _party(self) -> Hashable:
+        """The party that this connection shares request memory with: its principal, in its network."""
+        requester = self._client.requester
+        return requester._replace(host=network_of(requester.host))
+
+    def hold_to(self, quotas: ClientQuotas) -> None:
+        """Holds the client to quotas from its next request on, if any are set."""
+        if not quotas.is_any_set:
+            self._client.meter = None
+            self._straight.resume()
+            return
+        from splashdam.embedded_broker.quotas.throttling import Meter
+
+        self._client.meter = Meter(quotas, self._client, self._broker.fetch_sessions)
+        self._straight.stop()  # it knows nothing of quotas
+
+    async def _answer_all(self, frames: list[memoryview]) -> None:
+        turns = self._broker.turns
+        turns.begin()  # the others had theirs while these arrived
+        self._interceptor = self._broker.interception.interceptor  # decided once for all that came together
+        frames.reverse()  # a wake may bring 150,000: to take each from the front would move all the others
+        while frames:
+            if turns.left <= 0:
+                await self._settle()
+                await trio.lowlevel.checkpoint()
+                turns.begin()
+            frame = frames.pop()
+            await (self._answer(frame) if self._session is None else self._answer_in(self._session, frame))
+            turns.left -= 1 + len(frame) // _TURN_BYTES
+
+    async def _answer(self, frame: memoryview) -> None:
+        if self._begun and api_key_of(frame) != ProduceRequest.API_KEY:
+            await self._settle()
+        if self._interceptor is not None:
+            await self._answer_intercepted(frame, self._interceptor)
+            return
+        parts = self._straight.answer(frame)
+        if parts is None:
+            try:
+                dispatched = dispatch(
+                    frame,
+                    self._broker,
+                    self._address,
+                    self._session,
+                    self._client,
+                    is_heavy=self._straight.is_heavy,
+                )
+            except LargeRequestError as large:
+                await self._answer_large(frame, large)
+                return
+            self._straight.learn(frame, dispatched.request, dispatched.version)
+            if isinstance(dispatched.answer, Parked):
+                self._begun.append(dispatched)
+                if not dispatched.answer.lets_others_begin:
+                    await self._settle()
+                return
+            parts = self._made(dispatched.answer, dispatched)
+            if self._mute_ms:
+                self._begun.append(parts)
+                await self._settle()
+                return
+        if self._begun:
+            self._begun.append(parts)
+            return
+        self._outbox.add(parts)
+        if self._outbox.is_full:
+            await self._outbox.flush()
+
+    async def _answer_in(self, session: SaslSession, frame: memoryview) -> None:
+        """As ``_answer``, as far as the SASL session allows the request."""
+        was_known = session.is_known
+        if session.wants_tokens:
+            answer = await session.prove_bare(bytes(frame))
+            if answer is not None:
+                self._outbox.add([framed(answer)])
+        else:
+            try:
+                session.admit(api_key_of(frame))
+            except CloseConnectionError:
+                if session.is_proving:  # in the middle of an exchange Kafka answers before it closes
+                    self._outbox.add(_illegal_sasl_state(frame))
+                raise
+            await self._answer(frame)
+        if session.failure:
+            # The late answer slows guessing. The pause behind it leaves the client time to read the answer,
+            # which kafka-python in TLS loses if the end of the stream comes with it.
+            if not self._outbox.is_empty:
+                await self._delay_refusal()
+                await self._settle()
+            await self._delay_refusal()
+            raise CloseConnectionError(session.failure)
+        if session.is_known and not was_known:
+            _log.debug("%s is user %s", self._client.name, quoted(session.user))
+            self._authenticated()
+            self._client.requester = self._client.requester._replace(principal=f"User:{session.user}")
+            self._receiver.max_frame_bytes = self._broker.settings.limits.socket_request_max_bytes
+
+    async def _delay_refusal(self) -> None:
+        await trio.sleep(self._broker.settings.security.connection_failed_authentication_delay_ms / 1000)
+
+    async def _answer_large(self, frame: memoryview, large: LargeRequestError) -> None:
+        """Has the request decoded and its answer encoded beside the loop."""
+        await self._settle()
+        turns, account = self._broker.turns, Account(self._client.requester)
+        request = await turns.do_beside(large, account)
+        turns.begin()
+        to = dispatch(
+            frame, self._broker, self._address, self._session, self._client, decoded=(request, account)
+        )
+        answer = await self._unparked(to.answer) if isinstance(to.answer, Parked) else to.answer
+        if answer is None or self._client.meter is not None:
+            self._begun.append(self._made(answer, to))
+        else:
+            encoding = Encoding(answer, to.version, to.correlation_id, to.size_bytes)
+            self._begun.append(await turns.do_beside(encoding, account))
+            turns.begin()
+        self._progressed()
+        await self._settle()
+
+    async def _answer_intercepted(self, frame: memoryview, interceptor: Interceptor) -> None:
+        await self._settle()
+        kept = bytes(frame)
+        self._begun.append(
+            dispatch(kept, self._broker, self._address, self._session, self._client, interceptor=interceptor)
+        )
+        await self._settle()
+
+    async def _settle(self) -> None:
+        """Sends what is owed, in order, and waits for answers that are not ready yet."""
+        while self._begun:
+            owed = self._begun.popleft()
+            if isinstance(owed, Dispatched):
+                await self._outbox.flush()
+                answer = await self._unparked(cast("Parked", owed.answer))
+                self._progressed()
+                owed = self._made(answer, owed)
+            self._outbox.add(owed)
+            if self._mute_ms:
+                await self._mute()
+        await self._outbox.flush()
+
+    def _made(self, answer: Response | None, to: Dispatched) -> list[Part]:
+        """An answer as it is sent; none for none."""
+        if self._client.meter is not None:
+            parts, mute_ms = self._client.meter.charge(to, answer)
+            self._mute_ms = max(self._mute_ms, mute_ms)
+            return parts
+        if answer is None:
+            return []
+        return encode_answer(answer, version=to.version, correlation_id=to.correlation_id)
+
+    async def _mute(self) -> None:
+        """Sends what is owed, and then leaves the client unheard for as long as its quota says."""
+        await self._outbox.flush()
+        mute_seconds, self._mute_ms = self._mute_ms / 1000, 0
+        self._scope.deadline = trio.current_time() + mute_seconds + self._idle_seconds
+        await self._unparked(Parked(partial(_nothing_after, mute_seconds)))
+
+    async def _unparked(self, parked: Parked) -> Response | None:
+        """Waits for a parked answer, for as long as there is a client to take it."""
+        answer: Response | None = None
+        failure: Exception | None = None
+        is_ready = False
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._cancel_when_gone, nursery.cancel_scope)
+            try:
+                answer = await parked.wait()
+                is_ready = True
+            except Exception as error:  # leaves as itself below, not wrapped in the nursery's group
+                failure = error
+            nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        if not is_ready:
+            raise trio.BrokenResourceError("the client left while its answer was parked")
+        if self._session is not None and self._session.failure:
+            await self._delay_refusal()
+        return answer
+
+    async def _cancel_when_gone(self, scope: trio.CancelScope) -> None:
+        """Looks for the end of the stream without taking bytes: those belong to the next request.
+
+        Once there are such bytes the end behind them cannot be seen; then the fetch waits its time.
+        """
+        if not isinstance(self._stream, trio.SocketStream):
+            return
+        sock = self._stream.socket
+        await trio.lowlevel.wait_readable(sock)
+        try:
+            is_gone = not await sock.recv(1, socket.MSG_PEEK)
+        except OSError:
+            is_gone = True
+        if is_gone:
+            scope.cancel()
+
+    def _progressed(self) -> None:
+        """Moves the idle deadline, but not each time: that costs more than this look."""
+        now = trio.current_time()
+        if now - self._progress_at >= min(_RENEW_SECONDS, self._idle_seconds / 10):
+            self._progress_at = now
+            self._scope.deadline = now + self._idle_seconds
+
+
+async def _nothing_after(seconds: float) -> None:
+    await trio.sleep(seconds)
+
+
+def _illegal_sasl_state(frame: memoryview) -> list[Part]:
+    """Error 34 as the response to this request; nothing where that has no field for an error."""
+    from splashdam.wire.registry import api_for
+
+    header, _ = decode_request_header(frame)
+    kind, version = api_for(header.api_key).response, header.api_version
+    if not any(field.name == "error_code" and version in field.versions for field in kind.FIELDS):
+        return []
+    answer = kind(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+    return encode_response(answer, version=version, correlation_id=header.correlation_id)

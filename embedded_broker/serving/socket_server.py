@@ -1,0 +1,365 @@
+"""The sockets of a broker: where it listens, how many connections it serves, and how fast new ones come.
+
+A stranger is a connection in its TLS handshake, or one whose client has to authenticate and has not done so
+yet. There is room for a number of them; another one takes the place of the oldest, so that a flood of
+connections that never authenticate does not lock out those that do.
+
+In a forked child all sockets are closed: while the child held them the port would stay taken, and clients
+would see no end of their streams after the parent is gone. A connection that is being accepted at the very
+moment of the fork is not known here yet; its client sees the end only when the child ends, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import socket
+import weakref
+from collections import Counter
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import trio
+
+from splashdam.embedded_broker.answering.answers import ANYBODY, Address
+from splashdam.embedded_broker.configs.broker_settings import BrokerSettings, parse_overrides
+from splashdam.embedded_broker.configs.security import Listener
+from splashdam.embedded_broker.security.access import AccessControl
+from splashdam.embedded_broker.serving.client_connection import ClientConnection, ServedBroker
+from splashdam.embedded_broker.serving.registry import Client
+from splashdam.model.errors import KafkaError
+from splashdam.model.options import MAX_INT
+from splashdam.net.clock import Clock
+from splashdam.net.connect import address_text
+from splashdam.net.listen import Listen, address_of
+from splashdam.storage.files.disk import Files
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.quotas.client_quotas import ClientQuotas
+    from splashdam.embedded_broker.quotas.entities import Quotas
+    from splashdam.embedded_broker.security.authentication import TokenValidator
+    from splashdam.embedded_broker.serving.listener_security import ListenerSecurity
+
+_log = logging.getLogger(__name__)
+
+PLAINTEXT = "PLAINTEXT"
+
+IN_PROCESS_ADDRESS = Address("embedded", 9092)
+"""What clients of the same process are told; their ``Connect`` reaches the broker whatever is named."""
+
+STRANGER_SECONDS = 30.0
+"""How long TLS handshake and authentication may take together."""
+MOST_STRANGERS = 256
+
+OpenListener: TypeAlias = "tuple[Listener, trio.abc.Listener[Any]]"
+"""An open listener with its setting: an entry of ``listeners``, or the host and port that were given."""
+
+
+class SocketServer:
+    """Accepts and serves the connections of one broker.
+
+    Args:
+        broker: answers the requests.
+        nursery: of the tasks that listen, and serve adopted connections.
+
+    Attributes:
+        listeners: the addresses that clients are told, by the listener's name.
+    """
+
+    def __init__(self, broker: ServedBroker, nursery: trio.Nursery) -> None:
+        self.listeners: dict[str, list[Address]] = {}
+        self._broker = broker
+        self._nursery = nursery
+        self._sockets: set[trio.socket.SocketType] = set()
+        self._connections: weakref.WeakSet[ClientConnection] = weakref.WeakSet()
+        self._count = 0
+        self._by_host: Counter[str] = Counter()
+        self._strangers: dict[_Stranger, None] = {}  # the oldest first
+        self._created_until = float("-inf")
+        self._quotas: ClientQuotas | None = None
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._most = MAX_INT if files == resource.RLIM_INFINITY else max(files // 2, 1)
+        _servers.add(self)
+
+    def __len__(self) -> int:
+        """The number of connections that are served, without those of this process."""
+        return self._count
+
+    def serve_listener(
+        self,
+        listener: trio.abc.Listener[Any],
+        settings: Listener,
+        security: ListenerSecurity | None = None,
+    ) -> None:
+        """Accept connections from a listener from now on.
+
+        Args:
+            listener: an open one.
+            settings: its name, and what its clients are told as the broker's address.
+            security: lets its clients in; None: PLAINTEXT.
+        """
+        address = Address(*address_of(listener))
+        told = settings.told(address.port)
+        advertised = None if told is None else Address(*told)
+        self.listeners.setdefault(settings.name, []).append(advertised or address)
+        if isinstance(listener, trio.SocketListener):
+            self._sockets.add(listener.socket)
+        serve = partial(self.serve, address=address, security=security, advertised=advertised)
+        self._nursery.start_soon(trio.serve_listeners, serve, [listener])
+
+    def adopt(self, stream: trio.abc.Stream, *, is_trusted: bool = False) -> None:
+        """As ``serve``, in a task of the server's own."""
+        self._nursery.start_soon(partial(self.serve, stream, is_trusted=is_trusted))
+
+    async def serve(
+        self,
+        stream: trio.abc.Stream,
+        address: Address = IN_PROCESS_ADDRESS,
+        *,
+        client_address: Address | None = None,
+        security: ListenerSecurity | None = None,
+        advertised: Address | None = None,
+        is_trusted: bool = False,
+    ) -> None:
+        """Serve one client until its stream ends; whatever the client does, nothing is raised.
+
+        Args:
+            stream: the connection.
+            address: what answers name as this broker's address; TCP connections name the one they reached.
+            client_address: the client's; TCP connections have their own. None: the client is in this process,
+                and is served however many others there are.
+            security: lets the client in; None: PLAINTEXT.
+            advertised: what answers name instead of ``address``.
+            is_trusted: a broker of the same cluster is at the other end, which needs no ACLs.
+        """
+        interceptor = self._broker.interception.interceptor
+        if interceptor is not None and not interceptor.admits(self._broker.node_id):
+            await trio.aclose_forcefully(stream)
+            return
+        if isinstance(stream, trio.SocketStream):
+            ours, client_address = _tcp_addresses(stream)
+            address = ours or address
+        with self._open_sockets(stream):
+            if client_address is None:
+                await self._serving(stream, advertised or address, security, Client(is_trusted=is_trusted))
+                return
+            host, name = client_address.host, address_text(*client_address)
+            with self._place(host) as refusal:
+                if refusal:
+                    _log.warning("closed %s: %s", name, refusal)
+                elif await self._wait_turn(host):
+                    client = Client(ANYBODY._replace(host=host), is_trusted=is_trusted, name=name)
+                    await self._serving(stream, advertised or address, security, client)
+                    return
+                else:
+                    _log.info("closed %s: connections come faster than connection_creation_rate", name)
+            await trio.aclose_forcefully(stream)
+
+    def take_quotas(self, quotas: Quotas) -> None:
+        """Hold all connections to these quotas from now on."""
+        from splashdam.embedded_broker.quotas.client_quotas import ClientQuotas
+        from splashdam.embedded_broker.quotas.rates import Windows
+
+        if self._quotas is None:
+            limits = self._broker.settings.limits
+            windows = Windows(limits.quota_window_num, 1000 * limits.quota_window_size_seconds)
+            self._quotas = ClientQuotas(windows, self._broker.clock.now_ms)
+        self._quotas.take(quotas)
+        for connection in self._connections:
+            connection.hold_to(self._quotas)
+
+    def close_in_child(self) -> None:
+        """Close the sockets, without a word to the loop they belong to: the fork did not copy it."""
+        for sock in self._sockets:
+            os.close(sock.detach())
+        self._sockets.clear()
+
+    @contextmanager
+    def _open_sockets(self, stream: trio.abc.Stream) -> Iterator[None]:
+        if not isinstance(stream, trio.SocketStream):
+            yield
+            return
+        self._sockets.add(stream.socket)
+        try:
+            yield
+        finally:
+            self._sockets.discard(stream.socket)
+
+    @contextmanager
+    def _place(self, host: str) -> Iterator[str]:
+        """Count a connection; yields why it cannot be served, or an empty text."""
+        refusal = self._refusal(host)
+        if refusal:
+            yield refusal
+            return
+        self._count += 1
+        self._by_host[host] += 1
+        try:
+            yield ""
+        finally:
+            self._count -= 1
+            self._by_host[host] -= 1
+            if not self._by_host[host]:
+                del self._by_host[host]
+
+    def _refusal(self, host: str) -> str:
+        limits = self._broker.settings.limits
+        most = min(limits.max_connections, self._most)
+        if self._count >= most:
+            return f"there are {most} connections (max.connections, or half of the open files allowed)"
+        of_host = limits.max_connections_per_ip
+        if limits.max_connections_per_ip_overrides:
+            of_host = parse_overrides(limits.max_connections_per_ip_overrides).get(host, of_host)
+        if self._by_host[host] >= of_host:
+            return f"{host} has {of_host} connections (max.connections.per.ip)"
+        return ""
+
+    async def _wait_turn(self, host: str) -> bool:
+        """Wait where connections come too fast; return whether this one may be served then.
+
+        Those beyond ``max.connection.creation.rate`` wait and are served; those beyond the quota of their
+        address wait and are not, as in Kafka.
+        """
+        rate = self._broker.settings.limits.max_connection_creation_rate
+        if rate < MAX_INT:
+            now = trio.current_time()
+            self._created_until = max(self._created_until, now - 1) + 1 / max(rate, 1)
+            await trio.sleep(max(0.0, self._created_until - now))
+        throttle_ms = 0 if self._quotas is None else self._quotas.connected(host)
+        if throttle_ms:
+            await trio.sleep(throttle_ms / 1000)
+        return not throttle_ms
+
+    # No coroutine function: each coroutine between a task and what it waits for is resumed at each request.
+    def _serving(
+        self, stream: trio.abc.Stream, address: Address, security: ListenerSecurity | None, client: Client
+    ) -> Coroutine[Any, Any, None]:
+        if security is not None:
+            return self._serve_secured(stream, address, security, client)
+        connection = ClientConnection(stream, self._broker, address, client)
+        self._hold_to_quotas(connection)
+        return connection.run()
+
+    async def _serve_secured(
+        self, stream: trio.abc.Stream, address: Address, security: ListenerSecurity, client: Client
+    ) -> None:
+        """Serve a client that has ``STRANGER_SECONDS`` to authenticate."""
+        broker, stranger = self._broker, self._new_stranger()
+        try:
+            with stranger.scope:
+                stream, client.requester = await security.handshake(stream, client.name, client.requester)
+                max_reauth_ms = broker.settings.security.connections_max_reauth_ms
+                session = security.new_session(max_reauth_ms, broker.clock)
+                if session is None:
+                    stranger.known()
+                connection = ClientConnection(
+                    stream, broker, address, client, session=session, authenticated=stranger.known
+                )
+                self._hold_to_quotas(connection)
+                await connection.run()
+            if stranger.scope.cancelled_caught:
+                _log.warning("closed %s: it did not say in time who it is", client.name)
+                await trio.aclose_forcefully(stream)
+        except KafkaError as error:
+            _log.warning("closed %s: %s", client.name, error)
+        finally:
+            stranger.known()
+
+    def _hold_to_quotas(self, connection: ClientConnection) -> None:
+        """Hold a new connection to the quotas that there are, and to later ones."""
+        self._connections.add(connection)
+        if self._quotas is not None and self._quotas.is_any_set:
+            connection.hold_to(self._quotas)
+
+    def _new_stranger(self) -> _Stranger:
+        """Make a place for a stranger; the oldest one is closed where there is none."""
+        if len(self._strangers) >= MOST_STRANGERS:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.scope.cancel()
+        stranger = _Stranger(self._strangers)
+        self._strangers[stranger] = None
+        return stranger
+
+
+class _Stranger:
+    """A connection whose client is not known yet."""
+
+    def __init__(self, all_of_them: dict[_Stranger, None]) -> None:
+        self.scope = trio.CancelScope(deadline=trio.current_time() + STRANGER_SECONDS)
+        self._all = all_of_them
+
+    def known(self) -> None:
+        """The client has authenticated, and may stay."""
+        self._all.pop(self, None)
+        self.scope.deadline = float("inf")
+
+
+def _tcp_addresses(stream: trio.SocketStream) -> tuple[Address | None, Address | None]:
+    """Return the address at which a client reached this broker by TCP, and the client's own."""
+    if stream.socket.family not in (socket.AF_INET, socket.AF_INET6):
+        return None, None
+    try:
+        ours, theirs = stream.socket.getsockname(), stream.socket.getpeername()
+    except OSError:
+        return None, None  # it is gone
+    return Address(*ours[:2]), Address(*theirs[:2])
+
+
+async def open_listeners(
+    settings: BrokerSettings, host: str, port: int, listen: Listen
+) -> list[OpenListener]:
+    """Open what ``listeners`` says, or where that is empty ``host`` and ``port``.
+
+    Raises:
+        KafkaConfigurationError: a listener has no protocol.
+        KafkaConnectionError: an address is taken or not ours; then none is open.
+    """
+    endpoints = settings.security.endpoints_on(host, port) or [Listener(PLAINTEXT, host, port)]
+    opened: list[OpenListener] = []
+    try:
+        for endpoint in endpoints:
+            opened += [(endpoint, each) for each in await listen(endpoint.host, endpoint.port)]
+    except BaseException:
+        for _, each in opened:
+            await trio.aclose_forcefully(each)
+        raise
+    return opened
+
+
+def make_listener_security(
+    settings: BrokerSettings,
+    files: Files,
+    access: AccessControl,
+    clock: Clock,
+    token_validator: TokenValidator | None,
+) -> dict[str, ListenerSecurity]:
+    """Make the security of each listener that is not PLAINTEXT, by the listener's name.
+
+    Raises:
+        KafkaConfigurationError: a certificate or key is missing, or the file does not hold one.
+    """
+    secured = [each for each in settings.security.endpoints if each.protocol != PLAINTEXT]
+    if not secured:
+        return {}
+    from splashdam.embedded_broker.security.authentication import BrokerAuthority
+    from splashdam.embedded_broker.serving.listener_security import ListenerSecurity
+
+    keytab = settings.security.sasl_kerberos_keytab
+    authority = BrokerAuthority(files, access.users, clock, token_validator, keytab)
+    return {each.name: ListenerSecurity(each, settings.security, authority) for each in secured}
+
+
+_servers: weakref.WeakSet[SocketServer] = weakref.WeakSet()
+
+
+def _close_all_in_child() -> None:
+    for server in list(_servers):
+        with suppress(Exception):
+            server.close_in_child()
+
+
+os.register_at_fork(after_in_child=_close_all_in_child)

@@ -1,0 +1,122 @@
+"""What EndTxn means in which state: Kafka's two tables, before and since KIP-890 (EndTxn 5).
+
+Since then a repeat is told by its epoch, which every end puts up: it names the one before the present one.
+Before, a repeat is told by the state alone. While markers are owed, the other end is told to wait, too: Kafka
+looks at what is pending before it looks at the state, and says 48 once all markers are written. Since KIP-890
+it does so before it looks at who asks, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from splashdam.embedded_broker.transactions.metadata import (
+    EPOCH_BUMPS,
+    MAX_EPOCH,
+    ProducerIdentity,
+    TransactionMetadata,
+    TransactionState,
+    concurrent_transactions,
+)
+from splashdam.model.broker_errors import ErrorCode, InvalidTxnStateError, error_for
+from splashdam.model.log_text import quoted
+
+
+class EndDecision(Enum):
+    """What becomes of a request to end a transaction."""
+
+    PREPARE = "decide the outcome"
+    DONE = "answer that it is done: it was, before"
+    WAIT = "51: it is under way"
+
+
+_S, _D = TransactionState, EndDecision
+_COMMIT, _ABORT, _REPEAT, _NEW = True, False, True, False
+
+BEFORE_EPOCH_BUMPS: Final[Mapping[tuple[TransactionState, bool], EndDecision]] = {
+    (_S.ONGOING, _COMMIT): _D.PREPARE,
+    (_S.ONGOING, _ABORT): _D.PREPARE,
+    (_S.PREPARE_COMMIT, _COMMIT): _D.WAIT,
+    (_S.PREPARE_COMMIT, _ABORT): _D.WAIT,
+    (_S.PREPARE_ABORT, _COMMIT): _D.WAIT,
+    (_S.PREPARE_ABORT, _ABORT): _D.WAIT,
+    (_S.COMPLETE_COMMIT, _COMMIT): _D.DONE,
+    (_S.COMPLETE_ABORT, _ABORT): _D.DONE,
+}
+"""(state, is it a commit) → what becomes of it; everything else is INVALID_TXN_STATE (48)."""
+
+WITH_EPOCH_BUMPS: Final[Mapping[tuple[TransactionState, bool, bool], EndDecision]] = {
+    (_S.ONGOING, _COMMIT, _NEW): _D.PREPARE,
+    (_S.ONGOING, _ABORT, _NEW): _D.PREPARE,
+    (_S.EMPTY, _ABORT, _NEW): _D.PREPARE,
+    (_S.COMPLETE_COMMIT, _ABORT, _NEW): _D.PREPARE,
+    (_S.COMPLETE_ABORT, _ABORT, _NEW): _D.PREPARE,
+    (_S.COMPLETE_COMMIT, _COMMIT, _REPEAT): _D.DONE,
+    (_S.COMPLETE_ABORT, _ABORT, _REPEAT): _D.DONE,
+}
+"""(state, is it a commit, is it a repeat by its epoch) → what becomes of it; likewise.
+
+Whatever asks while markers are owed is told to wait (51), and is not looked up here.
+"""
+
+
+def decide_end(
+    metadata: TransactionMetadata, producer: ProducerIdentity, *, is_commit: bool, client_version: int
+) -> EndDecision:
+    """Whether the outcome is to be decided now (``PREPARE``) or was before (``DONE``).
+
+    Args:
+        metadata: the transactional id as it is.
+        producer: who asks.
+        is_commit: for a commit, not for an abort.
+        client_version: 2 for EndTxn 5 and later.
+
+    Raises:
+        BrokerResponseError: INVALID_PRODUCER_ID_MAPPING (49), PRODUCER_FENCED (90), INVALID_TXN_STATE (48),
+            CONCURRENT_TRANSACTIONS (51).
+    """
+    bumps = client_version >= EPOCH_BUMPS
+    if bumps and metadata.is_prepared:
+        raise concurrent_transactions(metadata.transactional_id)
+    after_rotation = _is_repeat_across_rotation(metadata, producer)
+    is_repeat = after_rotation or metadata.producer_epoch == producer.epoch + 1
+    if producer.producer_id != metadata.producer_id and not (bumps and after_rotation):
+        raise error_for(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            f"{quoted(metadata.transactional_id)} writes with producer id {metadata.producer_id}, not "
+            f"{producer.producer_id}",
+        )
+    if not _is_current(metadata, producer, is_repeat=bumps and is_repeat):
+        raise metadata.fenced(producer.epoch)
+    if bumps:
+        decision = WITH_EPOCH_BUMPS.get((metadata.state, is_commit, is_repeat))
+    else:
+        decision = BEFORE_EPOCH_BUMPS.get((metadata.state, is_commit))
+    if decision is None:
+        what = "commit" if is_commit else "abort"
+        raise InvalidTxnStateError(
+            f"{quoted(metadata.transactional_id)} is {metadata.state.name}; no {what} is possible"
+        )
+    if decision is EndDecision.WAIT:
+        raise concurrent_transactions(metadata.transactional_id)
+    return decision
+
+
+def _is_repeat_across_rotation(metadata: TransactionMetadata, producer: ProducerIdentity) -> bool:
+    """Whether the producer had used up its epochs, and the end it repeats has given it another id."""
+    return (
+        metadata.previous_producer_id == producer.producer_id
+        and metadata.producer_id != producer.producer_id
+        and producer.epoch >= MAX_EPOCH - 1
+        and metadata.producer_epoch == 0
+    )
+
+
+def _is_current(metadata: TransactionMetadata, producer: ProducerIdentity, *, is_repeat: bool) -> bool:
+    """Whether the epoch is one that may ask in this state."""
+    is_present = producer.epoch == metadata.producer_epoch
+    if metadata.state is TransactionState.ONGOING or metadata.state is TransactionState.EMPTY:
+        return is_present
+    return is_present or is_repeat

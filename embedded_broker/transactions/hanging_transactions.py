@@ -1,0 +1,105 @@
+"""Transactions that are open in a partition and that the coordinator's log does not know to be.
+
+A killed process leaves none: whatever is in a log was written after the state that allows it. A power cut
+without ``flush.messages`` may take the one and leave the other. Kafka calls these hanging transactions, and
+read_committed consumers wait for their end for ever. A broker that is alone ends them: what it does not know
+nobody will end. A directory without any ``__transaction_state`` is another matter: it was copied from a
+cluster whose coordinator may still decide, so what is open in it stays open.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+
+from splashdam.embedded_broker.controller.leadership import ClusterView
+from splashdam.embedded_broker.transactions.markers import CompletesTransactions, WritesMarkers, write_marker
+from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS, TransactionMetadata, TransactionState
+from splashdam.storage.background import log_failures
+from splashdam.storage.topic_names import TRANSACTION_STATE
+from splashdam.storage.transaction_marker import TransactionMarker
+
+if TYPE_CHECKING:
+    from splashdam.embedded_broker.topics.topics import Topics
+    from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
+    from splashdam.model.values import TopicPartition
+    from splashdam.storage.producers.state import ProducerEntry
+
+_log = logging.getLogger(__name__)
+
+
+class SettlesTransactions(CompletesTransactions, Protocol):
+    """What is asked of a broker here; the attributes are those of `Broker`."""
+
+    topics: Topics
+
+
+def settle_hanging(
+    broker: SettlesTransactions,
+    states: Mapping[str, TransactionMetadata],
+    put: Callable[[TransactionMetadata], object],
+) -> None:
+    """Gives every open transaction an owner or an end.
+
+    One that its producer's state can still own joins it, and is decided with it. Of the others, those whose
+    commit is on record are committed, the rest aborted.
+
+    Args:
+        broker: whose logs may hold some.
+        states: of the transactional ids that are known.
+        put: takes a changed one; raises BrokerResponseError.
+    """
+    is_alone = broker.controller.is_alone and isinstance(broker.leadership, ClusterView)
+    if broker.topics.get(TRANSACTION_STATE) is None or not is_alone:
+        return
+    owners = {each.previous_producer_id: each for each in states.values()}
+    owners.update({each.producer_id: each for each in states.values()})
+    for topic_partition, log in broker.logs.logs.items():
+        for entry in [each for each in log.producers if each.transaction_first_offset >= 0]:
+            with log_failures(f"settling a transaction in {topic_partition}"):
+                owner = owners.get(entry.producer_id)
+                if owner is None or not _owns(owner, entry):
+                    _end(broker, topic_partition, entry, owner)
+                elif topic_partition not in owner.partitions:
+                    owner = attrs.evolve(owner, partitions=owner.partitions | {topic_partition})
+                    owners[entry.producer_id] = owner
+                    put(owner)
+
+
+def _end(
+    broker: WritesMarkers,
+    topic_partition: TopicPartition,
+    entry: ProducerEntry,
+    owner: TransactionMetadata | None,
+) -> None:
+    is_commit = owner is not None and _was_committed(owner, entry)
+    _log.warning(
+        "%s has an open transaction of producer %d that no coordinator knows: %s",
+        topic_partition,
+        entry.producer_id,
+        "committing it, as its producer was told" if is_commit else "aborting it",
+    )
+    marker = TransactionMarker(entry.producer_id, entry.epoch, is_commit, max(entry.coordinator_epoch, 0))
+    write_marker(broker, topic_partition, marker)
+
+
+def _owns(metadata: TransactionMetadata, entry: ProducerEntry) -> bool:
+    """Whether the open or decided transaction of a transactional id is the one that the entry speaks of."""
+    if metadata.producer_id != entry.producer_id:
+        return False
+    if metadata.state is TransactionState.ONGOING:
+        return metadata.producer_epoch == entry.epoch
+    return metadata.is_prepared and metadata.producer_epoch >= entry.epoch
+
+
+def _was_committed(metadata: TransactionMetadata, entry: ProducerEntry) -> bool:
+    """Whether the last thing that happened to the transactional id was the commit of this transaction."""
+    if metadata.state is not TransactionState.COMPLETE_COMMIT:
+        return False
+    if metadata.producer_id != entry.producer_id:
+        return metadata.previous_producer_id == entry.producer_id and metadata.producer_epoch == 0
+    bump = 1 if metadata.client_version >= EPOCH_BUMPS else 0
+    return metadata.producer_epoch == entry.epoch + bump
