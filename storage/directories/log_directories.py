@@ -207,7 +207,7 @@ class LogDirectories:
         return found
 
     def place(self, logs: Iterable[PlacedLog]) -> Callable[[], LogDirectory]:
-        """Return a function that chooses a directory for a new partition: as in Kafka the one with the fewest.
+        """Return a function that chooses the directory of a new partition: as in Kafka the emptiest one.
 
         Args:
             logs: the existing logs.
@@ -282,8 +282,8 @@ def check_none_is_missing(files: Files, home: str, roots: Sequence[str]) -> None
         root = os.path.normpath(os.path.join(home, line))
         if root not in roots and _holds_partitions(files, root, roots):
             raise KafkaStorageError(
-                f"{root} holds partitions of this broker and is missing from log.dirs; add it there, or move it "
-                "away if its partitions may be lost"
+                f"{root} holds partitions of this broker and is missing from log.dirs; add it there, "
+                "or move it away if its partitions may be lost"
             )
     noted = "".join(f"{_relative(each, home)}\n" for each in roots if each != home).encode()
     if noted != data:

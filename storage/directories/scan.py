@@ -90,8 +90,8 @@ def topic_ids(
             continue
         if ids.setdefault(topic_partition.topic, topic_id) != topic_id:
             raise KafkaStorageError(
-                f"{directory} belongs to another topic {topic_partition.topic!r} than other partitions of that "
-                f"name: their {FILE_NAME} files have different ids"
+                f"{directory} belongs to another topic {topic_partition.topic!r} than other partitions of "
+                f"that name: their {FILE_NAME} files have different ids"
             )
     return ids, without_id
 
