@@ -140,7 +140,7 @@ class TopicRegistry:
         self._keep(*_kept_resources(resources))
 
     def begin_deletion(self, *names: str, resources: Resources | None = None) -> None:
-        """Move topics from ``topics`` to ``deleting``, and replace options as ``put_resources`` does: one change.
+        """Move topics to ``deleting``, and replace options as ``put_resources`` does: one change.
 
         Raises:
             KafkaStorageError: the change could not be written; nothing has changed.
