@@ -14,7 +14,6 @@ import trio
 from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.answering.turns import Turns
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
-from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from splashdam.embedded_broker.configs.topics import allows_unclean_election, topic_settings
 from splashdam.embedded_broker.controller.controller import Controller
 from splashdam.embedded_broker.controller.inter_broker_client import InterBrokerClient
@@ -54,6 +53,7 @@ from splashdam.storage.directories.identity import claim_directory
 from splashdam.storage.files.disk import DiskFiles, Files
 from splashdam.storage.files.log_file import as_fatal, raised_as_fatal
 from splashdam.storage.manager.log_manager import LogManager
+from splashdam.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.replication.replica_manager import Membership

@@ -1,7 +1,7 @@
 """splashdam: a Kafka producer SDK for Python with a broker in the box.
 
-Names are found on first use: ``import splashdam`` loads neither trio nor the broker, which together cost a
-hundred times as much. Errors stand in ``splashdam.errors``.
+Names are imported on first use: ``import splashdam`` loads neither trio nor the broker, which together take a
+hundred times as long. Errors are in ``splashdam.errors``.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _HOMES = {
     "open_cluster": "embedded_broker.cluster",
 }
 
-__all__ = sorted(["__impl__", "__version__", "errors", *_HOMES])  # noqa: PLE0605 (one list less to keep)
+__all__ = sorted(["__impl__", "__version__", "errors", *_HOMES])  # noqa: PLE0605 (from the table)
 
 
 def __getattr__(name: str) -> object:
@@ -83,7 +83,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'splashdam' has no attribute {name!r}")
     value = getattr(import_module(f"splashdam.{_HOMES[name]}"), name)
-    globals()[name] = value  # the next look-up does not come here
+    globals()[name] = value  # so the next look-up does not call __getattr__
     return value
 
 

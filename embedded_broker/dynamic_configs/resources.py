@@ -22,9 +22,8 @@ from splashdam.embedded_broker.configs.described import (
     known,
     topic_entries,
 )
-from splashdam.embedded_broker.configs.dynamic import check_dynamic
 from splashdam.embedded_broker.configs.groups import check_group_configs
-from splashdam.embedded_broker.configs.table import Scope
+from splashdam.embedded_broker.configs.table import Scope, check_dynamic
 from splashdam.embedded_broker.configs.topics import new_topic_settings
 from splashdam.embedded_broker.dynamic_configs.stored import (
     ALL_BROKERS,

@@ -27,7 +27,6 @@ import trio
 
 from splashdam.embedded_broker.answering.answers import Answer, CloseConnectionError, Parked
 from splashdam.embedded_broker.answering.turns import Steps, let_others
-from splashdam.embedded_broker.configs.own_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.producing.admission import (
     ATTRIBUTES_LOW_BYTE,
     Admission,
@@ -57,6 +56,7 @@ from splashdam.model.log_text import quoted
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import HEADER_BYTES, TRANSACTIONAL_BIT
 from splashdam.storage.log import Log
+from splashdam.storage.topic_names import INTERNAL_TOPICS
 from splashdam.wire.message import Response
 from splashdam.wire.messages.produce import (
     LeaderIdAndEpoch,

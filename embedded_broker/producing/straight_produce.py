@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Protocol
 
-from splashdam.embedded_broker.configs.own_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.producing.admission import ATTRIBUTES_LOW_BYTE, Admission, is_taken_as_it_is
 from splashdam.embedded_broker.producing.appending import (
     TakesBatches,
@@ -23,6 +22,7 @@ from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.options import MAX_LONG
 from splashdam.record.batch import TRANSACTIONAL_BIT
 from splashdam.record.compression import OverLimitError
+from splashdam.storage.topic_names import INTERNAL_TOPICS
 from splashdam.wire.fields import Part
 from splashdam.wire.header import encode_response
 from splashdam.wire.messages.produce import (

@@ -1,7 +1,7 @@
 """The broker's own topics: consumer offsets and the state of transactions.
 
 They are ordinary compacted topics with Kafka's names, options and record formats, made when they are first
-needed (``configs/own_topics.py``). Clients may read them and may not write to them; the broker appends
+needed (``new_internal_topic``). Clients may read them and may not write to them; the broker appends
 through ``InternalTopic``.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 import trio
 
 from splashdam.embedded_broker.answering.answers import Answer, Parked
-from splashdam.embedded_broker.configs.own_topics import new_internal_topic
+from splashdam.embedded_broker.topics.topics import new_internal_topic
 from splashdam.model.broker_errors import (
     BrokerResponseError,
     CoordinatorNotAvailableError,
