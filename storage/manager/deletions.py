@@ -79,7 +79,7 @@ class DirectoryRemovals:
         self.add(self._removal(topics))
 
     def steps(self) -> Iterator[int]:
-        """Removes what there is of topics that were deleted or given up: a few directories with each step.
+        """Remove what there is of topics that were deleted or given up: a few directories with each step.
 
         The steps say how many. What the disk refuses is logged: of deleted topics ``finish`` tries it again,
         of others the next start.
@@ -92,11 +92,11 @@ class DirectoryRemovals:
                 yield step
 
     def run(self) -> None:
-        """Takes all steps at once."""
+        """Take all steps at once."""
         deque(self.steps(), maxlen=0)
 
     def finish(self, *, everywhere: bool = False) -> None:
-        """Removes what is left of deleted topics, and frees their names: the files first, which makes room on
+        """Remove what is left of deleted topics, and free their names: the files first, which makes room on
         a full disk for the rest. Until a name is free no topic finds the checkpoints of the one before.
 
         Args:
@@ -116,7 +116,7 @@ class DirectoryRemovals:
             self._removed -= gone
 
     def retry(self) -> None:
-        """Does what the disk refused before: removes files of deleted topics, then writes the registry.
+        """Do what the disk refused before: removes files of deleted topics, then write the registry.
 
         Raises:
             KafkaStorageError: the disk refuses again; the rest waits for the next turn.
@@ -145,7 +145,7 @@ class DirectoryRemovals:
             self._registry.put_resources(deletion_notes(topics))
 
     def _remove_all_that_is_found(self) -> None:
-        """Moves the directories of deleted topics aside, wherever they are, then removes them."""
+        """Move the directories of deleted topics aside, wherever they are, then remove them."""
         deleting, roots = self._registry.deleting, self._roots_online
         if deleting:
             for root in roots:
@@ -160,7 +160,7 @@ class DirectoryRemovals:
 
 
 def remove_partition_directory(files: Files, path: str, topic_partition: TopicPartition) -> None:
-    """Removes a directory of one partition, moved aside first so that no start takes half of it for whole.
+    """Remove a directory of one partition, moved aside first so that no start takes half of it for whole.
 
     Raises:
         KafkaStorageError: the disk refuses; the next start goes on once it is moved aside.
@@ -173,7 +173,7 @@ def remove_partition_directory(files: Files, path: str, topic_partition: TopicPa
 
 
 def remove_partitions(files: Files, roots: Sequence[str], topics: Iterable[Topic]) -> Iterator[int]:
-    """Removes the directories of topics whose partitions are known: it looks at theirs alone.
+    """Remove the directories of topics whose partitions are known: it looks at theirs alone.
 
     It does so a few with each step, which says how many.
 

@@ -64,7 +64,7 @@ class HousekeptLogs(Protocol):
     def on_log_start(self) -> Callable[[TopicPartition], None]: ...
 
     def write_high_watermarks(self) -> None:
-        """Checkpoints the high watermarks of all logs."""
+        """Checkpoint the high watermarks of all logs."""
         ...
 
 
@@ -93,7 +93,7 @@ class Housekeeping:
         self._started_ms: float | None = None
 
     async def step(self, now_ms: float, wall_ms: int) -> float:
-        """Does what is due; returns milliseconds until the next task is."""
+        """Do what is due; return milliseconds until the next task is."""
         started_ms = self._started_ms = now_ms if self._started_ms is None else self._started_ms
         done: set[str] = set()
         for task in TASKS:

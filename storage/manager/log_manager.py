@@ -134,7 +134,7 @@ class LogManager:
         hosts: Hosts = lambda _: True,
         log_dirs: Sequence[str] = (),
     ) -> LogManager:
-        """Opens a broker's data directories, making them where they are missing.
+        """Open a broker's data directories, making them where they are missing.
 
         Args:
             files: the file system.
@@ -166,7 +166,7 @@ class LogManager:
         return manager
 
     def _open_all(self, node_id: int, now_ms: int) -> None:
-        """Opens every partition, finishing what was interrupted.
+        """Open every partition, finishing what was interrupted.
 
         Raises:
             KafkaStorageError: something cannot be read or repaired; nothing stays open.
@@ -240,7 +240,7 @@ class LogManager:
     def create_topic(
         self, name: str, partitions: int, configs: Mapping[str, str] | None = None, *, now_ms: int
     ) -> bytes:
-        """Makes a topic with its partitions, all or nothing, and returns its id.
+        """Make a topic with its partitions, all or nothing, and return its id.
 
         Raises:
             InvalidTopicError: Kafka would not accept the name, or it collides with another.
@@ -281,7 +281,7 @@ class LogManager:
         return [topic.topic_id for topic in topics]
 
     def change_topics(self, *topics: Topic, now_ms: int) -> None:
-        """Gives topics more partitions or other options; the latter apply to their logs from now on.
+        """Give topics more partitions or other options; the latter apply to their logs from now on.
 
         Raises:
             KafkaStorageError: the disk refuses; nothing has changed.
@@ -324,7 +324,7 @@ class LogManager:
         self.wake()
 
     def put_topics(self, topics: Iterable[Topic], coming: Iterable[PreparedPartitions]) -> None:
-        """Notes topics in the registry, and that these partitions are theirs: one change.
+        """Note topics in the registry, and that these partitions are theirs: one change.
 
         Raises:
             KafkaStorageError: a directory of the partitions has failed, or it could not be written; nothing
@@ -339,7 +339,7 @@ class LogManager:
     def prepare(
         self, topic: Topic, numbers: Sequence[int], *, now_ms: int
     ) -> Generator[int, None, PreparedPartitions]:
-        """Makes partitions of a topic before it has them, a few with each step, which says what it cost.
+        """Make partitions of a topic before it has them, a few with each step, which says what it cost.
 
         Nobody sees these partitions before ``create_topics`` or ``change_topics`` gives them to the topic.
         Whoever prepares them calls ``give_up`` in the end, in any case. Until they are the topic's, or
@@ -393,7 +393,7 @@ class LogManager:
         return name in self.prepared or (name in self.registry.deleting and self.removals.is_under_way)
 
     def delete_topic(self, name: str) -> None:
-        """Removes a topic and its logs; slices that are being read stay readable.
+        """Remove a topic and its logs; slices that are being read stay readable.
 
         Raises:
             UnknownTopicOrPartitionError: there is none of this name.
@@ -444,7 +444,7 @@ class LogManager:
                 raise full
 
     def free_names(self) -> None:
-        """Ends deletions; what the disk refuses of that is logged, and the housekeeping tries it again.
+        """End deletions; what the disk refuses of that is logged, and the housekeeping tries it again.
 
         Where it has directories to remove yet, the housekeeping does both.
         """
@@ -488,7 +488,7 @@ class LogManager:
     def make_partitions(
         self, topics: Iterable[Topic], now_ms: int, coming: Iterable[PreparedPartitions] = ()
     ) -> None:
-        """Makes the partitions that topics of the registry lack here, or takes those that were prepared.
+        """Make the partitions that topics of the registry lack here, or takes those that were prepared.
 
         Raises:
             KafkaStorageError: the disk refuses.
@@ -571,7 +571,7 @@ class LogManager:
         return self.logs[topic_partition]
 
     def remove_replica(self, topic_partition: TopicPartition) -> None:
-        """Removes a log that others keep from now on; slices that are being read stay readable.
+        """Remove a log that others keep from now on; slices that are being read stay readable.
 
         Raises:
             KafkaStorageError: the disk refuses; the log is closed.
@@ -593,7 +593,7 @@ class LogManager:
         log_start_offset: int = 0,
         high_watermark: int | None = None,
     ) -> None:
-        """Opens the log in a directory that is there, with arguments as for `Log.open`."""
+        """Open the log in a directory that is there, with arguments as for `Log.open`."""
         topic = self.topics[topic_partition.topic]
         log = Log.open(
             self.files,
@@ -612,7 +612,7 @@ class LogManager:
         self.wake()
 
     def release(self, topic_partition: TopicPartition) -> None:
-        """Closes a partition's log in order; its directory then goes to another broker.
+        """Close a partition's log in order; its directory then goes to another broker.
 
         Raises:
             KafkaStorageError: it is closed, but whoever takes it over has to recover it.
@@ -624,7 +624,7 @@ class LogManager:
     def take_over(
         self, topic_partition: TopicPartition, *, leader_epoch: int, now_ms: int, clean_shutdown: bool
     ) -> None:
-        """Opens a partition whose directory came from another broker, and leads it from now on.
+        """Open a partition whose directory came from another broker, and lead it from now on.
 
         Raises:
             KafkaStorageError: the files cannot be read or repaired.
@@ -650,7 +650,7 @@ class LogManager:
         return True
 
     def take_offline(self, directory: LogDirectory) -> dict[TopicPartition, Log]:
-        """Takes the logs in a directory out of use, and returns them."""
+        """Take the logs in a directory out of use, and return them."""
         self.moves.on_directory_failure(directory)
         lost = {tp: log for tp, log in self.logs.items() if self.directories.of(log) is directory}
         # Another dict, as somebody may be walking over this one.
@@ -658,7 +658,7 @@ class LogManager:
         return lost
 
     def abandon_logs(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Closes logs whose directories go."""
+        """Close logs whose directories go."""
         smallest_ms = MAX_LONG
         for topic_partition in list(topic_partitions):
             self.moves.forget(topic_partition)
@@ -712,11 +712,11 @@ class LogManager:
         return await self._housekeeping.step(now_ms, wall_ms)
 
     async def wait_for_work(self) -> None:
-        """Returns when something happened since the last turn that may ask for another one at once."""
+        """Return when something happened since the last turn that may ask for another one at once."""
         await self._work.wait()
 
     def wake(self) -> None:
-        """Lets ``wait_for_work`` return: something else may be due."""
+        """Let ``wait_for_work`` return: something else may be due."""
         self._work.set()
 
     def _note_work(self, log: Log) -> None:
@@ -724,7 +724,7 @@ class LogManager:
         self.wake()
 
     def write_high_watermarks(self) -> None:
-        """Checkpoints the high watermarks of all logs, if there is one that has moved, or come, or gone.
+        """Checkpoint the high watermarks of all logs, if there is one that has moved, or come, or gone.
 
         Raises:
             KafkaStorageError: the disk refuses; the next call tries again.
@@ -741,7 +741,7 @@ class LogManager:
         self._logs_kept = len(self.logs)
 
     async def persist_log_starts(self, logs: Iterable[Log]) -> None:
-        """Makes the starts of logs survive whatever comes: what is below them flushed, then the checkpoint.
+        """Make the starts of logs survive whatever comes: what is below them flushed, then the checkpoint.
 
         Raises:
             KafkaStorageError: the disk refuses.
@@ -752,7 +752,7 @@ class LogManager:
         self.checkpoints.write_log_starts(self.logs)
 
     def close(self, *, orderly: bool = True) -> KafkaStorageError | None:
-        """Leaves the directory in order: logs flushed and closed, checkpoints, marker, lock. Once is enough.
+        """Leave the directory in order: logs flushed and closed, checkpoints, marker, lock. Once is enough.
 
         What fails is logged; the marker is then missing, and the next start recovers. In a forked child
         nothing happens: it is its parent's. If not ``orderly``, files are left as by ``kill -9``.
@@ -784,7 +784,7 @@ class LogManager:
 def _close_all(
     files: Files, directories: LogDirectories, logs: Mapping[TopicPartition, Log], registry: TopicRegistry
 ) -> KafkaStorageError | None:
-    """Closes every log, and marks the directories where that went well; returns the first failure.
+    """Close every log, and marks the directories where that went well; return the first failure.
 
     One of a directory that has failed before is not counted: it was told then.
     """

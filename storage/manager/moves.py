@@ -82,7 +82,7 @@ class LogMoves:
         return min((self._pause_until_ms.get(each, 0.0) for each in self.futures), default=float("inf"))
 
     def begin(self, topic_partition: TopicPartition, directory: LogDirectory, *, now_ms: int) -> None:
-        """Moves a log to a directory, from now on and instead of elsewhere; where it is there, nowhere.
+        """Move a log to a directory, from now on and instead of elsewhere; where it is there, nowhere.
 
         Raises:
             KafkaStorageError: the disk refuses.
@@ -135,7 +135,7 @@ class LogMoves:
     # --- while it goes on -----------------------------------------------------------------------------------
 
     async def work(self, now: Now) -> None:
-        """Copies some of each log, and lets it go on in a copy that has all of it."""
+        """Copy some of each log, and let it go on in a copy that has all of it."""
         for topic_partition, future in list(self.futures.items()):
             log = self._manager.logs.get(topic_partition)
             if log is None or self._pause_until_ms.get(topic_partition, 0.0) > now.now_ms:
@@ -148,7 +148,7 @@ class LogMoves:
                     del self._pause_until_ms[topic_partition]
 
     async def _copy(self, log: Log, future: Log, now: Now) -> bool:
-        """Copies for a while; whether the copy has all."""
+        """Copy for a while; whether the copy has all."""
         for _ in range(_READS_IN_TURN):
             if self.futures.get(log.topic_partition) is not future:
                 return False
@@ -170,7 +170,7 @@ class LogMoves:
             self._swap(log, future, now.wall_ms)
 
     def _swap(self, log: Log, future: Log, wall_ms: int) -> None:
-        """Lets the log go on in the copy, in one turn of the loop."""
+        """Let the log go on in the copy, in one turn of the loop."""
         where, checkpoints = log.topic_partition, self._directories.checkpoints
         old, new = self._directories.of(log), self._directories.of(future)
         path, old_path = f"{new.root}/{where}", log.directory
@@ -202,7 +202,7 @@ class LogMoves:
     # --- the end of moves -----------------------------------------------------------------------------------
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """Gives a move up, and removes the copy; what the disk refuses the next start removes."""
+        """Give a move up, and remove the copy; what the disk refuses the next start removes."""
         future = self.futures.pop(topic_partition, None)
         if future is not None:
             future.abandon()
@@ -210,7 +210,7 @@ class LogMoves:
                 remove_partition_directory(self._files, future.directory, topic_partition)
 
     def on_directory_failure(self, directory: LogDirectory) -> None:
-        """Gives up what has to do with a directory that has failed; the next start goes on with it."""
+        """Give up what has to do with a directory that has failed; the next start goes on with it."""
         for topic_partition, future in list(self.futures.items()):
             log = self._manager.logs.get(topic_partition)
             roots = {os.path.dirname(each.directory) for each in (future, log) if each is not None}
@@ -219,14 +219,14 @@ class LogMoves:
                 future.abandon()
 
     def close(self) -> None:
-        """Closes the copies as they are; the next start goes on with them."""
+        """Close the copies as they are; the next start goes on with them."""
         for future in self.futures.values():
             future.abandon()
         self.futures.clear()
 
 
 def copy_some(log: Log, future: Log, now_ms: int) -> bool:
-    """Copies what one read gives, after cutting off what the log does not have; whether that was all.
+    """Copy what one read gives, after cutting off what the log does not have; whether that was all.
 
     Raises:
         KafkaStorageError: a disk refuses.

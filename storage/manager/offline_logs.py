@@ -27,7 +27,7 @@ class ManagedLogs(Protocol):
     def logs(self) -> Mapping[TopicPartition, Log]: ...
 
     def take_offline(self, directory: LogDirectory) -> dict[TopicPartition, Log]:
-        """Takes the logs in a directory out of use, and returns them."""
+        """Take the logs in a directory out of use, and return them."""
         ...
 
     def wake(self) -> None:
@@ -54,7 +54,7 @@ class OfflineLogs:
         return topic_partition in self._directories
 
     def check(self, topic_partition: TopicPartition) -> None:
-        """Refuses a partition that is offline.
+        """Refuse a partition that is offline.
 
         Raises:
             KafkaStorageError: it is; the text names the directory.
@@ -98,7 +98,7 @@ class OfflineLogs:
             self._manager.wake()
 
     def process_failures(self) -> None:
-        """Takes the logs of failed directories out of use. (Without the home the broker ends anyway.)"""
+        """Take the logs of failed directories out of use. (Without the home the broker ends anyway.)"""
         manager = self._manager
         while self._failed:
             directory = self._failed.pop()

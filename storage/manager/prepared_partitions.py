@@ -46,7 +46,7 @@ class PartitionFactory(Protocol):
     def registry(self) -> TopicRegistry: ...
 
     def place(self) -> Callable[[], LogDirectory]:
-        """Chooses a directory for each new partition."""
+        """Choose a directory for each new partition."""
         ...
 
     def make_log(
@@ -91,7 +91,7 @@ class PreparedPartitions:
         self._made: list[TopicPartition] = []
 
     def make(self, hosts: Callable[[TopicPartition], bool], now_ms: int) -> Iterator[int]:
-        """Looks whether there is room for them, then makes a few with each step; it says what that cost.
+        """Look whether there is room for them, then make a few with each step; it says what that cost.
 
         Raises:
             UnknownTopicOrPartitionError: the topic that was to have more was deleted meanwhile.
@@ -141,7 +141,7 @@ class PreparedPartitions:
         )
 
     def check(self) -> None:
-        """Looks whether all that was made can still be used.
+        """Look whether all that was made can still be used.
 
         Raises:
             KafkaStorageError: a directory that they lie in has failed.
@@ -168,13 +168,13 @@ class PreparedPartitions:
         return logs
 
     def abandon(self) -> None:
-        """Closes the logs; the files stay as they are."""
+        """Close the logs; the files stay as they are."""
         for log in self._logs.values():
             log.abandon()
         self._logs.clear()
 
     def remove(self) -> Iterator[int]:
-        """Removes those that have been given up, a few with each step, which says how many.
+        """Remove those that have been given up, a few with each step, which says how many.
 
         Where that fails the note stays, for the next start.
         """
@@ -218,7 +218,7 @@ def remove_orphaned_partitions(directories: LogDirectories, registry: TopicRegis
 
 
 def _remove_of(directories: LogDirectories, topic_id: bytes, partitions: Iterable[TopicPartition]) -> None:
-    """Removes directories of a topic that was not made; another one has its name, and others of that name."""
+    """Remove directories of a topic that was not made; another one has its name, and others of that name."""
     for topic_partition, directory in product(partitions, directories.online):
         path = f"{directory.root}/{topic_partition}"
         if read_topic_id(directories.files, path) == topic_id:

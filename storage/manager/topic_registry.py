@@ -120,7 +120,7 @@ class TopicRegistry:
             ) from error
 
     def put(self, *topics: Topic, resources: Resources | None = None) -> None:
-        """Adds or replaces topics, and keeps options as ``put_resources``: one change.
+        """Add or replaces topics, and keep options as ``put_resources``: one change.
 
         Raises:
             KafkaStorageError: it could not be written; nothing has changed.
@@ -129,7 +129,7 @@ class TopicRegistry:
         self._keep(*changes, *_kept_resources(resources or {}))
 
     def put_resources(self, resources: Resources) -> None:
-        """Replaces the options kept for each of these; none at all: nothing is kept any longer.
+        """Replace the options kept for each of these; none at all: nothing is kept any longer.
 
         Raises:
             KafkaStorageError: it could not be written; nothing has changed.
@@ -137,7 +137,7 @@ class TopicRegistry:
         self._keep(*_kept_resources(resources))
 
     def begin_deletion(self, *names: str, resources: Resources | None = None) -> None:
-        """Moves topics from ``topics`` to ``deleting``, and keeps options as ``put_resources``: one change.
+        """Move topics from ``topics`` to ``deleting``, and keep options as ``put_resources``: one change.
 
         Raises:
             KafkaStorageError: it could not be written; nothing has changed.
@@ -156,7 +156,7 @@ class TopicRegistry:
         self._changes.must_rewrite = True
 
     def take_back(self, before: Mapping[str, Topic | None]) -> None:
-        """Undoes ``put``, the last change, for topics that were as in ``before``: on a full disk, too.
+        """Undo ``put``, the last change, for topics that were as in ``before``: on a full disk, too.
 
         Raises:
             KafkaStorageError: the disk refuses; nothing has changed.
@@ -179,7 +179,7 @@ class TopicRegistry:
         return bool(self.deleting) or self.must_rewrite
 
     def rewrite(self) -> None:
-        """Writes the whole anew where a refused write left it unknown which changes are in the file.
+        """Write the whole anew where a refused write left it unknown which changes are in the file.
 
         The names in ``deleting`` stay there: ``end_deletions`` frees them when the files are gone.
 
@@ -190,7 +190,7 @@ class TopicRegistry:
             self._replace()
 
     def end_deletions(self) -> None:
-        """Frees the names in ``deleting``.
+        """Free the names in ``deleting``.
 
         Raises:
             KafkaStorageError: it could not be written; nothing has changed.
@@ -198,7 +198,7 @@ class TopicRegistry:
         self._keep({"deleted": sorted(self.deleting)})
 
     def close(self) -> None:
-        """Leaves one file that says it all.
+        """Leave one file that says it all.
 
         Raises:
             KafkaStorageError: the disk refuses; what is there says it all, too.
@@ -209,11 +209,11 @@ class TopicRegistry:
         self.abandon()
 
     def abandon(self) -> None:
-        """Closes the files as they are."""
+        """Close the files as they are."""
         self._changes.close()
 
     def _keep(self, *changes: Mapping[str, Any]) -> None:
-        """Makes changes last, then makes them: all in one turn of the disk, whatever else there is."""
+        """Make changes last, then make them: all in one turn of the disk, whatever else there is."""
         if self._changes.must_rewrite or self._changes.length > _MOST_CHANGES + 2 * len(self.topics):
             self._replace()
         self._changes.append(*changes)
@@ -221,7 +221,7 @@ class TopicRegistry:
             self._apply(change)
 
     def _apply(self, change: Mapping[str, Any]) -> None:
-        """Raises as ``_topic``, too: a change may come from the file, which anybody may have written."""
+        """Raise as ``_topic``, too: a change may come from the file, which anybody may have written."""
         if "topic" in change:
             topic = _topic(change["topic"], change)
             self.topics[topic.name] = topic
@@ -247,7 +247,7 @@ class TopicRegistry:
             self.resources.pop((kind, name), None)
 
     def _replace(self) -> None:
-        """Writes the whole anew, so that all changes are in it."""
+        """Write the whole anew, so that all changes are in it."""
         kinds: dict[str, dict[str, Mapping[str, str]]] = {}
         for (kind, name), configs in self.resources.items():
             kinds.setdefault(kind, {})[name] = configs
@@ -337,7 +337,7 @@ def new_topics(
 
 
 def adopt_topics(files: Files, registry: TopicRegistry, found: Mapping[TopicPartition, str]) -> None:
-    """Brings the registry in line with the partitions that are there; their own files count.
+    """Bring the registry in line with the partitions that are there; their own files count.
 
     Raises:
         KafkaStorageError: something could not be read or written.

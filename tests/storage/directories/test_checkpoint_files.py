@@ -78,7 +78,7 @@ def test_a_damaged_checkpoint_counts_as_none(data: bytes, caplog: pytest.LogCapt
     files = MemoryFiles()
     files.write_atomic("/c", data)
     assert OffsetCheckpoint(files, "/c").read() == {}
-    assert "going on without it" in caplog.text
+    assert "ignoring the file" in caplog.text
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one() -> None:

@@ -152,7 +152,7 @@ def test_a_registry_that_leads_out_of_its_directory_is_refused(change: dict[str,
         else:
             (registry if name == "deleting" else registry["topics"]["a"])[name] = value
     files.write_atomic(path, json.dumps(registry).encode())
-    with pytest.raises(KafkaStorageError, match=r"splashdam-topics\.json makes no sense"):
+    with pytest.raises(KafkaStorageError, match=r"splashdam-topics\.json is damaged"):
         open_manager(files)
 
 
@@ -180,7 +180,7 @@ def test_a_checkpoint_of_impossible_offsets_counts_as_damaged(
     files.write_atomic(f"{ROOT}/log-start-offset-checkpoint", f"0\n1\n{entry}\n".encode())
     manager = open_manager(files)
     assert manager.logs[TopicPartition("a", 0)].log_end_offset == 0
-    assert "is not 'topic partition offset'; going on without it" in caplog.text
+    assert "is not 'topic partition offset'; ignoring the file" in caplog.text
 
 
 def test_producer_ids_end_before_they_fit_into_no_answer() -> None:
