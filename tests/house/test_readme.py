@@ -88,3 +88,10 @@ def test_a_decision_stands_at_the_top(page: Path) -> None:
     """What was decided is said first; reasons follow."""
     first = page.read_text().splitlines()[:6]
     assert any(line.startswith("**Decided**: ") for line in first)
+
+
+def test_contributing_lists_the_rooms() -> None:
+    """Each room, and nothing that is none."""
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Rooms")[2].partition("## Style")[0]
+    rooms = {each.parent.name for each in ROOT.glob("*/__init__.py")}
+    assert set(re.findall(r"^\| `(\w+)/` \|", table, flags=re.MULTILINE)) == rooms
