@@ -1,7 +1,7 @@
 """The embedded broker's own figures beside the limits of the machine: ``python machine.py CALL DIR SCALE``.
 
-The broker runs in a process of its own and is asked by the simplest client (`broker.raw_client`). Beside it
-stands what the machine does by itself: bytes over loopback, into a file, out of it, through memory. Prints one
+The broker runs in a process of its own, asked by the simplest client (`broker.raw_client`). Beside it stands
+what the machine does by itself: bytes over loopback, into a file, out of it, through memory. Prints one
 measurement as JSON.
 """
 
