@@ -218,7 +218,6 @@ I = TypeVar("I")  # noqa: E741  # an item
 _AT_ONCE = 8
 """Questions of one kind that are under way together."""
 
-_INTERNAL_TOPICS = INTERNAL_TOPICS | {"__share_group_state"}
 """Kafka's own, which no pattern of topics means."""
 
 
@@ -272,7 +271,7 @@ class ClusterReader:
         Raises:
             CannotConnectError: nobody listens at any address.
         """
-        return [name for name in self._ask(list_topics) if name not in _INTERNAL_TOPICS]
+        return [name for name in self._ask(list_topics) if name not in INTERNAL_TOPICS]
 
     def partitions(self, topic: str) -> list[int]:
         """The topic's partition numbers, ascending.

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import attrs
-from kafka import KafkaConsumer, TopicPartition
 
-from lab.pipeline_chaos.driver import TOPIC
 from splashdam.pipeline.tables import existing_table
 
 Records = Mapping[tuple[int, int], bytes]
@@ -16,7 +14,7 @@ Records = Mapping[tuple[int, int], bytes]
 
 
 @attrs.define
-class Verdict:
+class TableCounts:
     """What a table lacks, and what it has too much of.
 
     Attributes:
@@ -37,32 +35,16 @@ class Verdict:
         return not (self.gaps or self.duplicates or self.wrong)
 
 
-def read_log(servers: str, partitions: int) -> Records:
-    """All records of the topic, read by kafka-python."""
-    found: dict[tuple[int, int], bytes] = {}
-    consumer = KafkaConsumer(
-        bootstrap_servers=servers, auto_offset_reset="earliest", enable_auto_commit=False
-    )
-    wanted = [TopicPartition(TOPIC, number) for number in range(partitions)]
-    consumer.assign(wanted)
-    ends = consumer.end_offsets(wanted)
-    while any(consumer.position(each) < ends[each] for each in wanted):
-        for where, records in consumer.poll(timeout_ms=1000, max_records=5000).items():
-            found.update({(where.partition, record.offset): record.value for record in records})
-    consumer.close()
-    return found
-
-
-def compare(table_format: str, place: Path, log: Records) -> Verdict:
-    """One table."""
-    verdict = Verdict(records=len(log))
+def compare(table_format: str, place: Path, log: Records) -> TableCounts:
+    """Count what one table has of the log."""
+    counts = TableCounts(records=len(log))
     seen: set[tuple[int, int]] = set()
     table = existing_table(table_format, place)
     for batch in table.iter_rows(["partition", "offset", "value"]):
         for partition, offset, value in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            verdict.duplicates += (partition, offset) in seen
-            verdict.wrong += log.get((partition, offset)) != value
+            counts.duplicates += (partition, offset) in seen
+            counts.wrong += log.get((partition, offset)) != value
             seen.add((partition, offset))
     table.close()
-    verdict.gaps = len(log.keys() - seen)
-    return verdict
+    counts.gaps = len(log.keys() - seen)
+    return counts

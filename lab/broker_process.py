@@ -10,8 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lab.endurance.memory import resident_bytes
-from lab.endurance.records import PARTITIONS
+from lab.ledger import PARTITIONS
+from lab.memory import resident_bytes
 
 _PROPERTIES = {
     "num.partitions": str(PARTITIONS),
@@ -56,13 +56,13 @@ class Broker:
         assert process.stdout is not None
         if not process.stdout.readline().startswith("listening on"):
             process.wait(_END_SECONDS)
-            raise BrokerDied(self.last_words())
+            raise BrokerDied(self.last_output())
 
     def check(self) -> None:
         """Raises BrokerDied if nobody has killed it and it is not there."""
         assert self._process is not None
         if self._process.poll() is not None:
-            raise BrokerDied(self.last_words())
+            raise BrokerDied(self.last_output())
 
     def kill(self) -> None:
         """SIGKILL, also of a stopped one; waits until it is gone. One that has ended is left alone."""
@@ -84,7 +84,7 @@ class Broker:
         """What it holds now."""
         return 0 if self._process is None else resident_bytes(self._process.pid)
 
-    def last_words(self) -> str:
+    def last_output(self) -> str:
         """What the processes have written to standard error."""
         return self._log.read_text()[-2000:] if self._log.exists() else ""
 

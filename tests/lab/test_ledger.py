@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from lab.endurance.checking import add_record, compare, empty_log
-from lab.endurance.memory import Curve
-from lab.endurance.records import Fate, Ledger, fate_of, value_of
+from lab.ledger import Fate, Ledger, add_record, compare, empty_log, fate_of, value_of
+from lab.memory import Curve
 from splashdam.model.errors import (
     KafkaConnectionError,
     KafkaTimeoutError,

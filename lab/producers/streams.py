@@ -1,7 +1,8 @@
-"""Streams of numbered records from threads: ``send``, ``send_many``, transactions, one without patience."""
+"""Streams of numbered records from threads: ``send``, ``send_many``, transactions, and kafka-python's."""
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 import time
@@ -12,7 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lab.endurance.records import PARTITIONS, TOPIC, Fate, Ledger, fate_of, value_of
+import kafka
+from kafka.errors import KafkaError as KafkaPythonError
+
+from lab.ledger import PARTITIONS, TOPIC, Fate, Ledger, fate_of, value_of
 from splashdam import KafkaProducer
 from splashdam.client.future import RecordFuture
 from splashdam.model.errors import KafkaError, KafkaTimeoutError, TransactionFailedError
@@ -20,6 +24,7 @@ from splashdam.model.errors import KafkaError, KafkaTimeoutError, TransactionFai
 FINISH_SECONDS = 150
 """More than ``delivery_timeout_ms``: by then every record is delivered or has failed."""
 _TICK_SECONDS = 0.02
+_FOREIGN_TICK_SECONDS = 0.05
 
 
 class Pace:
@@ -282,3 +287,46 @@ def again(call: Callable[[], None]) -> None:
             continue
         return
     call()
+
+
+class Foreign(Stream):
+    """kafka-python's idempotent producer under the same faults; what it gives up may have been written."""
+
+    name = "kafka-python"
+
+    def run(self) -> None:
+        producer = kafka.KafkaProducer(
+            bootstrap_servers=self.address,
+            client_id=self.name,
+            acks="all",
+            enable_idempotence=True,
+            linger_ms=5,
+            request_timeout_ms=5_000,
+            max_block_ms=FINISH_SECONDS * 1000,
+        )
+        pace = Pace(self.rate)
+        while not self.stop.wait(_FOREIGN_TICK_SECONDS):
+            for _ in range(pace.due()):
+                self._send(producer, self.dice.randrange(PARTITIONS))
+        producer.flush(FINISH_SECONDS)
+        producer.close(FINISH_SECONDS)
+        del producer
+        gc.collect()  # it leaves sockets of its own to the collector
+
+    def _send(self, producer: Any, partition: int) -> None:
+        ledger = self.ledgers[0]
+        number = ledger.take(partition)
+        try:
+            future = producer.send(TOPIC, value_of(self.name, partition, number), partition=partition)
+        except KafkaPythonError:
+            ledger.tell(partition, number, Fate.PERHAPS)
+            return
+        future.add_callback(partial(self._delivered, partition, number))
+        future.add_errback(partial(self._failed, partition, number))
+
+    def _delivered(self, partition: int, number: int, told: Any) -> None:
+        self.ledgers[0].tell(partition, number, Fate.ACKNOWLEDGED, told.offset)
+
+    def _failed(self, partition: int, number: int, _error: BaseException) -> None:
+        self.counts["records that kafka-python gave up"] += 1
+        self.ledgers[0].tell(partition, number, Fate.PERHAPS)

@@ -11,8 +11,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from lab.endurance.memory import PRODUCERS_MAY_GROW_BYTES, Curve
-from lab.endurance.streams import FINISH_SECONDS
+from lab.memory import PRODUCERS_MAY_GROW_BYTES, Curve
+from lab.producers.streams import FINISH_SECONDS
 
 _PATIENCE_SECONDS = 3 * FINISH_SECONDS
 """For what is left at the end."""
@@ -30,7 +30,7 @@ class Producers:
     """
 
     def __init__(self, address: str, folder: Path, *, rate: float, seed: int, foreign: bool = False) -> None:
-        command = [sys.executable, "-m", "lab.endurance.producers", "--address", address]
+        command = [sys.executable, "-m", "lab.producers", "--address", address]
         command += ["--ledgers", str(folder), "--rate", str(rate), "--seed", str(seed)]
         command += ["--foreign"] * foreign
         self._errors = folder / "producers.log"

@@ -15,11 +15,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lab.endurance.foreign import Foreign
-from lab.endurance.memory import descriptors, resident_bytes
-from lab.endurance.records import Fate
-from lab.endurance.streams import FINISH_SECONDS, Impatient, Many, Stream, Threads, Transactions
-from lab.endurance.streams_in_loops import Asyncio, Trio
+from lab.ledger import Fate
+from lab.memory import descriptors, resident_bytes
+from lab.producers.streams import FINISH_SECONDS, Foreign, Impatient, Many, Stream, Threads, Transactions
+from lab.producers.streams_in_loops import Asyncio, Trio
 
 KINDS: list[type[Stream]] = [Threads, Many, Transactions, Impatient, Asyncio, Trio]
 PATIENT = [kind for kind in KINDS if kind is not Impatient]
@@ -30,7 +29,7 @@ _LEFT_OVER_SECONDS = 30  # idle threads of trio's cache end after ten
 def main() -> None:
     """The command."""
     faulthandler.enable()
-    parser = argparse.ArgumentParser(prog="python -m lab.endurance.producers", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m lab.producers", description=__doc__)
     parser.add_argument("--address", required=True)
     parser.add_argument("--ledgers", type=Path, required=True)
     parser.add_argument("--rate", type=float, required=True, help="records per second, of all streams")

@@ -6,8 +6,8 @@ import asyncio
 
 import trio
 
-from lab.endurance.records import PARTITIONS, TOPIC, value_of
-from lab.endurance.streams import FINISH_SECONDS, Pace, Stream, reserved_bytes
+from lab.ledger import PARTITIONS, TOPIC, value_of
+from lab.producers.streams import FINISH_SECONDS, Pace, Stream, reserved_bytes
 from splashdam import AsyncKafkaProducer, KafkaProducer
 from splashdam.model.errors import KafkaError
 
