@@ -111,7 +111,7 @@ def from_capsule(capsule: object, name: bytes, kind: type[Structure], giver: str
     held = Held(kind.from_address(_get_pointer(capsule, name)), capsule)
     if held.released:
         raise IllegalArgumentError(
-            f"{giver} returned Arrow data that were already released; each call must return new data"
+            f"{giver} returned Arrow data that were released already; each call must return new data"
         )
     return held
 
