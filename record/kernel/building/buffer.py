@@ -128,7 +128,7 @@ class BatchBuffer:
         return True
 
     def _append_value(self, timestamp_ms: int, value: bytes) -> int:
-        """Append a record with only a value; arguments are checked. Return its number, -1 if it does not fit."""
+        """Append a record with only a value; return its number, -1 if it does not fit. Checks no argument."""
         number = self.record_count
         layouts = self._layouts
         if timestamp_ms != layouts.timestamp_ms or number >= layouts.end:
