@@ -17,7 +17,7 @@ from splashdam.client.observing.timings import timed_async
 from splashdam.client.running.connecting import make_tcp_connect
 from splashdam.client.running.core import ProducerCore
 from splashdam.client.running.lifecycle import State
-from splashdam.client.sending.admission import Admission
+from splashdam.client.sending.intake import Admission
 from splashdam.client.sending.lookup import BootstrapLookup
 from splashdam.client.sending.waiting import Deadline, drive_in_trio
 from splashdam.client.settings.rules import producer_settings

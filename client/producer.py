@@ -19,7 +19,7 @@ from splashdam.client.running import process
 from splashdam.client.running.connecting import make_tcp_connect
 from splashdam.client.running.core import FORCED_SECONDS, ProducerCore
 from splashdam.client.running.lifecycle import State
-from splashdam.client.sending.admission import Admission
+from splashdam.client.sending.intake import Admission
 from splashdam.client.sending.lookup import BootstrapLookup
 from splashdam.client.sending.waiting import Deadline, drive_in_thread
 from splashdam.client.settings.rules import producer_settings

@@ -14,16 +14,15 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from splashdam.client.future import RecordFuture
+from splashdam.client.partitioning.placing import TopicRoute, fill_slots, lane_of_slot, place
 from splashdam.client.reports import BulkDelivery
-from splashdam.client.sending.admission import Admission
 from splashdam.client.sending.arguments import (
     check_partition,
     check_timestamp_ms,
     check_topic_name,
     header_pairs,
 )
-from splashdam.client.sending.intake import RecordIntake
-from splashdam.client.sending.routes import TopicRoute
+from splashdam.client.sending.intake import Admission, RecordIntake
 from splashdam.model.errors import BulkSendError, KafkaError, message_of
 from splashdam.model.values import HeaderPairs
 from splashdam.record.bulk_places import MAX_SLOTS, BulkPlaces
@@ -153,12 +152,13 @@ class BulkSend:
             return False
         if self._places.slots is not None:
             return self._spread(records, route, row)
-        if self._partition is None:
-            return route.sticky_bytes < route.sticky_limit_bytes and self._append(
-                records, route.sticky, route, row
-            )
-        return self._partition < route.count and self._append(
-            records, route.lanes[self._partition], None, row
+        if self._partition is not None and self._partition >= route.count:
+            return False
+        lane = place(route, self._partition, None)
+        if lane is not None:
+            return self._append(records, lane, None, row)
+        return route.sticky_bytes < route.sticky_limit_bytes and self._append(
+            records, route.sticky, route, row
         )
 
     def _append(
@@ -189,7 +189,7 @@ class BulkSend:
         if end > row:
             return True
         slot = memoryview(slots).cast("H")[places.count]
-        lane = route.sticky if slot == NULL_KEY_SLOT else route.lanes[slot] if slot < route.count else None
+        lane = lane_of_slot(route, slot)
         return lane is not None and places.begin(lane.topic_partition.partition, lane)
 
     def _hash(self, records: BulkRecords, partition_count: int, row: int) -> bytearray:
@@ -201,24 +201,10 @@ class BulkSend:
             self._hashed_count = partition_count
             places.tails.reserve(partition_count)
             places.reserve(self._hashed_stop - row)
-            self._fill(records, partition_count, places.slots, row)
+            fill_slots(
+                records, self._rows.slots, partition_count, places.slots, places.count, row, self._hashed_stop
+            )
         return places.slots
-
-    def _fill(self, records: BulkRecords, partition_count: int, slots: bytearray, row: int) -> None:
-        """Writes the slots: a record's own partition, else that of its key."""
-        at, stop, own = self._places.count, self._hashed_stop, self._rows.slots
-        if own is None:
-            records.hash_keys(partition_count, slots, at, row, stop)
-            return
-        window = own[row:stop]
-        if records.keys is None or NULL_KEY_SLOT not in window:
-            slots[2 * at : 2 * (at + len(window))] = window.tobytes()
-            return
-        records.hash_keys(partition_count, slots, at, row, stop)
-        with memoryview(slots) as view, view.cast("H") as entries:
-            for number, slot in enumerate(window, at):
-                if slot != NULL_KEY_SLOT:
-                    entries[number] = slot
 
     def _submit(self, records: BulkRecords, row: int) -> Admission | None:
         """One record the slow way, as ``send`` does it."""

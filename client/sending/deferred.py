@@ -13,8 +13,7 @@ from functools import partial
 from typing import TypeAlias
 
 from splashdam.client.future import RecordFuture
-from splashdam.client.sending.admission import Admission, Wait
-from splashdam.client.sending.intake import RecordIntake
+from splashdam.client.sending.intake import Admission, RecordIntake, Wait
 from splashdam.model.errors import BufferExhaustedError
 from splashdam.record.kernel import BatchOutcome
 from splashdam.sender.wakeup import Wakeup

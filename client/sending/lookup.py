@@ -12,8 +12,8 @@ from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.errors import IllegalArgumentError, KafkaTimeoutError, NoBrokersAvailable
 
 if TYPE_CHECKING:
+    from splashdam.client.partitioning.placing import TopicRoute
     from splashdam.client.sending.intake import RecordIntake
-    from splashdam.client.sending.routes import TopicRoute
 
 
 DOUBT_MS = 10_000

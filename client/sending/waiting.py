@@ -11,9 +11,8 @@ import trio
 
 from splashdam.client.future import RecordFuture, in_callback
 from splashdam.client.observing.timings import CallerTally
-from splashdam.client.sending.admission import Admission, Wait
 from splashdam.client.sending.deferred import DeferredRecords
-from splashdam.client.sending.intake import RecordIntake
+from splashdam.client.sending.intake import Admission, RecordIntake, Wait
 from splashdam.client.waiters import SENDER_THREADS, wait_in_thread, wait_in_trio
 from splashdam.model.errors import WouldBlock
 from splashdam.net.clock import Clock

@@ -21,11 +21,11 @@ from splashdam.net.clock import Clock
 _log = logging.getLogger(__name__)
 
 _REMIND_MS = 60_000
-"""After so long a trouble that goes on is said again, with how much it has refused."""
+"""After so long a failure that goes on is said again, with how much it has refused."""
 
 
 @attrs.define(eq=False)
-class _Trouble:
+class _Failure:
     """One thing that goes wrong in one data directory; it may be over, and begin again.
 
     Attributes:
@@ -41,11 +41,11 @@ class _Trouble:
     is_told: bool = False
 
 
-class DiskTroubles:
-    """The troubles of one broker: hears what happens to the partitions that are in one.
+class DiskFailures:
+    """The failures of one broker: hears what happens to the partitions that are in one.
 
     Args:
-        clock: says when a trouble is to be said again.
+        clock: says when a failure is to be said again.
         parking: tells what happens to partitions.
         root_of: the data directory that a partition lies in, None for one that is not here.
         takes_appends: whether a partition is here, and led here.
@@ -63,33 +63,33 @@ class DiskTroubles:
         self._root_of = root_of
         self._takes_appends = takes_appends
         # By directory and errno: as many as there are kinds of failures, however they are worded.
-        self._troubles: dict[tuple[str, int], _Trouble] = {}
+        self._failures: dict[tuple[str, int], _Failure] = {}
         self._kept_said_ms: dict[int, float] = {}
 
-    def refused(self, topic_partition: TopicPartition, error: KafkaStorageError) -> None:
+    def append_failed(self, topic_partition: TopicPartition, error: KafkaStorageError) -> None:
         """A batch was not appended, or is not as safe as was asked."""
         cause = (self._root_of(topic_partition) or "", _errno_of(error))
-        trouble = self._troubles.setdefault(cause, _Trouble())
-        trouble.partitions.add(topic_partition)
-        trouble.refused += 1
+        failure = self._failures.setdefault(cause, _Failure())
+        failure.partitions.add(topic_partition)
+        failure.refused += 1
         self._parking.add(self, (topic_partition,))
         now_ms = self._clock.now_ms()
-        # A disk that is nearly full takes small batches between large ones: that is still the same trouble.
-        if trouble.said_ms is not None and now_ms - trouble.said_ms < _REMIND_MS:
+        # A disk that is nearly full takes small batches between large ones: that is still the same failure.
+        if failure.said_ms is not None and now_ms - failure.said_ms < _REMIND_MS:
             return
-        if not trouble.is_told:
+        if not failure.is_told:
             _log.error("cannot append to %s: %s", topic_partition, error.message)
         else:
             _log.error(
                 "still cannot append: %d batches of %d partitions were refused, at last one of %s: %s",
-                trouble.refused,
-                len(trouble.partitions),
+                failure.refused,
+                len(failure.partitions),
                 topic_partition,
                 error.message,
             )
-        trouble.said_ms, trouble.is_told = now_ms, True
+        failure.said_ms, failure.is_told = now_ms, True
 
-    def kept_from(self, what: str, error: BrokerResponseError) -> None:
+    def change_failed(self, what: str, error: BrokerResponseError) -> None:
         """A change of topics was refused: if the disk did it, said once a minute for each kind of failure."""
         if not isinstance(error, KafkaStorageError):
             return
@@ -99,11 +99,11 @@ class DiskTroubles:
             _log.error("cannot %s: %s", what, error.message)
 
     def appended(self, where: TopicPartition, size_bytes: int, is_visible: bool) -> None:
-        """A batch was taken; once each partition in trouble has taken one, the trouble is over."""
+        """A batch was taken; once each partition in failure has taken one, the failure is over."""
         self._leave(where, "appends to %s are taken again; %d batches were refused")
 
     def changed(self, where: TopicPartition) -> None:
-        """A partition that was deleted, or is led elsewhere now, is in no trouble here any more."""
+        """A partition that was deleted, or is led elsewhere now, is in no failure here any more."""
         if not self._takes_appends(where):
             self._leave(where, "what could not be appended to in %s is gone; %d batches were refused")
 
@@ -115,19 +115,19 @@ class DiskTroubles:
 
     def _leave(self, where: TopicPartition, end: str) -> None:
         self._parking.remove(self, (where,))
-        for (root, _), trouble in self._troubles.items():
-            if where not in trouble.partitions:
+        for (root, _), failure in self._failures.items():
+            if where not in failure.partitions:
                 continue
-            trouble.partitions.remove(where)
-            if trouble.partitions:
+            failure.partitions.remove(where)
+            if failure.partitions:
                 continue
-            if trouble.is_told:
-                _log.warning(end, root, trouble.refused)
-            trouble.refused, trouble.is_told = 0, False
+            if failure.is_told:
+                _log.warning(end, root, failure.refused)
+            failure.refused, failure.is_told = 0, False
 
 
 def _errno_of(error: KafkaStorageError) -> int:
-    """That of the operating system, which says what the trouble is; 0 where it has no part in it."""
+    """That of the operating system, which says what the failure is; 0 where it has no part in it."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, OSError):
         cause = cause.__cause__
