@@ -56,7 +56,7 @@ def test_a_topic_is_not_made_in_a_directory_that_holds_something() -> None:
     manager = open_manager(files)
     path = put(files, "photos-1")
     files.make_directory(f"{ROOT}/videos-0")
-    with pytest.raises(KafkaStorageError, match="/data/photos-1 is there already"):
+    with pytest.raises(KafkaStorageError, match="/data/photos-1 exists and is not empty"):
         manager.create_topic("photos", 2, now_ms=NOW_MS)
     assert not manager.topics
     assert not files.list_directory(f"{ROOT}/photos-0")

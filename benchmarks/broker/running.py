@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import trio
-from talk import read_frame
 
+from broker.raw_client import read_frame
 from splashdam.net.admin.topics import create_topic
 from splashdam.net.clock import SystemClock
 from splashdam.net.cluster.cluster_client import ClusterClient, open_cluster_client
@@ -66,7 +66,7 @@ def our_broker(home: Path, python: str = sys.executable) -> Iterator[Running]:
 
 def real_broker(version: str, home: Path) -> AbstractContextManager[Running]:
     """Apache Kafka, one node; its directory is formatted before it is started."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
     from support.kafka.kafka_jars import KafkaBroker
 
     broker = KafkaBroker(version, home)

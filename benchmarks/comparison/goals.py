@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import attrs
-import distance
 import machine
 from rich.console import Console
 from rich.table import Table
 
+from comparison import distance
 from splashdam.cli.measuring import scenarios as table
 from splashdam.cli.measuring.figures import (
     CPU,

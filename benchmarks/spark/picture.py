@@ -1,4 +1,4 @@
-"""The pipeline's picture: `python pipeline_picture.py RESULT.json PICTURE.svg` draws it again."""
+"""The pipeline's picture: ``PYTHONPATH=benchmarks python -m spark.picture RESULT.json PICTURE.svg``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from drawing import chart
+from comparison.drawing import chart
 from picture import group
-from pipeline_scenarios import SCENARIOS
 
+from spark.scenarios import SCENARIOS
 from splashdam.cli.measuring.figures import Results
 
 HEADING = "Topics as DataFrames: splashdam beside Spark's own Kafka connector, same broker, same session"

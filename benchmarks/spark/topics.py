@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
-from brokers import our_broker
+from broker.running import our_broker
 
 from splashdam import KafkaProducer
 from splashdam.testing.topics import create_topic

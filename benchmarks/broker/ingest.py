@@ -22,12 +22,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import talk
-from brokers import Running, Topic, await_answer, cpu_seconds, create_topics, our_broker
 from cramjam import snappy
 from lz4 import frame as lz4
 from zstandard import ZstdDecompressor
 
+from broker import raw_client
+from broker.running import Running, Topic, await_answer, cpu_seconds, create_topics, our_broker
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.record.compression import XERIAL_MAGIC, Compression
 from splashdam.record.sealing import build_batch
@@ -112,17 +112,17 @@ def cpu_of(call: Callable[[], object]) -> float:
 
 def measure(running: Running, connection: socket.socket, each: Packed, requests: int) -> Taken:
     """One way of packing in one round."""
-    frame = talk.produce_frame(each.batch)
-    first, answer_bytes = talk.produce_one(connection, frame)  # imports the library
+    frame = raw_client.produce_frame(each.batch)
+    first, answer_bytes = raw_client.produce_one(connection, frame)  # imports the library
 
     def send(begin: int, end: int) -> None:
         for _ in range(begin, end):
             connection.sendall(frame)
 
     spent = cpu_seconds(running.pid)
-    talk.converse(connection, send, requests, IN_FLIGHT, answer_bytes)
+    raw_client.converse(connection, send, requests, IN_FLIGHT, answer_bytes)
     spent = cpu_seconds(running.pid) - spent
-    last, _ = talk.produce_one(connection, frame)
+    last, _ = raw_client.produce_one(connection, frame)
     if last - first != (requests + 1) * each.records:
         raise SystemExit(f"{last - first:,} records arrived, {(requests + 1) * each.records:,} were sent")
     settings = LogSettings()
@@ -144,7 +144,7 @@ def run(rounds: int, requests: int, other: str | None = None) -> None:
     for _, (python, done) in itertools.product(range(rounds), taken.items()):
         with tempfile.TemporaryDirectory() as home, our_broker(Path(home), python) as running:
             await_answer(running.address)
-            create_topics(running.address, [Topic(talk.TOPIC)])
+            create_topics(running.address, [Topic(raw_client.TOPIC)])
             with socket.create_connection(running.address) as connection:
                 for each in ways:
                     done[each].append(measure(running, connection, each, requests))

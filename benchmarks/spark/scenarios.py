@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
-from pipeline_topics import PARTITIONS, Broker, Topic, segments
 
+from spark.topics import PARTITIONS, Broker, Topic, segments
 from splashdam.cli.measuring.scenarios import Contender, Scenario
 from splashdam.testing.topics import create_topic
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from goals import Goal, ratio, value
-from goals import print_goals as print_table
-from pipeline_scenarios import INGEST, LOCAL_FILES, LOG_READ, THEIR_TUNED_FILES, THEIR_WRITE, WRITE
+from comparison.goals import Goal, ratio, value
+from comparison.goals import print_goals as print_table
 from rich.console import Console
 
+from spark.scenarios import INGEST, LOCAL_FILES, LOG_READ, THEIR_TUNED_FILES, THEIR_WRITE, WRITE
 from splashdam.cli.measuring.figures import RATE, TIMES, Results
 
 GOALS = (

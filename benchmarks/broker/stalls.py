@@ -19,10 +19,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from brokers import Address, Start, Topic, await_answer, create_topics
-from talk import PRODUCE_VERSION, batch_of, produce_frame, produce_one, read_frame
-from talk import TOPIC as QUIET
-
+from broker.raw_client import PRODUCE_VERSION, batch_of, produce_frame, produce_one, read_frame
+from broker.raw_client import TOPIC as QUIET
+from broker.running import Address, Start, Topic, await_answer, create_topics
 from splashdam.record.compression import Compression
 from splashdam.record.sealing import build_batch
 from splashdam.wire.header import decode_response, encode_request

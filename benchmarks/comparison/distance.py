@@ -7,7 +7,8 @@ partition, since more of them hide what a client does with one; batches of 16 Ki
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+
+from sink.running import HERE
 
 from splashdam.cli.measuring import scenarios as table
 from splashdam.cli.measuring.scenarios import OURS, Contender, Scenario
@@ -35,5 +36,5 @@ SCENARIOS = (
 
 def far_sink_command() -> list[str]:
     """Starts the sink that answers late; the rates are such that the one in Python is fast enough."""
-    sink = Path(__file__).resolve().parent / "sink.py"
+    sink = HERE / "sink.py"
     return [sys.executable, str(sink), str(PARTITIONS), str(ROUND_TRIP_MS)]
