@@ -45,7 +45,7 @@ def _delete(group_id: str, context: RequestContext) -> Log:
         raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {quoted(group_id)}")
     if not group.is_empty:
         raise error_for(ErrorCode.NON_EMPTY_GROUP, f"group {quoted(group_id)} has members")
-    context.broker.offsets.bury_group(group_id)
+    context.broker.offsets.delete_group(group_id)
     return groups.log_of(group_id)
 
 

@@ -46,7 +46,7 @@ def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -> Step
         places = [each for each, code in codes.items() if code == ErrorCode.NONE]
         found = [each for each in places if each in group.offsets or each in group.open_transactions]
         keys = [OffsetKey(group_id, each) for each in found]
-        context.broker.offsets.bury_offsets(groups.partition_of(group_id), keys, keeps_groups=True)
+        context.broker.offsets.delete_offsets(groups.partition_of(group_id), keys, keeps_groups=True)
         appended = Appended()
         appended.add(groups.log_of(group_id))
     except BrokerResponseError as error:

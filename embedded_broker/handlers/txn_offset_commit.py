@@ -13,7 +13,7 @@ from functools import partial
 from splashdam.embedded_broker.answering.answers import Answer, Parked
 from splashdam.embedded_broker.answering.turns import Steps
 from splashdam.embedded_broker.groups.group import Member, check_may_commit
-from splashdam.embedded_broker.groups.offset_commit import Sorted, not_committed, sorted_topics
+from splashdam.embedded_broker.groups.offset_commit import CheckedOffsets, checked_offsets, not_committed
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
@@ -59,7 +59,7 @@ async def _commit_with_consent(
 def _commit_all(
     request: TxnOffsetCommitRequest, context: RequestContext, consent: Consent | None
 ) -> Steps[Answer]:
-    found = yield from sorted_topics(
+    found = yield from checked_offsets(
         request.topics, context.broker, names_ids=context.version >= _FIRST_TOPIC_ID_VERSION
     )
     appended = Appended()
@@ -79,7 +79,7 @@ def _commit_all(
 
 
 def _commit(
-    request: TxnOffsetCommitRequest, context: RequestContext, found: Sorted, consent: Consent | None
+    request: TxnOffsetCommitRequest, context: RequestContext, found: CheckedOffsets, consent: Consent | None
 ) -> list[Log]:
     """Append, and return the logs that the answer has to wait for."""
     broker, group_id = context.broker, request.group_id
