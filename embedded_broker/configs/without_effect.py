@@ -30,7 +30,7 @@ _REASONS = {
         socket.send.buffer.bytes socket.receive.buffer.bytes replica.socket.receive.buffer.bytes
         socket.listen.backlog.size""",
     "group.version says which protocols groups have": "group.coordinator.rebalance.protocols",
-    "assignments are computed, and patterns matched, at once when something changes": """
+    "assignments are computed, and patterns matched, on every change": """
         group.consumer.assignment.interval.ms group.consumer.min.assignment.interval.ms
         group.consumer.max.assignment.interval.ms group.consumer.assignor.offload.enable
         group.consumer.regex.refresh.interval.ms""",

@@ -29,7 +29,7 @@ _NO_RETENTION = -1
 
 @handles(OffsetCommitRequest, versions=range(2, 11))
 def offset_commit(request: OffsetCommitRequest, context: RequestContext) -> Steps[Answer]:
-    """Commits what can be; every partition has its own code."""
+    """Commit the legal offsets; answer with a code for each partition."""
     broker, group_id = context.broker, request.group_id
     has_retention = request.retention_time_ms != _NO_RETENTION
     ends_ms = min(broker.clock.wall_ms() + request.retention_time_ms, MAX_LONG)
