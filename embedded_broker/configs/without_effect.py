@@ -39,7 +39,7 @@ _REASONS = {
     "there are no share groups": """
         share.coordinator.state.topic.replication.factor share.coordinator.state.topic.min.isr
         share.coordinator.state.topic.num.partitions""",
-    "partitions are loaded without a buffer of their own": "transaction.state.log.load.buffer.size offsets.load.buffer.size",
+    "loading needs no buffer of its own": "transaction.state.log.load.buffer.size offsets.load.buffer.size",
     "one task fetches from each leader": "num.replica.fetchers",
     "there are no metrics reporters": """
         metric.reporters metrics.num.samples metrics.sample.window.ms metrics.recording.level

@@ -51,7 +51,7 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
 
 
 def _with_features(answer: ApiVersionsResponse, context: RequestContext) -> ApiVersionsResponse:
-    """Return the features supported (below version 4 not those with lowest level 0: facts B4) and finalized."""
+    """Add supported (below version 4 not those with lowest level 0: facts B4) and finalized features."""
     if context.version >= _FIRST_ZERO_MINIMUM_VERSION:
         answer.supported_features = [
             SupportedFeatureKey(name=name, min_version=0, max_version=highest)

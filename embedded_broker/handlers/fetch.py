@@ -126,7 +126,7 @@ def _limits_of(request: FetchRequest, context: RequestContext) -> FetchLimits:
 
 
 def _question_of(request: FetchRequest, context: RequestContext, *, is_follower: bool) -> FetchQuestion:
-    """Return the request with every partition once: as in Kafka its last mention, at the place of the first."""
+    """Return the request with every partition once: as in Kafka, the last mention in place of the first."""
     uses_topic_ids = context.version >= FIRST_TOPIC_ID_VERSION
     asked: dict[PartitionKey, SessionPartition] = {}
     for topic in request.topics:

@@ -2,10 +2,10 @@
 
 ApiVersions names it from version 0: librdkafka before 2.11.1 switches compression off where 0 is missing
 (apache/kafka#18727); a request below 3 closes the connection. Transactional batches are enrolled
-first (``transactions/enrolment.py``): from version 12 on they bring their partition into the transaction.
+first (``transactions/verification.py``): from version 12 on they bring their partition into the transaction.
 
 Where ``flush.messages`` makes a sync due, the answer waits for it: the batches of one wake, and those of
-other clients that arrive while a sync runs, share the next one (``Log.sync``). A transaction's state is synced
+other clients that arrive during a sync, share the next one (``Log.sync``). A transaction's state is synced
 before the first batch of such a log: a power cut may also keep bytes that were not synced, and no
 coordinator would ever end the transaction of a batch that it does not know.
 
