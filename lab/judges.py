@@ -1,7 +1,7 @@
 """Runs everything that `make test` leaves out, as one list that can be resumed: ``make judges``.
 
-Each judge is a `make` target. Its closing line and status are kept in ``build/judges.json``, with the date, the
-duration and the commit of the product's code that it judged. A run goes on with the judges that have not
+Each judge is a `make` target. Its closing line and status are kept in ``build/judges.json``, with the date,
+the duration and the commit of the product's code that it judged. A run goes on with the judges that have not
 passed on that commit; what a machine lacks is named instead of run. ``--list`` prints the table, ``--only
 storm,fuzz`` runs some again, ``--page`` writes the last complete run into docs/contract.md.
 """
