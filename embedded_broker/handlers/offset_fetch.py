@@ -1,4 +1,4 @@
-"""OffsetFetch 1–10: how far groups have read; several groups from version 8 on, topics by id in 10
+"""OffsetFetch 1–10: the committed offsets of groups; several groups from version 8 on, topics by id in 10
 (facts B28).
 
 What was never committed is offset -1 without an error, be it of a group that nobody has heard of.
@@ -35,7 +35,7 @@ _FIRST_TOPIC_ID_VERSION = 10
 
 @handles(OffsetFetchRequest, versions=range(1, 11))
 def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> Steps[OffsetFetchResponse]:
-    """Every partition asked for, or, where none is named, all that the group has committed."""
+    """Answer for each partition asked for, or with all offsets of the group."""
     if context.version >= _FIRST_SEVERAL_GROUPS_VERSION:
         answer = OffsetFetchResponse()
         for each in request.groups:
@@ -52,7 +52,7 @@ def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> Steps[
 
 
 class _Offset(NamedTuple):
-    """The answer for one partition; fields as both versions of the message call them."""
+    """The answer for one partition; both structs of the message have these fields."""
 
     partition_index: int
     committed_offset: int = -1
@@ -99,7 +99,7 @@ def _found(
     context: RequestContext,
     member: Member = NOBODY,
 ) -> Steps[tuple[int, dict[str, list[_Offset]]]]:
-    """A code for the whole group, and offsets by topic."""
+    """Return the code of the whole group, and offsets by topic."""
     refused = ErrorCode.NONE
     try:
         group = context.broker.groups.find(group_id)
