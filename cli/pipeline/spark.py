@@ -115,7 +115,7 @@ def table_options(command: Command) -> Command:
 
 
 def on_spark(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options of a Spark session, and, as its first argument, the session.
+    """Give a command the options of a Spark session, and, as its first argument, the session.
 
     What fails is a message and a status: 2 where Java or pyspark is missing, 1 for what Spark reports, 130
     for Ctrl-C. What Spark logs goes to a file that is named where something fails.

@@ -101,7 +101,7 @@ def topic_stream(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def one_place(table: str, topic: str, names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Refuses two options together, and neither of them, before anything is started.
+    """Refuse two options together, and neither of them, before anything is started.
 
     Args:
         table: the first one's parameter.

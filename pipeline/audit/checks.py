@@ -56,7 +56,7 @@ class Stretch:
         self.transactions = Transactions(self.where)
 
     def add(self, batch: AuditedBatch) -> None:
-        """Takes in the next batch in the order of the log."""
+        """Take in the next batch in the order of the log."""
         self.figures.add(batch)
         if batch.crc_ok is False:
             self.bad_checksums += 1
@@ -68,7 +68,7 @@ class Stretch:
         self._note(self.transactions.add(batch))
 
     def then(self, later: Stretch) -> None:
-        """Takes in the stretch that follows."""
+        """Take in the stretch that follows."""
         self._note(self.offsets.then(later.offsets))
         self._note(self.sequences.then(later.sequences))
         self._note(self.transactions.then(later.transactions))
@@ -78,7 +78,7 @@ class Stretch:
         self.figures.merge(later.figures)
 
     def note(self, finding: AuditFinding) -> None:
-        """Adds what was found where there is no batch."""
+        """Add what was found where there is no batch."""
         self._note([finding])
 
     def _note(self, findings: Iterable[AuditFinding]) -> None:
@@ -134,7 +134,7 @@ class Offsets:
     holes: list[Hole] = attrs.field(factory=list)
 
     def add(self, batch: AuditedBatch) -> Iterator[AuditFinding]:
-        """Takes in the next batch in the order of the log."""
+        """Take in the next batch in the order of the log."""
         if self.first is None:
             self.first, self.next_offset = batch, batch.base_offset
         yield from self._join(batch)
@@ -143,7 +143,7 @@ class Offsets:
         self.next_offset = max(self.next_offset, batch.last_offset + 1)
 
     def then(self, later: Offsets) -> Iterator[AuditFinding]:
-        """Takes in the stretch that follows."""
+        """Take in the stretch that follows."""
         if later.first is None:
             return
         if self.first is None:
@@ -231,7 +231,7 @@ class Sequences:
     breaks: int = 0
 
     def add(self, batch: AuditedBatch) -> Iterator[AuditFinding]:
-        """Takes in the next batch in the order of the log."""
+        """Take in the next batch in the order of the log."""
         if batch.producer_id < 0:
             return
         begin = self.begins.setdefault(batch.producer_id, [])
@@ -240,7 +240,7 @@ class Sequences:
         yield from self._step(batch)
 
     def then(self, later: Sequences) -> Iterator[AuditFinding]:
-        """Takes in the stretch that follows."""
+        """Take in the stretch that follows."""
         for producer_id, begin in later.begins.items():
             for batch in begin:
                 yield from self._step(batch)
@@ -330,7 +330,7 @@ class Transactions:
     _seen: set[int] = attrs.field(factory=set)
 
     def add(self, batch: AuditedBatch) -> Iterator[AuditFinding]:
-        """Takes in the next batch in the order of the log."""
+        """Take in the next batch in the order of the log."""
         producer_id = batch.producer_id
         if batch.is_control:
             self.markers += 1
@@ -350,7 +350,7 @@ class Transactions:
         self._seen.add(producer_id)
 
     def then(self, later: Transactions) -> Iterator[AuditFinding]:
-        """Takes in the stretch that follows."""
+        """Take in the stretch that follows."""
         for producer_id, batch in later.outside.items():
             yield from self._intrusion(batch)
             if producer_id not in self._seen:

@@ -29,7 +29,7 @@ class BytesOverTime:
     untimed_bytes: int = 0
 
     def add(self, timestamp_ms: int, size_bytes: int) -> None:
-        """Counts bytes at a time."""
+        """Count bytes at a time."""
         if timestamp_ms < 0:
             self.untimed_bytes += size_bytes
             return
@@ -37,7 +37,7 @@ class BytesOverTime:
         self._fit()
 
     def merge(self, other: BytesOverTime) -> None:
-        """Adds what another one counted."""
+        """Add what another one counted."""
         while self.width_ms < other.width_ms:
             self._coarsen()
         for number, size_bytes in other.bars.items():
@@ -99,7 +99,7 @@ class Figures:
     segments: dict[str, SegmentFigures] = attrs.field(factory=dict)
 
     def add(self, batch: AuditedBatch) -> None:
-        """Counts a batch."""
+        """Count a batch."""
         self.batches += 1
         self.size_bytes += batch.size_bytes
         self.sizes[power_of_two(batch.size_bytes)] += 1
@@ -117,7 +117,7 @@ class Figures:
         segment.batches += 1
 
     def merge(self, other: Figures) -> None:
-        """Adds what another one counted."""
+        """Add what another one counted."""
         self.batches += other.batches
         self.records += other.records
         self.size_bytes += other.size_bytes

@@ -67,7 +67,7 @@ def _tasks_of(directory: str) -> Iterator[FileTask]:
 
 
 def check_files(task: FileTask) -> list[AuditFinding]:
-    """Does one piece of work; a file that cannot be read is a finding."""
+    """Do one piece of work; a file that cannot be read is a finding."""
     where = partition_of_directory(os.path.basename(os.path.abspath(task.directory)))
     where = where or TopicPartition(os.path.basename(task.directory), 0)
     try:

@@ -76,7 +76,7 @@ def report_of(
     skipped: Sequence[str] = (),
     seconds: float = 0.0,
 ) -> AuditReport:
-    """Joins what workers found.
+    """Join what workers found.
 
     Args:
         source: what was audited.

@@ -51,7 +51,7 @@ def audit(
     with_files: bool = True,
     storage: Mapping[str, str] | None = None,
 ) -> AuditReport:
-    """Audits all partitions in a data directory, or one partition.
+    """Audit all partitions in a data directory, or one partition.
 
     Args:
         spark: the session; its workers must see the directory.
@@ -207,7 +207,7 @@ class Part(NamedTuple):
 
 
 def audit_slice(whole: LogSlice, plan: Plan) -> list[Part]:
-    """Reads and audits a slice of a log.
+    """Read and audits a slice of a log.
 
     Raises:
         KafkaStorageError: a file cannot be read.
@@ -216,7 +216,7 @@ def audit_slice(whole: LogSlice, plan: Plan) -> list[Part]:
 
 
 def audit_batches(tables: Iterable[pa.RecordBatch], plan: Plan) -> list[Part]:
-    """Audits batches in the order of the log; a part for each partition among them."""
+    """Audit batches in the order of the log; a part for each partition among them."""
     parts: dict[TopicPartition, Part] = {}
     for table in tables:
         for row in _rows(table):

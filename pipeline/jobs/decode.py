@@ -102,7 +102,7 @@ class DecodeReport:
     rejected: dict[str, int] = attrs.field(factory=dict)
 
     def add(self, counts: Mapping[str | None, int]) -> int:
-        """Counts a batch: rows by reason, None for the good ones. Returns its rows."""
+        """Count a batch: rows by reason, None for the good ones. Returns its rows."""
         rows = sum(counts.values())
         self.batches += rows > 0
         self.records += rows
@@ -115,7 +115,7 @@ class DecodeReport:
 
 
 def with_verdicts(rows: DataFrame, form: ValueFormat) -> DataFrame:
-    """Adds ``decoded``, ``reason`` and ``detail`` to rows with a binary ``value``, batch or stream.
+    """Add ``decoded``, ``reason`` and ``detail`` to rows with a binary ``value``, batch or stream.
 
     ``decoded`` is a struct of the schema's fields. A null value, a tombstone, is good, and ``decoded`` null.
 
@@ -154,7 +154,7 @@ def with_verdicts(rows: DataFrame, form: ValueFormat) -> DataFrame:
 
 
 def decode(source: DataFrame, form: ValueFormat, good: Output, bad: Output, running: Running) -> DecodeReport:
-    """Decodes the values of a DataFrame with Kafka's columns, and writes every row to one of two places.
+    """Decode the values of a DataFrame with Kafka's columns, and writes every row to one of two places.
 
     To a table goes a good row with ``value`` as a struct of its fields, and a bad one as it was, with
     ``reason`` and ``detail``; to a topic a good record as it was, and a bad one as ``dead_letters`` makes it.

@@ -111,7 +111,7 @@ class IngestReport:
     batches_found: int = 0
 
     def add(self, batch: CommittedBatch) -> None:
-        """Counts one."""
+        """Count one."""
         self.batches += batch.file_count > 0
         self.records += batch.record_count
         self.files += batch.file_count
@@ -128,7 +128,7 @@ def ingest(
     trigger_seconds: float | None = None,
     on_progress: OnProgress = lambda _: None,
 ) -> IngestReport:
-    """Brings records of topics into a table, until all that were there are in it, or for ever.
+    """Bring records of topics into a table, until all that were there are in it, or for ever.
 
     Started again with the same checkpoint it goes on where it was, wherever it was killed: the table's own
     log says which micro-batches it has.

@@ -147,7 +147,7 @@ def latest(rows: DataFrame) -> DataFrame:
 
 
 def latest_into(source: DataFrame, output: Output, running: Running) -> LatestReport:
-    """Writes what ``latest`` makes of a batch DataFrame.
+    """Write what ``latest`` makes of a batch DataFrame.
 
     Raises:
         KafkaConfigurationError: a column is missing, or it is a stream, whose keys change: see
@@ -170,7 +170,7 @@ def latest_into(source: DataFrame, output: Output, running: Running) -> LatestRe
 def latest_into_delta(
     source: DataFrame, place: str, running: Running, options: Mapping[str, str] | None = None
 ) -> LatestReport:
-    """Keeps a Delta table at the newest value of each key, each micro-batch in one commit.
+    """Keep a Delta table at the newest value of each key, each micro-batch in one commit.
 
     The newest rows of a batch, one for each of its keys, pass through the driver: where there are too many
     for its memory, read fewer records at a time (``maxOffsetsPerTrigger``).

@@ -61,7 +61,7 @@ class Running:
 
 
 def run_batches(source: DataFrame, step: Step, running: Running) -> StreamTotals:
-    """Calls ``step`` for each batch, until the stream ends or is stopped.
+    """Call ``step`` for each batch, until the stream ends or is stopped.
 
     Raises:
         KafkaConfigurationError: a stream has no checkpoint.
@@ -113,7 +113,7 @@ def _query_of(rows: DataFrame) -> str:
 
 @contextmanager
 def _kept(failures: list[Exception], number: int) -> Iterator[None]:
-    """Keeps what a turn raises, which Spark hands on as text alone."""
+    """Keep what a turn raises, which Spark hands on as text alone."""
     from splashdam.pipeline.tables.streaming import short_failures
 
     try:
@@ -178,7 +178,7 @@ class StreamTotals:
     last_batch: int = -1
 
     def add(self, progress: BatchProgress) -> bool:
-        """Counts a batch once, however often it is told of; whether it was new."""
+        """Count a batch once, however often it is told of; whether it was new."""
         if progress.batch <= self.last_batch:
             return False
         self.last_batch = progress.batch
@@ -207,7 +207,7 @@ def follow(
     *,
     poll_seconds: int = POLL_SECONDS,
 ) -> StreamTotals:
-    """Waits until a query ends, as one with ``availableNow`` does by itself, and tells of each batch.
+    """Wait until a query ends, as one with ``availableNow`` does by itself, and tells of each batch.
 
     Args:
         query: started by the caller.

@@ -24,7 +24,7 @@ class Output(Protocol):
         """Whether rows become records: bytes with headers, and no columns of one's own."""
 
     def write(self, rows: DataFrame, query: str, batch: int) -> None:
-        """Writes and commits.
+        """Write and commits.
 
         Args:
             rows: of the batch.

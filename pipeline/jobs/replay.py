@@ -66,7 +66,7 @@ def replay(
     table_options: Mapping[str, str] | None = None,
     on_progress: OnProgress = lambda _: None,
 ) -> ReplayReport:
-    """Sends the records of a table to the partitions that they came from, each partition in its order.
+    """Send the records of a table to the partitions that they came from, each partition in its order.
 
     The first run looks at the files of the table and keeps its plan beside the checkpoint: what comes into
     the table later is not sent. Started again with the same checkpoint it goes on behind the last step that
@@ -220,7 +220,7 @@ def _slice_records(size_bytes: int, records: int) -> int:
 
 
 def steps(ranges: Iterable[FileRange], slice_records: int) -> list[Step]:
-    """Cuts partitions at multiples of a number of offsets, so that no slice has more records."""
+    """Cut partitions at multiples of a number of offsets, so that no slice has more records."""
     slices: dict[tuple[str, int], dict[int, list[TablePart]]] = defaultdict(lambda: defaultdict(list))
     for each in ranges:
         of_partition = slices[each.topic, each.partition]

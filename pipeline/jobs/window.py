@@ -185,11 +185,11 @@ class WindowState:
         return spark.read.schema(schema).parquet(self._folder.address(f"state-{batch}"))
 
     def keep(self, batch: int, windows: DataFrame) -> None:
-        """Writes the open windows behind a batch, over what an attempt may have left."""
+        """Write the open windows behind a batch, over what an attempt may have left."""
         windows.write.mode("overwrite").parquet(self._folder.address(f"state-{batch}"))
 
     def finish(self, batch: int, watermark_us: int | None, query: str) -> None:
-        """Says that a batch is finished, and forgets what stood before the batch before it."""
+        """Say that a batch is finished, and forgets what stood before the batch before it."""
         done = Finished(watermark_us, query, self._shape)
         self._folder.write(f"{batch}.json", json.dumps(attrs.asdict(done)))
         names = self._folder.names()
@@ -200,7 +200,7 @@ class WindowState:
                         self._folder.remove(name)
 
     def begin_closing(self, batch: int) -> None:
-        """Says that the windows behind a batch are being closed, before any of them is written."""
+        """Say that the windows behind a batch are being closed, before any of them is written."""
         self._folder.write(f"{batch}.closing", "")
 
     def is_closing(self, batch: int) -> bool:
@@ -209,7 +209,7 @@ class WindowState:
         return f"{batch}.closing" in names and f"{batch}.closed" not in names
 
     def end_closing(self, batch: int, until_us: int) -> None:
-        """Says that it was done: the watermark is now at the end of the last of these windows."""
+        """Say that it was done: the watermark is now at the end of the last of these windows."""
         self._folder.write(f"{batch}.closed", str(until_us))
 
     def _closed_until_us(self, batch: int) -> int | None:
@@ -247,7 +247,7 @@ def window(
     *,
     close_all: bool = False,
 ) -> WindowReport:
-    """Aggregates rows by windows of their event time.
+    """Aggregate rows by windows of their event time.
 
     Batch by batch: a row belongs to each window that its event time is in. Windows that end at or before the
     watermark that the batches before have left are closed: a row of such a window is late, and goes to the
@@ -299,7 +299,7 @@ class _Job:
         self.report = WindowReport()
 
     def schema_of(self, source: DataFrame) -> None:
-        """Learns the columns of parts, and that all expressions are right, before the stream starts."""
+        """Learn the columns of parts, and that all expressions are right, before the stream starts."""
         empty = source.sparkSession.createDataFrame([], source.schema)
         self._parts = parts(placed(empty, self._query, None), self._query)
 
@@ -335,7 +335,7 @@ class _Job:
         return int(count["records"])
 
     def close_all(self, batch: int, spark: SparkSession) -> None:
-        """Writes the windows that are open behind a batch; done at most once, however often it is begun."""
+        """Write the windows that are open behind a batch; done at most once, however often it is begun."""
         state = self._state()
         done = state.finished(batch)
         assert done is not None, "only a finished batch is followed by this"

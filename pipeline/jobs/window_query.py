@@ -73,7 +73,7 @@ def windows_of(time_us: int, size_us: int, slide_us: int) -> list[int]:
 
 
 def placed(rows: DataFrame, query: WindowQuery, watermark_us: int | None) -> DataFrame:
-    """Adds to each row its event time, the windows it is in, and which of them are closed.
+    """Add to each row its event time, the windows it is in, and which of them are closed.
 
     Args:
         rows: any.

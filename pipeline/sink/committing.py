@@ -58,7 +58,7 @@ class LostTransactionsError(KafkaError):
 
 
 def commit_batch(options: SinkOptions, outcomes: Iterable[TaskOutcome | None]) -> None:
-    """Makes all rows of a batch visible, or finishes that where it was begun. Repeating it does nothing.
+    """Make all rows of a batch visible, or finishes that where it was begun. Repeating it does nothing.
 
     Args:
         options: of the sink.
@@ -98,7 +98,7 @@ def commit_batch(options: SinkOptions, outcomes: Iterable[TaskOutcome | None]) -
 
 
 def abort_batch(options: SinkOptions, outcomes: Iterable[TaskOutcome | None]) -> None:
-    """Gives up what the tasks have prepared, unless the batch is decided: what counts is not undone.
+    """Give up what the tasks have prepared, unless the batch is decided: what counts is not undone.
 
     Args:
         options: of the sink.
@@ -172,7 +172,7 @@ def _commit_all(options: SinkOptions, decision: Decision) -> None:
 
 
 def _give_up(options: SinkOptions, prepared: Sequence[PreparedTransaction]) -> None:
-    """Aborts these very transactions: later ones of the same ids are left alone."""
+    """Abort these very transactions: later ones of the same ids are left alone."""
 
     async def abort(client: ClusterClient, each: PreparedTransaction) -> None:
         with suppress(InvalidTxnStateError):  # it is committed
@@ -194,7 +194,7 @@ def _left_open(options: SinkOptions, query: str) -> list[DescribedTransaction]:
 
 
 def _clear(options: SinkOptions, left: Sequence[DescribedTransaction]) -> None:
-    """Aborts them and fences their producers, so that no reader has to wait. What has the id of one of them,
+    """Abort them and fences their producers, so that no reader has to wait. What has the id of one of them,
     and is another transaction, is left alone: it is of the next batch, and a newer driver counts on it."""
 
     async def abort(client: ClusterClient, each: DescribedTransaction) -> None:

@@ -138,7 +138,7 @@ async def last_decision(
 
 
 async def ensure_topic(clients: Clients, topic: str) -> None:
-    """Makes the topic of decisions, where there is none.
+    """Make the topic of decisions, where there is none.
 
     Raises:
         BrokerResponseError: the cluster refuses.
@@ -177,7 +177,7 @@ class Decider:
             raise
 
     def decide(self, decision: Decision) -> None:
-        """Makes it count.
+        """Make it count.
 
         Raises:
             ProducerFencedError: a newer driver of this query decides now.
@@ -200,7 +200,7 @@ class Decider:
             self._producer.send_offsets_to_transaction({where: written.get().offset}, _decider(self._query))
 
     def close(self) -> None:
-        """Lets go of its connections."""
+        """Let go of its connections."""
         self._producer.close()
 
     def __enter__(self) -> Decider:

@@ -21,7 +21,7 @@ _COLUMN = "__splashdam_identity"
 
 
 def drop_duplicates(df: DataFrame, *, within_watermark: bool = False) -> DataFrame:
-    """Keeps one record of each row that a sink with ``delivery=dedup`` has written; others are all kept.
+    """Keep one record of each row that a sink with ``delivery=dedup`` has written; others are all kept.
 
     In a stream Spark remembers what it has seen for ever; with a watermark (``df.withWatermark("timestamp",
     …)``) it may be for that long.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def send_rows(producer: KafkaProducer, reader: RowReader, batches: Iterable[pa.RecordBatch]) -> int:
-    """Sends all rows and waits until the cluster has acknowledged them.
+    """Send all rows and waits until the cluster has acknowledged them.
 
     Args:
         producer: who sends.

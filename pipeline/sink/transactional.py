@@ -44,7 +44,7 @@ class TaskOutcome:
 def write_prepared(
     options: SinkOptions, task: TaskIdentity, reader: RowReader, batches: Iterable[pa.RecordBatch]
 ) -> TaskOutcome:
-    """Writes the rows of a task; they are seen once the driver has committed.
+    """Write the rows of a task; they are seen once the driver has committed.
 
     Raises:
         KafkaError: a row was not written. What was is aborted.

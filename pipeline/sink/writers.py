@@ -84,7 +84,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._columns = columns
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkMessage:
-        """Writes the rows of a task."""
+        """Write the rows of a task."""
         options = self._options
         assert options.query is not None
         return _written(options, self._columns, batch_task(options.query, options.batch), iterator)
@@ -106,7 +106,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._columns = columns
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkMessage:
-        """Writes the rows of a task."""
+        """Write the rows of a task."""
         return _written(self._options, self._columns, stream_task(), iterator)
 
     def commit(self, messages: Iterable[WriterCommitMessage | None], batchId: int) -> None:

@@ -157,7 +157,7 @@ class IcebergTable(Table):
         return [file for file in files if file.path not in known]
 
     def close(self) -> None:
-        """Closes the catalog's connections."""
+        """Close the catalog's connections."""
         _close(self._catalog)
 
 

@@ -168,14 +168,14 @@ class Location:
         return bool(self.filesystem.get_file_info(self.full_path(path)).type == fs.FileType.File)
 
     def move(self, path: str, new_path: str) -> None:
-        """Renames a file; in object storage that is a copy and a removal."""
+        """Rename a file; in object storage that is a copy and a removal."""
         target = self.full_path(new_path)
         if not self.is_s3:
             self.filesystem.create_dir(str(PurePosixPath(target).parent), recursive=True)
         self.filesystem.move(self.full_path(path), target)
 
     def remove(self, path: str) -> None:
-        """Deletes a file.
+        """Delete a file.
 
         Raises:
             FileNotFoundError: it is not there.
@@ -183,7 +183,7 @@ class Location:
         self.filesystem.delete_file(self.full_path(path))
 
     def entries(self) -> list[str]:
-        """Names of files and folders directly below, sorted; none where it is not there."""
+        """Name of files and folders directly below, sorted; none where it is not there."""
         selector = fs.FileSelector(self.root, allow_not_found=True)
         return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
 

@@ -97,7 +97,7 @@ class ParquetTable(Table):
             self._settle(query)
 
     def _settle(self, query: str) -> None:
-        """Moves what the newest entry names; those before it were settled when it was written."""
+        """Move what the newest entry names; those before it were settled when it was written."""
         folder = f"{COMMITS}/{quote(query, safe='')}"
         batches = [
             _batch_of(file.path) for file in self.location.files(folder) if file.path.endswith(".json")
@@ -161,7 +161,7 @@ def _batch_of(path: str) -> int:
 
 
 def _put(location: Location, path: str, data: bytes) -> None:
-    """Writes a small file, which is never seen in part: object storage has it so, others by a rename."""
+    """Write a small file, which is never seen in part: object storage has it so, others by a rename."""
     if location.is_s3:
         with location.open_output(path) as file:
             file.write(data)

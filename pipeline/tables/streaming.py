@@ -96,7 +96,7 @@ def _appending(rows: DataFrame, table: Table, write: Write, on_commit: OnCommit 
 
 
 def append_batch(rows: DataFrame, batch: int, table: Table, write: Write) -> CommittedBatch:
-    """Writes and commits a micro-batch, unless the table has it: then nothing is written.
+    """Write and commits a micro-batch, unless the table has it: then nothing is written.
 
     Args:
         rows: of the batch.
@@ -190,17 +190,17 @@ class FilesWriter(DataSourceArrowWriter):
         return FilesWritten(tuple(write_files(self.writing, iterator)))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Names the files of the attempts that won."""
+        """Name the files of the attempts that won."""
         files = [file for message in messages if isinstance(message, FilesWritten) for file in message.files]
         with open(self.hand_over, "w", encoding="utf-8") as file:
             json.dump([attrs.astuple(each, recurse=False) for each in files], file)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leaves the files: no table names them, and ``remove_orphans`` finds them."""
+        """Leave the files: no table names them, and ``remove_orphans`` finds them."""
 
 
 def write_rows(rows: DataFrame, writing: Writing) -> list[DataFile]:
-    """Writes the rows of a batch, and says what the attempts that won wrote.
+    """Write the rows of a batch, and says what the attempts that won wrote.
 
     The session must know `FilesSink`.
     """

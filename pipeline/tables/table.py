@@ -87,7 +87,7 @@ class Table(ABC):
 
     @abstractmethod
     def commit(self, query: str, batch: int, files: Sequence[DataFile]) -> bool:
-        """Makes files part of the table, all or none, unless the batch is there already.
+        """Make files part of the table, all or none, unless the batch is there already.
 
         Args:
             query: who wrote them.
@@ -103,7 +103,7 @@ class Table(ABC):
 
     @abstractmethod
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
-        """Adds columns at the end; rows that are there have nulls in them."""
+        """Add columns at the end; rows that are there have nulls in them."""
 
     @abstractmethod
     def writing(self) -> Writing:
@@ -123,10 +123,10 @@ class Table(ABC):
         """Which of the files of its folder no version of the table names."""
 
     def close(self) -> None:  # noqa: B027  (most formats keep nothing open)
-        """Lets go of what is open; the table can be opened again."""
+        """Let go of what is open; the table can be opened again."""
 
     def evolve(self, schema: pa.Schema) -> None:
-        """Makes room for rows of a schema: columns that are new are added.
+        """Make room for rows of a schema: columns that are new are added.
 
         Raises:
             KafkaConfigurationError: a column is there with another type.
@@ -153,7 +153,7 @@ class Table(ABC):
         return sorted(self._unreferenced(old)) if old else []
 
     def remove_orphans(self, modified_before_ms: int) -> list[StoredFile]:
-        """Deletes ``orphans``, and returns what they were."""
+        """Delete ``orphans``, and returns what they were."""
         found = self.orphans(modified_before_ms)
         for file in found:
             self.location.remove(file.path)

@@ -44,7 +44,7 @@ MAX_OPEN_FILES = 32
 
 
 def repeating_columns(schema: pa.Schema) -> list[str]:
-    """Leaves of a schema that a dictionary is worth its time for: all but what differs from row to row."""
+    """Leave of a schema that a dictionary is worth its time for: all but what differs from row to row."""
     footer = io.BytesIO()
     pq.write_metadata(schema, footer)
     leaves = pq.read_metadata(footer).schema
@@ -149,7 +149,7 @@ def _mask(texts: list[pa.Array], values: tuple[Value, ...]) -> pa.Array:
 
 
 def write_files(writing: Writing, batches: Iterable[pa.RecordBatch]) -> Iterator[DataFile]:
-    """Writes all rows, and says of each file once it is whole.
+    """Write all rows, and says of each file once it is whole.
 
     No two calls share a file: what an attempt leaves that fails is in nobody's way, and is removed as far as
     that is possible.
@@ -242,7 +242,7 @@ class _OpenFile:
         return DataFile(self._path, size_bytes, footer.num_rows, self._partition, statistics_json(footer))
 
     def abandon(self) -> None:
-        """Closes what is open and removes it; a file that stays all the same is an orphan, and harmless."""
+        """Close what is open and removes it; a file that stays all the same is an orphan, and harmless."""
         with suppress(OSError, pa.ArrowException, RuntimeError):  # the last for want of a footer
             self._writer.close()
         with suppress(OSError, pa.ArrowException):

@@ -46,7 +46,7 @@ def _duration(name: str, **more: Any) -> Callable[[Callable[..., None]], Callabl
 
 
 def _window_query(command: Callable[..., None]) -> Callable[..., None]:
-    """Puts the query together, and refuses what it cannot be, before Spark is started."""
+    """Put the query together, and refuses what it cannot be, before Spark is started."""
 
     @wraps(command)
     def run(
