@@ -201,5 +201,5 @@ def test_files(tmp_path: Path) -> None:
     plain = tmp_path / "r.json"
     plain.write_text('{"type": "object", "properties": {"a": {"type": "string"}}}')
     assert read_format(plain).type == pa.struct([("a", pa.string())])
-    with pytest.raises(KafkaConfigurationError, match=r"no \.avsc"):
+    with pytest.raises(KafkaConfigurationError, match=r"not an \.avsc"):
         read_format(plain, writers={7: old})
