@@ -135,7 +135,7 @@ def directory_of(kind: str, path: Path) -> Path:
 @pytest.mark.parametrize(
     ("kind", "error", "message"),
     [
-        ("missing", KafkaStorageError, "missing is not there"),
+        ("missing", KafkaStorageError, "missing does not exist"),
         ("empty", KafkaStorageError, "neither a data directory nor"),
         ("unnamed", KafkaConfigurationError, "not the name of a partition"),
     ],

@@ -132,7 +132,7 @@ def test_a_batch_that_stands_twice_is_not_read_twice(path: Path) -> None:
     data, (start, header) = first_log(path).read_bytes(), headers(path)[2]
     end = start + header.size_bytes
     first_log(path).write_bytes(data[:end] + data[start:end] + data[end:])
-    with pytest.raises(CorruptMessageError, match=rf"0\.log, position {end}: .*not behind offset 2"):
+    with pytest.raises(CorruptMessageError, match=rf"0\.log, position {end}: .*does not follow offset 2"):
         records_in(slices_in(path))
     assert [each.offset for each in records_in(slices_in(path), fails=False)] == [0, 1, 2, 3, 4]
 
