@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from distance import PARTITIONS as FAR_PARTITIONS
-from distance import SCENARIOS as DISTANCE_SCENARIOS
-from distance import far_sink_command
-from goals import print_goals
+from comparison.distance import PARTITIONS as FAR_PARTITIONS
+from comparison.distance import SCENARIOS as DISTANCE_SCENARIOS
+from comparison.distance import far_sink_command
+from comparison.goals import print_goals
 from machine import SCENARIOS as MACHINE_SCENARIOS
 from picture import draw
 from rich.console import Console
-from sinks import HERE, RunningSink, sink_command, temporary_build_dir
+from sink.running import RunningSink, sink_command, temporary_build_dir
 
 from splashdam.cli.measuring.figures import Results
 from splashdam.cli.measuring.machine import machine_facts
@@ -99,7 +99,7 @@ class Laboratory:
     def measure(self, turn: Turn) -> Run:
         """Raises: MeasurementError: it failed, or a record is missing."""
         if turn.scenario.kind == "machine":
-            script = [sys.executable, str(HERE / "machine.py")]
+            script = [sys.executable, str(Path(__file__).with_name("machine.py"))]
             return run_process([*script, turn.contender.call, self.data, str(self.scale)], turn)
         if turn.scenario.kind == "cold start":
             return measure_cold_start(turn, self.opened)

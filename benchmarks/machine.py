@@ -1,7 +1,8 @@
 """The embedded broker's own figures beside the limits of the machine: ``python machine.py CALL DIR SCALE``.
 
-A broker in a process of its own, asked by the simplest client (`talk.py`); and what the machine does where
-nobody thinks: bytes over loopback, into a file, out of it, through memory. Prints one measurement as JSON.
+The broker runs in a process of its own, asked by the simplest client (`broker.raw_client`). Beside it stands
+what the machine does by itself: bytes over loopback, into a file, out of it, through memory. Prints one
+measurement as JSON.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import crc32c
 import storage
-import talk
+from broker import raw_client
 
 from splashdam.cli.measuring.scenarios import Contender, Scenario
 
@@ -36,37 +37,37 @@ ECHO_REQUEST_BYTES, ECHO_ANSWER_BYTES = 250, 64
 def requests(folder: Path, scale: float, in_flight: int) -> dict[str, float]:
     """Produce requests with one record of 100 B each; the last offset tells whether all were taken."""
     count = max(10, int(REQUESTS * scale))
-    source = talk.ProduceFrames(1, RECORD_BYTES, count + 2)
+    source = raw_client.ProduceFrames(1, RECORD_BYTES, count + 2)
     frames = [bytes(source.frame(number)) for number in range(count + 2)]
-    with talk.broker(folder) as connection:
-        _, answer_bytes = talk.produce_one(connection, frames[0])
+    with raw_client.broker(folder) as connection:
+        _, answer_bytes = raw_client.produce_one(connection, frames[0])
 
         def send(first: int, end: int) -> None:
             connection.sendall(b"".join(frames[first + 1 : end + 1]))
 
         start = time.perf_counter()
-        talk.converse(connection, send, count, in_flight, answer_bytes)
+        raw_client.converse(connection, send, count, in_flight, answer_bytes)
         seconds = time.perf_counter() - start
-        _check_offset(talk.produce_one(connection, frames[-1])[0], count + 1)
+        _check_offset(raw_client.produce_one(connection, frames[-1])[0], count + 1)
     return {"requests_per_second": count / seconds}
 
 
 def ingest(folder: Path, scale: float) -> dict[str, float]:
     """Produce requests of 1 MiB, five in flight: checked and written."""
     count = _mebibytes(scale)
-    source = talk.ProduceFrames(storage.RECORDS, storage.RECORD_BYTES, count + 2)
-    with talk.broker(folder) as connection:
-        _, answer_bytes = talk.produce_one(connection, source.frame(0))
+    source = raw_client.ProduceFrames(storage.RECORDS, storage.RECORD_BYTES, count + 2)
+    with raw_client.broker(folder) as connection:
+        _, answer_bytes = raw_client.produce_one(connection, source.frame(0))
 
         def send(first: int, end: int) -> None:
             for number in range(first, end):
                 connection.sendall(source.frame(number + 1))
 
         start = time.perf_counter()
-        talk.converse(connection, send, count, 5, answer_bytes)
+        raw_client.converse(connection, send, count, 5, answer_bytes)
         seconds = time.perf_counter() - start
         last = source.frame(count + 1)
-        _check_offset(talk.produce_one(connection, last)[0], (count + 1) * storage.RECORDS)
+        _check_offset(raw_client.produce_one(connection, last)[0], (count + 1) * storage.RECORDS)
     return {"volume_per_second": count * len(last) / seconds / 1e6}
 
 
@@ -78,15 +79,15 @@ def _check_offset(found: int, expected: int) -> None:
 def fetch(folder: Path, scale: float) -> dict[str, float]:
     """Fetch requests of eight batches of 1 MiB, two in flight, from a log that was just written."""
     count = max(FETCH_BATCHES, int(VOLUME_MIB * scale) // 2)
-    batch = talk.batch_of(storage.RECORDS, storage.RECORD_BYTES)
+    batch = raw_client.batch_of(storage.RECORDS, storage.RECORD_BYTES)
     wanted = FETCH_BATCHES * len(batch)
-    with talk.broker(folder) as connection:
+    with raw_client.broker(folder) as connection:
         for _ in range(count):
-            talk.produce_one(connection, talk.produce_frame(batch))
+            raw_client.produce_one(connection, raw_client.produce_frame(batch))
         steps = range(0, count - FETCH_BATCHES + 1, FETCH_BATCHES)
-        frames = [talk.fetch_frame(step * storage.RECORDS, wanted) for step in steps] * 4
+        frames = [raw_client.fetch_frame(step * storage.RECORDS, wanted) for step in steps] * 4
         connection.sendall(frames[0])
-        answer_bytes = len(talk.read_frame(connection)) + 4
+        answer_bytes = len(raw_client.read_frame(connection)) + 4
         if answer_bytes < wanted:
             raise SystemExit(f"the broker sent {answer_bytes:,} bytes where {wanted:,} were asked for")
 
@@ -94,7 +95,7 @@ def fetch(folder: Path, scale: float) -> dict[str, float]:
             connection.sendall(b"".join(frames[first:end]))
 
         start = time.perf_counter()
-        talk.converse(connection, send, len(frames), 2, answer_bytes)
+        raw_client.converse(connection, send, len(frames), 2, answer_bytes)
         seconds = time.perf_counter() - start
     return {"volume_per_second": len(frames) * answer_bytes / seconds / 1e6}
 
@@ -108,7 +109,7 @@ def echo(_folder: Path, scale: float, in_flight: int) -> dict[str, float]:
             connection.sendall(b"x" * ECHO_REQUEST_BYTES * (end - first))
 
         start = time.perf_counter()
-        talk.converse(connection, send, count, in_flight, ECHO_ANSWER_BYTES)
+        raw_client.converse(connection, send, count, in_flight, ECHO_ANSWER_BYTES)
         seconds = time.perf_counter() - start
     return {"requests_per_second": count / seconds}
 

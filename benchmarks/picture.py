@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from drawing import Bar, Group, chart
+from comparison.drawing import Bar, Group, chart
 from machine import SCENARIOS as MACHINE_SCENARIOS
 
 from splashdam.cli.measuring.figures import COLUMNS, TIMES, Figure, Results

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import pipeline_picture
 from compare import save
-from pipeline_goals import print_goals
-from pipeline_scenarios import CALLS, SCENARIOS, THEIRS, Laboratory
-from pipeline_topics import Topic, broker, fill
-from processes import cpu_seconds_of_tree, peak_of_workers
+from spark import picture as pipeline_picture
+from spark.goals import print_goals
+from spark.processes import cpu_seconds_of_tree, peak_of_workers
+from spark.scenarios import CALLS, SCENARIOS, THEIRS, Laboratory
+from spark.topics import Topic, broker, fill
 
 from splashdam.cli.measuring.figures import Results
 from splashdam.cli.measuring.machine import machine_facts

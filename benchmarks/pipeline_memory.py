@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline_scenarios import LOCAL, LOG, check
-from pipeline_topics import Broker, Topic, broker, fill
-from processes import peak_of_workers
+from spark.processes import peak_of_workers
+from spark.scenarios import LOCAL, LOG, check
+from spark.topics import Broker, Topic, broker, fill
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

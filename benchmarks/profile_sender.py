@@ -10,7 +10,7 @@ import cProfile
 import pstats
 from pathlib import Path
 
-from sinks import RunningSink, sink_command, temporary_build_dir
+from sink.running import RunningSink, sink_command, temporary_build_dir
 
 from splashdam.cli.measuring.clients import kafka_like
 from splashdam.cli.measuring.task import Task, all_values

@@ -24,9 +24,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import ingest
-import stalls
-from brokers import (
+from broker import ingest, stalls
+from broker.raw_client import batch_of, read_frame
+from broker.running import (
     SETTLING_SECONDS,
     Address,
     Start,
@@ -38,7 +38,6 @@ from brokers import (
     default_jars,
     memory_mib,
 )
-from talk import batch_of, read_frame
 
 from splashdam.wire.header import decode_response, encode_request
 from splashdam.wire.messages.produce import (

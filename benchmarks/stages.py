@@ -23,10 +23,10 @@ from typing import Any
 import attrs
 import crc32c
 import machine
-from drawing import Stage, stages
+from comparison.drawing import Stage, stages
 from rich.console import Console
 from rich.table import Table
-from sinks import RunningSink, sink_command, temporary_build_dir
+from sink.running import RunningSink, sink_command, temporary_build_dir
 
 from splashdam.cli.measuring.clients import confluent_kafka as client_confluent_kafka
 from splashdam.cli.measuring.clients import kafka_like

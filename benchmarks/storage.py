@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import crc32c
-import talk
+from broker import raw_client
 
 from splashdam.cli.measuring.clock import peak_rss_bytes
 from splashdam.model.values import TopicPartition
@@ -25,7 +25,7 @@ RECORDS, RECORD_BYTES = 1_000, 1_020
 
 def append(folder: Path, count: int) -> dict[str, float]:
     """Batches of 1 MiB, checked and written, no flush."""
-    batch, log = talk.batch_of(RECORDS, RECORD_BYTES), _open(folder)
+    batch, log = raw_client.batch_of(RECORDS, RECORD_BYTES), _open(folder)
     start = time.perf_counter()
     for _ in range(count):
         log.append_as_leader(batch, now_ms=NOW_MS)
@@ -37,7 +37,7 @@ def append(folder: Path, count: int) -> dict[str, float]:
 
 def recover(folder: Path, count: int) -> dict[str, float]:
     """Opening a log that was not closed, from its first byte: every checksum, both indexes."""
-    batch, log = talk.batch_of(RECORDS, RECORD_BYTES), _open(folder)
+    batch, log = raw_client.batch_of(RECORDS, RECORD_BYTES), _open(folder)
     for _ in range(count):
         log.append_as_leader(batch, now_ms=NOW_MS)
     log.abandon()

@@ -15,7 +15,7 @@ import trio
 from splashdam.cli.endings import failures_reported
 from splashdam.cli.parameters import cluster_options, settled_cluster
 from splashdam.client.local import ADDRESS, Lease, local_address
-from splashdam.client.running.wiring import authenticator, secured
+from splashdam.client.running.connecting import authenticator, secured
 from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.client.settings.rules import options_from_properties, producer_settings
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for

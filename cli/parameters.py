@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import click
 from click.core import ParameterSource
 
-from splashdam.client.sending.topics import check_topic_name
+from splashdam.client.sending.arguments import check_topic_name
 from splashdam.model.errors import KafkaConfigurationError
 
 Command = TypeVar("Command", bound=Callable[..., Any])

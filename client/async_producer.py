@@ -14,19 +14,13 @@ from splashdam.client.base import ProducerBase
 from splashdam.client.future import RecordFuture, Subscription
 from splashdam.client.local import ADDRESS, Lease, local_address
 from splashdam.client.observing.timings import timed_async
-from splashdam.client.running.bootstrap import BootstrapWait, bootstrap_wait
+from splashdam.client.running.connecting import make_tcp_connect
 from splashdam.client.running.core import ProducerCore
 from splashdam.client.running.lifecycle import State
-from splashdam.client.running.wiring import make_tcp_connect
-from splashdam.client.sending.admission import Admission
-from splashdam.client.sending.driving import Deadline, drive_in_trio
+from splashdam.client.sending.intake import Admission
+from splashdam.client.sending.lookup import BootstrapLookup
+from splashdam.client.sending.waiting import Deadline, drive_in_trio
 from splashdam.client.settings.rules import producer_settings
-from splashdam.client.transactions.calls import (
-    prepared_by,
-    transactions_of,
-    wait_for_call_in_trio,
-    wants_abort,
-)
 from splashdam.client.waiters import wait_in_trio
 from splashdam.model.errors import IllegalStateError, KafkaError
 from splashdam.net.addresses import parse_bootstrap_servers
@@ -38,8 +32,7 @@ if TYPE_CHECKING:
     from typing import Unpack
     from uuid import UUID
 
-    from splashdam.client.bulk.reports import BulkDelivery
-    from splashdam.client.report import DeliveryReport
+    from splashdam.client.reports import BulkDelivery, DeliveryReport
     from splashdam.client.settings.keywords import ProducerOptions
     from splashdam.model.transactions import PreparedTransaction
 
@@ -109,7 +102,7 @@ class AsyncKafkaProducer(ProducerBase):
             if future is not None:
                 return future
         record = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
-        return await core.settling.in_trio(record) if isinstance(record, Admission) else record
+        return await core.admissions.in_trio(record) if isinstance(record, Admission) else record
 
     def send_nowait(  # noqa: PLR0917 (kafka-python's signature)
         self,
@@ -128,7 +121,7 @@ class AsyncKafkaProducer(ProducerBase):
         """
         core = self._core
         record = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
-        return core.settling.now(record) if isinstance(record, Admission) else record
+        return core.admissions.now(record) if isinstance(record, Admission) else record
 
     async def send_many(
         self,
@@ -150,7 +143,7 @@ class AsyncKafkaProducer(ProducerBase):
         from splashdam.client.bulk.sending import bulk_of, drive_bulk_in_trio
 
         bulk = bulk_of(self._core.intake, topic, values, keys, headers, partition, timestamp_ms)
-        await drive_bulk_in_trio(bulk, self._core.settling.in_trio)
+        await drive_bulk_in_trio(bulk, self._core.admissions.in_trio)
         return bulk.finish()
 
     async def send_arrow(
@@ -179,7 +172,7 @@ class AsyncKafkaProducer(ProducerBase):
             bulk = arrow.bulk
             for columns in arrow.chunks():
                 bulk.add(*columns)
-                await drive_bulk_in_trio(bulk, self._core.settling.in_trio)
+                await drive_bulk_in_trio(bulk, self._core.admissions.in_trio)
         return bulk.finish()
 
     async def prepare(self, topic: str) -> None:
@@ -215,76 +208,77 @@ class AsyncKafkaProducer(ProducerBase):
         """
         core = self._core
         deadline = Deadline(core.clock, timeout)
-        records = core.emptying.begin_flush()
+        records = core.begin_flush()
         try:
             with trio.move_on_after(deadline.left_or_infinite()):
                 for outcome, _, _ in records:
                     await wait_in_trio(Subscription(outcome, -1))
                 await trio.lowlevel.checkpoint()
         finally:
-            core.emptying.end_flush()
-        return core.emptying.flush_report(records, timeout)
+            core.end_flush()
+        return core.flush_report(records, timeout)
 
     @timed_async("txn_init_ns")
     async def init_transactions(self) -> None:
         """See ``KafkaProducer.init_transactions``."""
-        transactions = transactions_of(self._core)
-        await wait_for_call_in_trio(transactions, transactions.init())
+        transactions = self._transactions()
+        await transactions.wait_in_trio(transactions.init())
 
     @timed_async("txn_begin_ns")
     async def begin_transaction(self) -> None:
         """See ``KafkaProducer.begin_transaction``."""
         await trio.lowlevel.checkpoint()
-        transactions_of(self._core).begin()
+        self._transactions().begin()
 
     @timed_async("txn_send_offsets_ns")
     async def send_offsets_to_transaction(self, offsets: Mapping[Any, Any], group_metadata: Any) -> None:
         """See ``KafkaProducer.send_offsets_to_transaction``."""
-        transactions = transactions_of(self._core)
+        transactions = self._transactions()
         call = transactions.send_offsets(offsets, group_metadata)
         if call is None:
             await trio.lowlevel.checkpoint()
         else:
-            await wait_for_call_in_trio(transactions, call)
+            await transactions.wait_in_trio(call)
 
     async def prepare_transaction(self) -> PreparedTransaction:
         """See ``KafkaProducer.prepare_transaction``."""
-        transactions = transactions_of(self._core)
+        transactions = self._transactions()
         deadline = Deadline(self._core.clock, transactions.timeout)
-        if self._core.late.waiting:
+        if self._core.deferred.waiting:
             await self.flush(deadline.left())
-            transactions.refuse_late()
+            transactions.refuse_deferred()
         call = transactions.prepare()
-        await wait_for_call_in_trio(transactions, call, deadline.left())
-        return prepared_by(call)
+        await transactions.wait_in_trio(call, deadline.left())
+        assert call.prepared is not None
+        return call.prepared
 
     @timed_async("txn_commit_ns")
     async def commit_transaction(self) -> None:
         """See ``KafkaProducer.commit_transaction``."""
-        transactions = transactions_of(self._core)
+        transactions = self._transactions()
         deadline = Deadline(self._core.clock, transactions.timeout)
-        if self._core.late.waiting:
+        if self._core.deferred.waiting:
             await self.flush(deadline.left())
-            transactions.refuse_late()
-        await wait_for_call_in_trio(transactions, transactions.commit(), deadline.left())
+            transactions.refuse_deferred()
+        await transactions.wait_in_trio(transactions.commit(), deadline.left())
 
     @timed_async("txn_abort_ns")
     async def abort_transaction(self) -> None:
         """See ``KafkaProducer.abort_transaction``."""
-        transactions = transactions_of(self._core)
-        await wait_for_call_in_trio(transactions, transactions.abort())
+        transactions = self._transactions()
+        await transactions.wait_in_trio(transactions.abort())
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
         """See ``KafkaProducer.transaction``; a block that is cancelled is aborted without waiting for it."""
-        transactions = transactions_of(self._core)
+        transactions = self._transactions()
         await self.begin_transaction()
         try:
             yield
             if not transactions.over:
                 await self.commit_transaction()
         except BaseException as error:
-            if not wants_abort(error):
+            if not isinstance(error, Exception):  # Ctrl-C, or a cancelled task: no time to wait for the abort
                 transactions.abort_unattended()
             elif transactions.can_abort:
                 try:
@@ -355,12 +349,12 @@ class AsyncKafkaProducer(ProducerBase):
             nursery = await resources.enter_async_context(trio.open_nursery())
             await nursery.start(core.main)
             self._resources = resources.pop_all()
-        bootstrap = bootstrap_wait(core)
+        bootstrap = core.bootstrap_lookup()
         if bootstrap is not None:
             await self._await_bootstrap(bootstrap)
         return self
 
-    async def _await_bootstrap(self, bootstrap: BootstrapWait) -> None:
+    async def _await_bootstrap(self, bootstrap: BootstrapLookup) -> None:
         try:
             await drive_in_trio(bootstrap, self._core.clock, self._core.intake.tally)
         except BaseException:

@@ -10,7 +10,7 @@ import attrs
 
 from splashdam.client.future import RecordFuture
 from splashdam.client.running.core import ProducerCore
-from splashdam.client.running.guard import refuse_inside_a_send
+from splashdam.client.running.process import refuse_inside_a_send
 from splashdam.client.sending.lookup import TopicLookup
 from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.client.settings.rules import options_from_properties
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from splashdam.client.local import Lease
-    from splashdam.client.observing.metric_objects import KafkaMetric, MetricName
-    from splashdam.client.observing.metrics import Metrics
+    from splashdam.client.observing.metrics import KafkaMetric, MetricName, Metrics
+    from splashdam.client.transactions.transactions import Transactions
     from splashdam.embedded_broker.embedded import EmbeddedBroker
 
 
@@ -122,7 +122,7 @@ class ProducerBase(NowaitSends[RecordFuture]):
             IllegalStateError: called in a signal handler or ``__del__`` that has interrupted a ``send``; or
                 this is a forked child.
         """
-        return self._core.emptying.purge(queued=queued, in_flight=in_flight)
+        return self._core.purge(queued=queued, in_flight=in_flight)
 
     def _ask_identity(self) -> None:
         """Sees to it that a broker gives us an instance id, if any does.
@@ -163,6 +163,12 @@ class ProducerBase(NowaitSends[RecordFuture]):
     def last_failure(self) -> str:
         """What stands between this producer and the cluster, as far as it is known; for people to read."""
         return self._core.intake.last_failure()
+
+    def _transactions(self) -> Transactions:
+        transactions = self._core.transactions
+        if transactions is None:
+            raise IllegalStateError("transactions need a producer with the option transactional_id")
+        return transactions
 
     def _lookup(self, topic: str) -> TopicLookup:
         refuse_inside_a_send("partitions_for()")

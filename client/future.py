@@ -8,7 +8,7 @@ import threading
 from collections.abc import Generator
 from typing import Any, ClassVar, NoReturn, Self, SupportsIndex, final
 
-from splashdam.client.running.guard import refuse_inside_a_send
+from splashdam.client.running.process import refuse_inside_a_send
 from splashdam.client.waiters import SENDER_THREADS, Wake, wait_in_task, wait_in_thread
 from splashdam.model.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from splashdam.model.values import RecordMetadata

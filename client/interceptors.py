@@ -1,6 +1,8 @@
-"""Interceptors: see every record before it is sent, may replace it, and see what became of it.
+"""What the application hooks into a producer: interceptors, which see every record before it is sent and what
+became of it, and ``on_batch``, which hears of whole batches.
 
-Semantics are those of Java's ``ProducerInterceptor``. A producer without any never loads this.
+Semantics of interceptors are those of Java's ``ProducerInterceptor``. A producer without any hook never loads
+this.
 """
 
 from __future__ import annotations
@@ -8,14 +10,17 @@ from __future__ import annotations
 import importlib
 import inspect
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any
 
 import attrs
 
-from splashdam.client.sending.headers import header_pairs
-from splashdam.model.values import HeaderPairs, RecordMetadata, TopicPartition
+from splashdam.accumulator.batch import ProducerBatch
+from splashdam.client.sending.arguments import header_pairs
+from splashdam.model.values import BatchMetadata, HeaderPairs, RecordMetadata, TopicPartition
+from splashdam.record.kernel.outcomes import outcome_table
+from splashdam.record.kernel.outcomes.outcome import fresh
 
 logger = logging.getLogger("splashdam.client")
 
@@ -177,3 +182,37 @@ def _name(method: Any) -> str:
 
 def _nowhere(topic_partition: TopicPartition) -> RecordMetadata:
     return RecordMetadata(*topic_partition, topic_partition, -1, -1, None, -1, -1, -1)
+
+
+class BatchListener:
+    """Calls the application's function with each batch that was delivered or has failed.
+
+    Args:
+        function: is called on the sender's thread, after the callbacks of the batch's records and under the
+            same rules: what it raises is logged, and it may send, but not wait.
+    """
+
+    def __init__(self, function: Callable[[BatchMetadata], object]) -> None:
+        self._function = function
+
+    def __call__(self, batch: ProducerBatch) -> None:
+        before = outcome_table.enter_callbacks()
+        try:
+            self._function(_metadata(batch))
+        except BaseException as error:
+            outcome_table.on_callback_error(error)
+        finally:
+            outcome_table.leave_callbacks(before)
+
+
+def _metadata(batch: ProducerBatch) -> BatchMetadata:
+    outcome = batch.outcome
+    appended_ms, error = outcome.log_append_time_ms, outcome.error
+    return BatchMetadata(
+        batch.topic_partition,
+        outcome.base_offset,
+        batch.record_count,
+        batch.base_timestamp_ms if appended_ms < 0 else appended_ms,
+        batch.max_timestamp_ms if appended_ms < 0 else appended_ms,
+        None if error is None else fresh(error),
+    )

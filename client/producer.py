@@ -16,28 +16,26 @@ from splashdam.client.future import RecordFuture, Subscription, in_callback
 from splashdam.client.local import ADDRESS, Lease, local_address
 from splashdam.client.observing.timings import timed
 from splashdam.client.running import process
-from splashdam.client.running.bootstrap import BootstrapWait, bootstrap_wait
+from splashdam.client.running.connecting import make_tcp_connect
 from splashdam.client.running.core import FORCED_SECONDS, ProducerCore
 from splashdam.client.running.lifecycle import State
-from splashdam.client.running.wiring import make_tcp_connect
-from splashdam.client.sending.admission import Admission
-from splashdam.client.sending.driving import Deadline, drive_in_thread
+from splashdam.client.sending.intake import Admission
+from splashdam.client.sending.lookup import BootstrapLookup
+from splashdam.client.sending.waiting import Deadline, drive_in_thread
 from splashdam.client.settings.rules import producer_settings
-from splashdam.client.transactions.calls import prepared_by, transactions_of, wait_for_call, wants_abort
 from splashdam.client.waiters import SENDER_THREADS, wait_in_thread
 from splashdam.model.errors import KafkaError
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.clock import SystemClock
 from splashdam.record.kernel import Sends
 from splashdam.record.kernel.building.straight import straight_first
-from splashdam.sender.latch import Latch
+from splashdam.sender.wakeup import Latch
 
 if TYPE_CHECKING:
     from typing import Unpack
     from uuid import UUID
 
-    from splashdam.client.bulk.reports import BulkDelivery
-    from splashdam.client.report import DeliveryReport
+    from splashdam.client.reports import BulkDelivery, DeliveryReport
     from splashdam.client.settings.keywords import ProducerOptions
     from splashdam.model.transactions import PreparedTransaction
 
@@ -100,11 +98,11 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
             raise
         # Not at exit: there all producers are closed together, in process.py.
         weakref.finalize(self, core.abandon).atexit = False
-        bootstrap = bootstrap_wait(core)
+        bootstrap = core.bootstrap_lookup()
         if bootstrap is not None:
             self._await_bootstrap(bootstrap)
 
-    def _await_bootstrap(self, bootstrap: BootstrapWait) -> None:
+    def _await_bootstrap(self, bootstrap: BootstrapLookup) -> None:
         try:
             drive_in_thread(bootstrap, self._core.clock, self._core.intake.tally)
         except BaseException:
@@ -150,7 +148,7 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         # What fits into the open batch of its partition has gone the straight path before: `straight_first`.
         core = self._core
         record = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
-        return core.settling.in_thread(record) if isinstance(record, Admission) else record
+        return core.admissions.in_thread(record) if isinstance(record, Admission) else record
 
     def send_nowait(  # noqa: PLR0917 (kafka-python's signature)
         self,
@@ -169,7 +167,7 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         """
         core = self._core
         record = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
-        return core.settling.now(record) if isinstance(record, Admission) else record
+        return core.admissions.now(record) if isinstance(record, Admission) else record
 
     def send_many(
         self,
@@ -212,7 +210,7 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         from splashdam.client.bulk.sending import bulk_of, drive_bulk_in_thread
 
         bulk = bulk_of(self._core.intake, topic, values, keys, headers, partition, timestamp_ms)
-        drive_bulk_in_thread(bulk, self._core.settling.in_thread)
+        drive_bulk_in_thread(bulk, self._core.admissions.in_thread)
         return bulk.finish()
 
     def send_arrow(
@@ -259,7 +257,7 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
             bulk = arrow.bulk
             for columns in arrow.chunks():
                 bulk.add(*columns)
-                drive_bulk_in_thread(bulk, self._core.settling.in_thread)
+                drive_bulk_in_thread(bulk, self._core.admissions.in_thread)
         return bulk.finish()
 
     def prepare(self, topic: str) -> None:
@@ -300,15 +298,15 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         core = self._core
         deadline = Deadline(core.clock, timeout)
         SENDER_THREADS.refuse("flush()")
-        records = core.emptying.begin_flush()
+        records = core.begin_flush()
         try:
             if all(wait_in_thread(Subscription(outcome, -1), deadline.left()) for outcome, _, _ in records):
                 callbacks_have_run = Latch()
                 core.in_loop(callbacks_have_run.open)
                 wait_in_thread(callbacks_have_run, deadline.left())
         finally:
-            core.emptying.end_flush()
-        return core.emptying.flush_report(records, timeout)
+            core.end_flush()
+        return core.flush_report(records, timeout)
 
     @timed("txn_init_ns")
     def init_transactions(self) -> None:
@@ -322,9 +320,9 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
             KafkaError: the cluster refuses; after 31 and 53, which are about rights, it may be called again.
             IllegalStateError: there is no ``transactional_id``, or the producer is closed.
         """
-        transactions = transactions_of(self._core)
+        transactions = self._transactions()
         SENDER_THREADS.refuse("init_transactions()")
-        wait_for_call(transactions, transactions.init())
+        transactions.wait_in_thread(transactions.init())
 
     @timed("txn_begin_ns")
     def begin_transaction(self) -> None:
@@ -334,7 +332,7 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
             IllegalStateError: ``init_transactions`` was not called, or a transaction is open.
             KafkaError: the producer is fenced, or otherwise finished.
         """
-        transactions_of(self._core).begin()
+        self._transactions().begin()
 
     @timed("txn_send_offsets_ns")
     def send_offsets_to_transaction(
@@ -355,12 +353,12 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
             IllegalStateError: no transaction is open.
             TypeError, ValueError: the arguments are not what they must be.
         """
-        transactions = transactions_of(self._core)
+        transactions = self._transactions()
         SENDER_THREADS.refuse("send_offsets_to_transaction()")
         group = consumer_group_id if group_metadata is None else group_metadata
         call = transactions.send_offsets(offsets, group)
         if call is not None:
-            wait_for_call(transactions, call)
+            transactions.wait_in_thread(call)
 
     def prepare_transaction(self) -> PreparedTransaction:
         """Sends what is left, waits until all of it is delivered, and leaves the end to somebody else.
@@ -381,15 +379,16 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
             IllegalStateError: no transaction is open.
             KafkaError: the producer is fenced, or otherwise finished.
         """
-        transactions = transactions_of(self._core)
+        transactions = self._transactions()
         SENDER_THREADS.refuse("prepare_transaction()")
         deadline = Deadline(self._core.clock, transactions.timeout)
-        if self._core.late.waiting:
+        if self._core.deferred.waiting:
             self.flush(deadline.left())
-            transactions.refuse_late()
+            transactions.refuse_deferred()
         call = transactions.prepare()
-        wait_for_call(transactions, call, deadline.left())
-        return prepared_by(call)
+        transactions.wait_in_thread(call, deadline.left())
+        assert call.prepared is not None
+        return call.prepared
 
     @timed("txn_commit_ns")
     def commit_transaction(self) -> None:
@@ -402,13 +401,13 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
             IllegalStateError: no transaction is open.
             KafkaError: the producer is fenced, or otherwise finished.
         """
-        transactions = transactions_of(self._core)
+        transactions = self._transactions()
         SENDER_THREADS.refuse("commit_transaction()")
         deadline = Deadline(self._core.clock, transactions.timeout)
-        if self._core.late.waiting:
+        if self._core.deferred.waiting:
             self.flush(deadline.left())
-            transactions.refuse_late()
-        wait_for_call(transactions, transactions.commit(), deadline.left())
+            transactions.refuse_deferred()
+        transactions.wait_in_thread(transactions.commit(), deadline.left())
 
     @timed("txn_abort_ns")
     def abort_transaction(self) -> None:
@@ -420,23 +419,23 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
             IllegalStateError: no transaction is open.
             KafkaError: the producer is fenced, or otherwise finished.
         """
-        transactions = transactions_of(self._core)
+        transactions = self._transactions()
         SENDER_THREADS.refuse("abort_transaction()")
-        wait_for_call(transactions, transactions.abort())
+        transactions.wait_in_thread(transactions.abort())
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """A transaction as a block: ``with producer.transaction(): …`` commits at its end, and aborts if an
         exception leaves it. A commit that fails is aborted, and raises. Raises as the calls it stands for.
         """
-        transactions = transactions_of(self._core)
+        transactions = self._transactions()
         self.begin_transaction()
         try:
             yield
             if not transactions.over:  # the block may have ended it itself
                 self.commit_transaction()
         except BaseException as error:
-            if not wants_abort(error):
+            if not isinstance(error, Exception):  # Ctrl-C, or a cancelled task: no time to wait for the abort
                 transactions.abort_unattended()
             elif transactions.can_abort:
                 try:

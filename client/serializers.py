@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from splashdam.client.sending.callables import positional_count
+from splashdam.client.sending.arguments import positional_count
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import Buffer
 

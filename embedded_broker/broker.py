@@ -14,7 +14,6 @@ import trio
 from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.answering.turns import Turns
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
-from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from splashdam.embedded_broker.configs.topics import allows_unclean_election, topic_settings
 from splashdam.embedded_broker.controller.controller import Controller
 from splashdam.embedded_broker.controller.inter_broker_client import InterBrokerClient
@@ -40,7 +39,7 @@ from splashdam.embedded_broker.serving.socket_server import (
     open_listeners,
 )
 from splashdam.embedded_broker.telemetry.client_metrics import ClientTelemetry
-from splashdam.embedded_broker.topics.disk_troubles import DiskTroubles
+from splashdam.embedded_broker.topics.disk_failures import DiskFailures
 from splashdam.embedded_broker.topics.parking import FetchParking
 from splashdam.embedded_broker.topics.topics import Topics
 from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
@@ -54,6 +53,7 @@ from splashdam.storage.directories.identity import claim_directory
 from splashdam.storage.files.disk import DiskFiles, Files
 from splashdam.storage.files.log_file import as_fatal, raised_as_fatal
 from splashdam.storage.manager.log_manager import LogManager
+from splashdam.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.replication.replica_manager import Membership
@@ -102,7 +102,7 @@ class Broker:
         authorizer: decides what clients may do; None: everything.
         server: listens, and serves the connections of clients.
         produce_templates: of the usual Produce requests of all clients.
-        disk_troubles: what is said of a disk that refuses appends.
+        disk_failures: what is said of a disk that refuses appends.
         refused_topics: those of its own that could not be made when they were needed.
         request_memory: holds requests that are being received.
         is_killed: it is to end as by ``kill -9``: nothing is told or closed in order.
@@ -128,7 +128,7 @@ class Broker:
         self.logs = logs
         self.parking = FetchParking()
         self.refused_topics: set[str] = set()
-        self.disk_troubles = DiskTroubles(clock, self.parking, logs.root_of, logs.takes_appends)
+        self.disk_failures = DiskFailures(clock, self.parking, logs.root_of, logs.takes_appends)
         self.fetch_sessions = FetchSessions(
             settings.limits.max_incremental_fetch_session_cache_slots, self.parking
         )

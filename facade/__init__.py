@@ -1,7 +1,7 @@
 """splashdam: a Kafka producer SDK for Python with a broker in the box.
 
-Names are found on first use: ``import splashdam`` loads neither trio nor the broker, which together cost a
-hundred times as much. Errors stand in ``splashdam.errors``.
+Names are imported on first use: ``import splashdam`` loads neither trio nor the broker, which together take a
+hundred times as long. Errors are in ``splashdam.errors``.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from splashdam import errors as errors
     from splashdam.client.async_producer import AsyncKafkaProducer as AsyncKafkaProducer
-    from splashdam.client.bulk.reports import BulkDelivery as BulkDelivery
-    from splashdam.client.bulk.reports import BulkReport as BulkReport
     from splashdam.client.future import RecordFuture as RecordFuture
     from splashdam.client.interceptors import ProducerInterceptor as ProducerInterceptor
     from splashdam.client.interceptors import ProducerRecord as ProducerRecord
@@ -22,8 +20,10 @@ if TYPE_CHECKING:
     from splashdam.client.partitioning.partitioners import RoundRobinPartitioner as RoundRobinPartitioner
     from splashdam.client.partitioning.partitioners import StickyPartitioner as StickyPartitioner
     from splashdam.client.producer import KafkaProducer as KafkaProducer
-    from splashdam.client.report import DeliveryReport as DeliveryReport
-    from splashdam.client.report import FailedRecords as FailedRecords
+    from splashdam.client.reports import BulkDelivery as BulkDelivery
+    from splashdam.client.reports import BulkReport as BulkReport
+    from splashdam.client.reports import DeliveryReport as DeliveryReport
+    from splashdam.client.reports import FailedRecords as FailedRecords
     from splashdam.client.serializers import DefaultSerializer as DefaultSerializer
     from splashdam.client.serializers import JsonSerializer as JsonSerializer
     from splashdam.client.serializers import Serializer as Serializer
@@ -46,15 +46,15 @@ __version__ = "0.1.0"
 _HOMES = {
     "AsyncKafkaProducer": "client.async_producer",
     "BatchMetadata": "model.values",
-    "BulkDelivery": "client.bulk.reports",
-    "BulkReport": "client.bulk.reports",
+    "BulkDelivery": "client.reports",
+    "BulkReport": "client.reports",
     "ConsumerGroupMetadata": "model.transactions",
     "DefaultPartitioner": "client.partitioning.partitioners",
     "DefaultSerializer": "client.serializers",
-    "DeliveryReport": "client.report",
+    "DeliveryReport": "client.reports",
     "EmbeddedBroker": "embedded_broker.embedded",
     "EmbeddedCluster": "embedded_broker.embedded_cluster",
-    "FailedRecords": "client.report",
+    "FailedRecords": "client.reports",
     "JsonSerializer": "client.serializers",
     "KafkaProducer": "client.producer",
     "OffsetAndMetadata": "model.transactions",
@@ -72,7 +72,7 @@ _HOMES = {
     "open_cluster": "embedded_broker.cluster",
 }
 
-__all__ = sorted(["__impl__", "__version__", "errors", *_HOMES])  # noqa: PLE0605 (one list less to keep)
+__all__ = sorted(["__impl__", "__version__", "errors", *_HOMES])  # noqa: PLE0605 (from the table)
 
 
 def __getattr__(name: str) -> object:
@@ -83,7 +83,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'splashdam' has no attribute {name!r}")
     value = getattr(import_module(f"splashdam.{_HOMES[name]}"), name)
-    globals()[name] = value  # the next look-up does not come here
+    globals()[name] = value  # so the next look-up does not call __getattr__
     return value
 
 

@@ -1,8 +1,9 @@
-"""All errors: the tree of ``model/errors.py``, and a class for each of Kafka's error codes.
+"""All errors of splashdam, and one class for each of Kafka's error codes.
 
-Each class has ``retriable``, ``abortable``, ``fatal`` and ``remedy``; a broker's also has its ``code``.
-``for_code`` answers the class for any code. Every name of ``kafka.errors`` is here, too, those of 2.x
-included: another name of the same class, or a class that nothing here raises.
+Each class has ``retriable``, ``abortable``, ``fatal`` and ``remedy``; the class of a broker's error also has
+its ``code``, and ``for_code`` returns the class for a code. Every name of ``kafka.errors``, of 2.x and 3.x,
+is here:
+as another name of the same class, or as a class that splashdam never raises.
 """
 
 from __future__ import annotations
@@ -20,5 +21,5 @@ __all__ = sorted({*_ERRORS, "for_code"})
 
 
 def for_code(code: int) -> type[BrokerResponseError]:
-    """The class for a broker's error code: ``NoError`` for 0, ``UnknownServerError`` for an unknown one."""
+    """Return the class for an error code: ``NoError`` for 0, ``UnknownServerError`` for an unknown code."""
     return _error_class(code) if code else NoError

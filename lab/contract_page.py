@@ -21,14 +21,14 @@ from lab import ROOT
 from lab.drivers.toolchains import all_drivers
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.net.addresses import parse_bootstrap_servers
-from splashdam.testing.contract.behaviours import all_behaviours
-from splashdam.testing.contract.clients.splashdam_client import SplashdamClient
-from splashdam.testing.contract.line_up import (
+from splashdam.testing.contract.available_clients import (
     EMBEDDED_CONFIG,
     PYTHON_CLIENTS,
     available,
-    lined_up,
+    opened,
 )
+from splashdam.testing.contract.behaviours import all_behaviours
+from splashdam.testing.contract.clients.splashdam_client import SplashdamClient
 from splashdam.testing.contract.raw_connection import RawConnection
 from splashdam.testing.contract.report import across
 from splashdam.testing.contract.running import Result, Verdict, hold_all
@@ -59,7 +59,7 @@ def run(name: str, java_version: str) -> None:
     drivers = all_drivers(java)
     names = (*PYTHON_CLIENTS, *drivers)
     makers = available(names, drivers, lambda client, why: print(f"without {client}: {why}"))
-    with cluster(name) as address, lined_up(makers, address) as clients:
+    with cluster(name) as address, opened(makers, address) as clients:
         results = hold_all(all_behaviours(), clients, SplashdamClient(address), address)
         ranges = ranges_at(address)
     KEPT.mkdir(parents=True, exist_ok=True)

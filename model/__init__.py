@@ -1,5 +1,5 @@
-"""The vocabulary every room shares: topic partitions, metadata, errors, options.
+"""The vocabulary that all rooms share: topic partitions, metadata, errors, options.
 
-Lives here: plain values and the error tree. No I/O, no clock, no thread.
+Plain values and the error tree. No I/O, no clock, no thread.
 May import: nothing.
 """

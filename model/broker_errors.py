@@ -1,9 +1,9 @@
 """Errors that a broker answers with: Kafka's codes, and a class for each of them, in the order of the codes.
 
-Classes carry the name Kafka gives the code; the docstring says what it means, ``remedy`` what to do about it.
-Sorting into retriable, abortable and fatal is that of the Java producer (``Errors.java``, ``Sender``,
-``TransactionManager``): what is neither retriable nor fatal spoils the transaction it happens in, and nothing
-else. A coordinator's answer may mean more.
+Classes have Kafka's name of the code; the docstring says what it means and is the message where the broker
+sends none; ``remedy`` says what to do. Which errors are retriable, abortable and fatal follows the Java
+producer (``Errors.java``, ``Sender``, ``TransactionManager``): an error that is neither retriable nor fatal
+fails the open transaction, and nothing else. From a coordinator, a code may mean more.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from splashdam.model.errors import (
 
 
 class ErrorCode(IntEnum):
-    """Every code by Kafka's own name."""
+    """Kafka's error codes by Kafka's names, as they are sent in responses."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -157,14 +157,13 @@ class ErrorCode(IntEnum):
 
 
 class BrokerResponseError(KafkaError):
-    """A broker answered with an error code."""
+    """A broker responded with an error code."""
 
     code: ClassVar[int] = -1
     errno: ClassVar[int] = -1
     """kafka-python's name of ``code``."""
 
     def __init_subclass__(cls) -> None:
-        """What is neither retriable nor fatal spoils the transaction it happens in, and nothing else."""
         cls.errno = int(cls.code)
         cls.abortable = not (cls.retriable or cls.fatal or cls.code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 
@@ -177,17 +176,17 @@ class BrokerResponseError(KafkaError):
         return error_for, (int(self.code), self.message)
 
 
-_GROUP = "abort the transaction, and read on with the group's present members and generation"
-_TOKEN = "check the delegation token and how the brokers are set up for tokens"
-_ADMIN = "correct the request to the cluster's administration"
-_QUORUM = "look into the logs of the controllers: it concerns brokers, not clients"
+_GROUP = "abort the transaction, and continue with the group's present members and generation"
+_TOKEN = "check the delegation token and the brokers' configuration for delegation tokens"
+_ADMIN = "correct the administrative request"
+_QUORUM = "check the controllers' logs: the error concerns brokers, not clients"
 
 
 class UnknownServerError(BrokerResponseError):
     """The broker failed unexpectedly while it processed the request."""
 
     code = ErrorCode.UNKNOWN_SERVER_ERROR
-    remedy = "look into the broker's log"
+    remedy = "check the broker's log"
 
 
 class OffsetOutOfRangeError(BrokerResponseError):
@@ -201,7 +200,7 @@ class CorruptMessageError(BrokerResponseError, RetriableError):
     """The record batch failed its checksum or is otherwise damaged."""
 
     code = ErrorCode.CORRUPT_MESSAGE
-    remedy = "send it again; if it lasts, something between here and the broker changes bytes"
+    remedy = "send it again; if the error persists, something between client and broker changes bytes"
 
 
 class UnknownTopicOrPartitionError(BrokerResponseError, InvalidMetadataError):
@@ -212,10 +211,10 @@ class UnknownTopicOrPartitionError(BrokerResponseError, InvalidMetadataError):
 
 
 class InvalidFetchSizeError(BrokerResponseError):
-    """The size asked for is not legal."""
+    """The requested size is not valid."""
 
     code = ErrorCode.INVALID_FETCH_SIZE
-    remedy = "ask for 1 byte or more"
+    remedy = "request 1 byte or more"
 
 
 class LeaderNotAvailableError(BrokerResponseError, InvalidMetadataError):
@@ -240,7 +239,7 @@ class BrokerNotAvailableError(BrokerResponseError):
     """The broker is not available."""
 
     code = ErrorCode.BROKER_NOT_AVAILABLE
-    remedy = "see that the broker runs"
+    remedy = "check that the broker is running"
 
 
 class ReplicaNotAvailableError(BrokerResponseError, InvalidMetadataError):
@@ -264,14 +263,14 @@ class StaleControllerEpochError(BrokerResponseError):
 
 
 class OffsetMetadataTooLargeError(BrokerResponseError):
-    """The text beside a committed offset is too long."""
+    """The metadata of a committed offset is too long."""
 
     code = ErrorCode.OFFSET_METADATA_TOO_LARGE
     remedy = "shorten it, or raise offset.metadata.max.bytes at the broker"
 
 
 class NetworkExceptionError(BrokerResponseError, InvalidMetadataError):
-    """The connection was lost before the answer came; the records may be in the log."""
+    """The connection was lost before the response arrived; the records may be in the log."""
 
     code = ErrorCode.NETWORK_EXCEPTION
 
@@ -295,10 +294,10 @@ class NotCoordinatorError(BrokerResponseError, RetriableError):
 
 
 class InvalidTopicError(BrokerResponseError):
-    """The topic name is not legal: 1 to 249 of letters, digits, '.', '_' and '-', not '.' or '..'."""
+    """The topic name is not valid: 1 to 249 of letters, digits, '.', '_' and '-', not '.' or '..'."""
 
     code = ErrorCode.INVALID_TOPIC_EXCEPTION
-    remedy = "send to a topic with a legal name"
+    remedy = "send to a topic with a valid name"
 
 
 class RecordListTooLargeError(BrokerResponseError):
@@ -312,14 +311,14 @@ class NotEnoughReplicasError(BrokerResponseError, RetriableError):
     """Fewer replicas are in sync than min.insync.replicas; nothing was written."""
 
     code = ErrorCode.NOT_ENOUGH_REPLICAS
-    remedy = "see that the topic has min.insync.replicas brokers up and in sync; then send again"
+    remedy = "get min.insync.replicas replicas of the partition in sync, then send again"
 
 
 class NotEnoughReplicasAfterAppendError(BrokerResponseError, RetriableError):
     """Written, but fewer replicas are in sync than min.insync.replicas."""
 
     code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-    remedy = "see that the topic has min.insync.replicas brokers up and in sync; sending again may duplicate"
+    remedy = "get min.insync.replicas replicas of the partition in sync; sending again may write duplicates"
 
 
 class InvalidRequiredAcksError(BrokerResponseError):
@@ -344,7 +343,7 @@ class InconsistentGroupProtocolError(BrokerResponseError):
 
 
 class InvalidGroupIdError(BrokerResponseError):
-    """The group id is not legal."""
+    """The group id is not valid."""
 
     code = ErrorCode.INVALID_GROUP_ID
     remedy = "set a group id that is not empty"
@@ -358,7 +357,7 @@ class UnknownMemberIdError(BrokerResponseError):
 
 
 class InvalidSessionTimeoutError(BrokerResponseError):
-    """The session timeout is outside what the broker allows."""
+    """The session timeout is outside the range that the broker allows."""
 
     code = ErrorCode.INVALID_SESSION_TIMEOUT
     remedy = "keep it between group.min.session.timeout.ms and group.max.session.timeout.ms"
@@ -379,21 +378,21 @@ class InvalidCommitOffsetSizeError(BrokerResponseError):
 
 
 class TopicAuthorizationFailedError(BrokerResponseError, AuthorizationError):
-    """The principal may not use the topic."""
+    """The principal lacks a permission on the topic."""
 
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    remedy = "grant the principal WRITE (and CREATE, where it should create the topic)"
+    remedy = "grant the principal WRITE on the topic (and CREATE, if it should create the topic)"
 
 
 class GroupAuthorizationFailedError(BrokerResponseError, AuthorizationError):
-    """The principal may not use the group."""
+    """The principal lacks a permission on the group."""
 
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    remedy = "grant the principal READ for the group"
+    remedy = "grant the principal READ on the group"
 
 
 class ClusterAuthorizationFailedError(BrokerResponseError, AuthorizationError):
-    """The principal may not use the cluster, for example to write idempotently."""
+    """The principal lacks a permission on the cluster, for example to write idempotently."""
 
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     fatal = True
@@ -401,7 +400,7 @@ class ClusterAuthorizationFailedError(BrokerResponseError, AuthorizationError):
 
 
 class InvalidTimestampError(BrokerResponseError):
-    """A record's timestamp is outside what the topic accepts."""
+    """A record's timestamp is outside the range that the topic accepts."""
 
     code = ErrorCode.INVALID_TIMESTAMP
     remedy = "correct timestamp_ms, or raise message.timestamp.before.max.ms or .after.max.ms at the topic"
@@ -415,17 +414,17 @@ class UnsupportedSaslMechanismError(BrokerResponseError, AuthenticationError):
 
 
 class IllegalSaslStateError(BrokerResponseError, AuthenticationError):
-    """A request came at a moment at which authentication does not allow it."""
+    """The request is not allowed in the present state of authentication."""
 
     code = ErrorCode.ILLEGAL_SASL_STATE
     remedy = "set security_protocol to that of the broker's listener"
 
 
 class UnsupportedVersionError(BrokerResponseError):
-    """The broker does not speak a version of this request that the client speaks."""
+    """The broker supports no version of this request that the client supports."""
 
     code = ErrorCode.UNSUPPORTED_VERSION
-    remedy = "update the broker, or give up the option that needs the newer request"
+    remedy = "upgrade the broker, or do without the option that needs the newer request"
     fatal = True
 
 
@@ -437,7 +436,7 @@ class TopicAlreadyExistsError(BrokerResponseError):
 
 
 class InvalidPartitionsError(BrokerResponseError):
-    """The number of partitions is not legal."""
+    """The number of partitions is not valid."""
 
     code = ErrorCode.INVALID_PARTITIONS
     remedy = _ADMIN
@@ -451,14 +450,14 @@ class InvalidReplicationFactorError(BrokerResponseError):
 
 
 class InvalidReplicaAssignmentError(BrokerResponseError):
-    """The assignment of replicas is not legal."""
+    """The replica assignment is not valid."""
 
     code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
     remedy = _ADMIN
 
 
 class InvalidConfigError(BrokerResponseError):
-    """A configuration is not legal."""
+    """The configuration is not valid."""
 
     code = ErrorCode.INVALID_CONFIG
     remedy = _ADMIN
@@ -474,7 +473,7 @@ class InvalidRequestError(BrokerResponseError):
     """The request contradicts itself."""
 
     code = ErrorCode.INVALID_REQUEST
-    remedy = "look into the broker's log, which says what it did not like"
+    remedy = "check the broker's log, which says what is wrong with the request"
 
 
 class UnsupportedForMessageFormatError(BrokerResponseError):
@@ -485,10 +484,10 @@ class UnsupportedForMessageFormatError(BrokerResponseError):
 
 
 class PolicyViolationError(BrokerResponseError):
-    """A policy of the cluster refuses the request."""
+    """A policy of the cluster rejects the request."""
 
     code = ErrorCode.POLICY_VIOLATION
-    remedy = "ask who runs the cluster what its policies allow"
+    remedy = "ask the operators of the cluster what its policies allow"
 
 
 class OutOfOrderSequenceNumberError(BrokerResponseError):
@@ -499,17 +498,17 @@ class OutOfOrderSequenceNumberError(BrokerResponseError):
 
 
 class DuplicateSequenceNumberError(BrokerResponseError):
-    """The broker has this batch already."""
+    """The broker already has this batch."""
 
     code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
-    remedy = "nothing: it is in the log"
+    remedy = "nothing: the batch is in the log"
 
 
 class InvalidProducerEpochError(BrokerResponseError):
-    """The producer's epoch is older than one the broker has seen."""
+    """The producer epoch is older than one that the broker has seen."""
 
     code = ErrorCode.INVALID_PRODUCER_EPOCH
-    remedy = "abort the transaction; if another producer has this transactional_id, give each its own"
+    remedy = "abort the transaction; if another producer uses this transactional_id, give each its own"
 
 
 class InvalidTxnStateError(BrokerResponseError):
@@ -520,10 +519,10 @@ class InvalidTxnStateError(BrokerResponseError):
 
 
 class InvalidProducerIdMappingError(BrokerResponseError):
-    """The transactional id belongs to another producer id by now."""
+    """The transactional id now belongs to another producer id."""
 
     code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    remedy = "abort the transaction; who pauses longer than transactional.id.expiration.ms starts again"
+    remedy = "abort the transaction; ids expire after transactional.id.expiration.ms without transactions"
 
 
 class InvalidTransactionTimeoutError(BrokerResponseError):
@@ -534,31 +533,31 @@ class InvalidTransactionTimeoutError(BrokerResponseError):
 
 
 class ConcurrentTransactionsError(BrokerResponseError, RetriableError):
-    """The coordinator is still finishing the transaction before."""
+    """The coordinator is still completing the previous transaction."""
 
     code = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 class TransactionCoordinatorFencedError(BrokerResponseError):
-    """The transaction coordinator is no longer in charge."""
+    """The broker is no longer the coordinator of this transaction."""
 
     code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
     remedy = "abort the transaction and begin a new one"
 
 
 class TransactionalIdAuthorizationFailedError(BrokerResponseError, AuthorizationError):
-    """The principal may not use the transactional id."""
+    """The principal lacks a permission on the transactional id."""
 
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    remedy = "grant the principal WRITE and DESCRIBE for the transactional_id, and make a new producer"
+    remedy = "grant the principal WRITE and DESCRIBE on the transactional_id, and make a new producer"
     fatal = True
 
 
 class SecurityDisabledError(BrokerResponseError):
-    """The broker has no security features switched on."""
+    """The broker has no security features enabled."""
 
     code = ErrorCode.SECURITY_DISABLED
-    remedy = "set an authorizer up at the broker, or do not ask for its rules"
+    remedy = "configure an authorizer at the broker, or do without ACL requests"
 
 
 class OperationNotAttemptedError(BrokerResponseError):
@@ -572,7 +571,7 @@ class KafkaStorageError(BrokerResponseError, InvalidMetadataError):
     """The broker could not read or write its log, for example because the disk is full."""
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
-    remedy = "look into the broker's log, which names the file and the cause; make room if its disk is full"
+    remedy = "check the broker's log, which names file and cause; free space if its disk is full"
 
 
 class LogDirNotFoundError(BrokerResponseError):
@@ -586,25 +585,25 @@ class SaslAuthenticationFailedError(BrokerResponseError, AuthenticationError):
     """The broker does not accept the credentials."""
 
     code = ErrorCode.SASL_AUTHENTICATION_FAILED
-    remedy = "check user name, password or token, and that the broker knows the user for this mechanism"
+    remedy = "check user name, password or token, and that the broker has the user for this mechanism"
 
 
 class UnknownProducerIdError(BrokerResponseError):
     """The broker no longer knows this producer id."""
 
     code = ErrorCode.UNKNOWN_PRODUCER_ID
-    remedy = "send the record again; the topic removes records faster than it is written (retention.ms)"
+    remedy = "send the record again; retention (retention.ms) removed all of this producer's records"
 
 
 class ReassignmentInProgressError(BrokerResponseError):
     """Partitions are being reassigned."""
 
     code = ErrorCode.REASSIGNMENT_IN_PROGRESS
-    remedy = "wait until that is over"
+    remedy = "wait until the reassignment is complete"
 
 
 class DelegationTokenAuthDisabledError(BrokerResponseError):
-    """Delegation tokens are switched off."""
+    """Delegation tokens are disabled."""
 
     code = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
     remedy = _TOKEN
@@ -625,14 +624,14 @@ class DelegationTokenOwnerMismatchError(BrokerResponseError):
 
 
 class DelegationTokenRequestNotAllowedError(BrokerResponseError):
-    """Delegation tokens are not handed out over this connection."""
+    """Delegation tokens cannot be requested over this connection."""
 
     code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     remedy = _TOKEN
 
 
 class DelegationTokenAuthorizationFailedError(BrokerResponseError, AuthorizationError):
-    """The principal may not use delegation tokens."""
+    """The principal lacks the permission to use delegation tokens."""
 
     code = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
     remedy = _TOKEN
@@ -673,20 +672,20 @@ class FetchSessionIdNotFoundError(BrokerResponseError, RetriableError):
 
 
 class InvalidFetchSessionEpochError(BrokerResponseError, RetriableError):
-    """The epoch of the fetch session is not legal."""
+    """The epoch of the fetch session is not the expected one."""
 
     code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
 class ListenerNotFoundError(BrokerResponseError, InvalidMetadataError):
-    """The leader has no listener of the name we connected through."""
+    """The leader has no listener with the name of the one that the client uses."""
 
     code = ErrorCode.LISTENER_NOT_FOUND
-    remedy = "give all brokers the same listeners"
+    remedy = "configure the same listeners on all brokers"
 
 
 class TopicDeletionDisabledError(BrokerResponseError):
-    """Topics cannot be deleted here."""
+    """Topic deletion is disabled."""
 
     code = ErrorCode.TOPIC_DELETION_DISABLED
     remedy = "set delete.topic.enable at the brokers"
@@ -705,14 +704,14 @@ class UnknownLeaderEpochError(BrokerResponseError, RetriableError):
 
 
 class UnsupportedCompressionTypeError(BrokerResponseError):
-    """The codec is not allowed in this version of the request, or not known to the broker."""
+    """The codec is not allowed in this version of the request, or is unknown to the broker."""
 
     code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    remedy = "set compression_type to a codec that the broker knows"
+    remedy = "set compression_type to a codec that the broker supports"
 
 
 class StaleBrokerEpochError(BrokerResponseError):
-    """The broker has registered anew meanwhile."""
+    """The broker has registered again since."""
 
     code = ErrorCode.STALE_BROKER_EPOCH
     remedy = _QUORUM
@@ -725,10 +724,10 @@ class OffsetNotAvailableError(BrokerResponseError, RetriableError):
 
 
 class MemberIdRequiredError(BrokerResponseError):
-    """The member joins the group again with the id it was given."""
+    """The member must join the group again with the member id of this response."""
 
     code = ErrorCode.MEMBER_ID_REQUIRED
-    remedy = "join again with the member id of the answer"
+    remedy = "join again with the member id of the response"
 
 
 class PreferredLeaderNotAvailableError(BrokerResponseError, InvalidMetadataError):
@@ -738,7 +737,7 @@ class PreferredLeaderNotAvailableError(BrokerResponseError, InvalidMetadataError
 
 
 class GroupMaxSizeReachedError(BrokerResponseError):
-    """The group has as many members as it may have."""
+    """The group has reached its maximum number of members."""
 
     code = ErrorCode.GROUP_MAX_SIZE_REACHED
     remedy = "raise group.max.size at the broker, or start fewer members"
@@ -752,14 +751,14 @@ class FencedInstanceIdError(BrokerResponseError):
 
 
 class EligibleLeadersNotAvailableError(BrokerResponseError, InvalidMetadataError):
-    """No replica that may lead is available."""
+    """No replica that may become leader is available."""
 
     code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
-    remedy = "start the brokers that have the partition's replicas"
+    remedy = "start the brokers that host the partition's replicas"
 
 
 class ElectionNotNeededError(BrokerResponseError, InvalidMetadataError):
-    """The partition has the right leader."""
+    """The partition already has the right leader."""
 
     code = ErrorCode.ELECTION_NOT_NEEDED
 
@@ -772,27 +771,27 @@ class NoReassignmentInProgressError(BrokerResponseError):
 
 
 class GroupSubscribedToTopicError(BrokerResponseError):
-    """Offsets of a topic that the group reads cannot be deleted."""
+    """The offsets of a topic that the group consumes cannot be deleted."""
 
     code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
     remedy = "stop the group's members first"
 
 
 class InvalidRecordError(BrokerResponseError):
-    """The broker refuses a record of the batch; the others are safe to send again."""
+    """The broker rejects a record of the batch; the others can be sent again."""
 
     code = ErrorCode.INVALID_RECORD
-    remedy = "correct the record: its bytes are damaged, or settings of the topic (cleanup.policy) refuse it"
+    remedy = "correct the record: it is damaged, or the topic (cleanup.policy=compact) requires a key"
 
 
 class UnstableOffsetCommitError(BrokerResponseError, RetriableError):
-    """Offsets of an open transaction are not decided yet."""
+    """The offsets belong to a transaction that is still open."""
 
     code = ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
 class ThrottlingQuotaExceededError(BrokerResponseError, RetriableError):
-    """A quota is used up for now."""
+    """A quota is exceeded for now."""
 
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
     remedy = "try again later, or raise the principal's quota"
@@ -807,35 +806,35 @@ class ProducerFencedError(BrokerResponseError):
 
 
 class ResourceNotFoundError(BrokerResponseError):
-    """There is no such resource."""
+    """The resource does not exist."""
 
     code = ErrorCode.RESOURCE_NOT_FOUND
     remedy = _ADMIN
 
 
 class DuplicateResourceError(BrokerResponseError):
-    """The resource is named twice, or exists."""
+    """The resource is named twice, or already exists."""
 
     code = ErrorCode.DUPLICATE_RESOURCE
     remedy = _ADMIN
 
 
 class UnacceptableCredentialError(BrokerResponseError):
-    """The credentials do not fulfil the broker's rules."""
+    """The credentials do not meet the broker's requirements."""
 
     code = ErrorCode.UNACCEPTABLE_CREDENTIAL
     remedy = _ADMIN
 
 
 class InconsistentVoterSetError(BrokerResponseError):
-    """The controllers disagree about who votes."""
+    """The controllers disagree about the set of voters."""
 
     code = ErrorCode.INCONSISTENT_VOTER_SET
     remedy = _QUORUM
 
 
 class InvalidUpdateVersionError(BrokerResponseError):
-    """The version of the update is not legal."""
+    """The version of the update is not valid."""
 
     code = ErrorCode.INVALID_UPDATE_VERSION
     remedy = _ADMIN
@@ -849,14 +848,14 @@ class FeatureUpdateFailedError(BrokerResponseError):
 
 
 class PrincipalDeserializationFailureError(BrokerResponseError):
-    """A forwarded principal cannot be read."""
+    """The principal of a forwarded request cannot be deserialized."""
 
     code = ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE
     remedy = _QUORUM
 
 
 class SnapshotNotFoundError(BrokerResponseError):
-    """There is no such snapshot."""
+    """The snapshot does not exist."""
 
     code = ErrorCode.SNAPSHOT_NOT_FOUND
     remedy = _QUORUM
@@ -890,13 +889,13 @@ class BrokerIdNotRegisteredError(BrokerResponseError):
 
 
 class InconsistentTopicIdError(BrokerResponseError, InvalidMetadataError):
-    """The topic was deleted and made again meanwhile."""
+    """The topic was deleted and created again since."""
 
     code = ErrorCode.INCONSISTENT_TOPIC_ID
 
 
 class InconsistentClusterIdError(BrokerResponseError):
-    """The request is meant for another cluster."""
+    """The request is for another cluster."""
 
     code = ErrorCode.INCONSISTENT_CLUSTER_ID
     remedy = "set bootstrap_servers to brokers of one cluster"
@@ -910,7 +909,7 @@ class TransactionalIdNotFoundError(BrokerResponseError):
 
 
 class FetchSessionTopicIdError(BrokerResponseError, RetriableError):
-    """The fetch session mixes names and ids."""
+    """The fetch session mixes topic names and topic ids."""
 
     code = ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
@@ -923,7 +922,7 @@ class IneligibleReplicaError(BrokerResponseError):
 
 
 class NewLeaderElectedError(BrokerResponseError):
-    """The change led to a new leader."""
+    """The change caused the election of a new leader."""
 
     code = ErrorCode.NEW_LEADER_ELECTED
     remedy = _QUORUM
@@ -937,7 +936,7 @@ class OffsetMovedToTieredStorageError(BrokerResponseError):
 
 
 class FencedMemberEpochError(BrokerResponseError):
-    """The member's epoch is over."""
+    """The coordinator has fenced the member's epoch."""
 
     code = ErrorCode.FENCED_MEMBER_EPOCH
     remedy = _GROUP
@@ -972,14 +971,14 @@ class MismatchedEndpointTypeError(BrokerResponseError):
 
 
 class UnsupportedEndpointTypeError(BrokerResponseError):
-    """The type of endpoint is not known."""
+    """The type of endpoint is unknown."""
 
     code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
     remedy = _ADMIN
 
 
 class UnknownControllerIdError(BrokerResponseError):
-    """There is no such controller."""
+    """No controller has this id."""
 
     code = ErrorCode.UNKNOWN_CONTROLLER_ID
     remedy = _ADMIN
@@ -989,18 +988,18 @@ class UnknownSubscriptionIdError(BrokerResponseError):
     """The broker's telemetry subscription has changed."""
 
     code = ErrorCode.UNKNOWN_SUBSCRIPTION_ID
-    remedy = "ask for the subscription again"
+    remedy = "request the subscription again"
 
 
 class TelemetryTooLargeError(BrokerResponseError):
-    """The metrics sent are larger than the broker takes."""
+    """The metrics are larger than the broker accepts."""
 
     code = ErrorCode.TELEMETRY_TOO_LARGE
     remedy = "subscribe to fewer metrics, or raise telemetry.max.bytes at the broker"
 
 
 class InvalidRegistrationError(BrokerResponseError):
-    """The broker's registration is not legal."""
+    """The broker's registration is not valid."""
 
     code = ErrorCode.INVALID_REGISTRATION
     remedy = _QUORUM
@@ -1014,10 +1013,10 @@ class TransactionAbortableError(BrokerResponseError):
 
 
 class InvalidRecordStateError(BrokerResponseError):
-    """The shared record cannot be acknowledged in its state."""
+    """The record of a share group cannot be acknowledged in its state."""
 
     code = ErrorCode.INVALID_RECORD_STATE
-    remedy = "go on with the records that the group hands out"
+    remedy = "continue with the records that the group delivers"
 
 
 class ShareSessionNotFoundError(BrokerResponseError, RetriableError):
@@ -1027,20 +1026,20 @@ class ShareSessionNotFoundError(BrokerResponseError, RetriableError):
 
 
 class InvalidShareSessionEpochError(BrokerResponseError, RetriableError):
-    """The epoch of the share session is not legal."""
+    """The epoch of the share session is not the expected one."""
 
     code = ErrorCode.INVALID_SHARE_SESSION_EPOCH
 
 
 class FencedStateEpochError(BrokerResponseError):
-    """The share coordinator knows a newer state."""
+    """The share coordinator has a newer state epoch."""
 
     code = ErrorCode.FENCED_STATE_EPOCH
     remedy = _QUORUM
 
 
 class InvalidVoterKeyError(BrokerResponseError):
-    """The voter's key is not the one that is known."""
+    """The voter's key does not match the known one."""
 
     code = ErrorCode.INVALID_VOTER_KEY
     remedy = _QUORUM
@@ -1061,24 +1060,24 @@ class VoterNotFoundError(BrokerResponseError):
 
 
 class InvalidRegularExpressionError(BrokerResponseError):
-    """The regular expression is not legal."""
+    """The regular expression is not valid."""
 
     code = ErrorCode.INVALID_REGULAR_EXPRESSION
-    remedy = "write it as Google's RE2 reads it"
+    remedy = "use the syntax of RE2"
 
 
 class RebootstrapRequiredError(BrokerResponseError):
-    """The brokers we know are no longer of use."""
+    """The client must connect again through its bootstrap servers."""
 
     code = ErrorCode.REBOOTSTRAP_REQUIRED
-    remedy = "connect through bootstrap_servers again, which the producer does by itself"
+    remedy = "connect through bootstrap_servers again; producers do so by themselves"
 
 
 _CLASSES = {int(kind.code): kind for kind in BrokerResponseError.__subclasses__()}
 
 
 def error_class(code: int) -> type[BrokerResponseError]:
-    """The class for a broker's error code; an unknown code is an ``UnknownServerError``.
+    """Return the class for an error code; ``UnknownServerError`` for an unknown code.
 
     Raises:
         ValueError: ``code`` is 0, which is no error.
@@ -1089,8 +1088,8 @@ def error_class(code: int) -> type[BrokerResponseError]:
 
 
 def error_for(code: int, message: str = "") -> BrokerResponseError:
-    """An instance for a broker's error code, with the broker's own text where it sent one."""
+    """Return an error for a code, with the broker's message if there is one."""
     kind = error_class(code)
     if kind is UnknownServerError and code != ErrorCode.UNKNOWN_SERVER_ERROR:
-        return kind(f"the broker answered with error code {code}, which is unknown here. {message}".strip())
+        return kind(f"the broker sent error code {code}, which this client does not know. {message}".strip())
     return kind(message)

@@ -1,4 +1,4 @@
-"""What a client knows of a cluster at one moment: an immutable snapshot, replaced as a whole."""
+"""Cluster metadata as a client has it: an immutable snapshot that each Metadata response replaces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from splashdam.model.values import TopicPartition
 
 
 class Node(NamedTuple):
-    """A broker as clients reach it. ``node_id`` is negative for a bootstrap address."""
+    """A broker and its address. ``node_id`` is negative for a bootstrap address."""
 
     node_id: int
     host: str
@@ -24,7 +24,7 @@ class Node(NamedTuple):
 
 
 class PartitionInfo(NamedTuple):
-    """One partition. ``leader`` is -1 while it has none; ``leader_epoch`` is -1 where unknown."""
+    """One partition. ``leader`` is -1 while there is none; ``leader_epoch`` is -1 if unknown."""
 
     topic: str
     partition: int
@@ -35,7 +35,7 @@ class PartitionInfo(NamedTuple):
 
 
 class TopicInfo(NamedTuple):
-    """One topic. ``error_code`` is the broker's (0 = none); partitions are ordered by number from 0."""
+    """One topic. ``error_code`` is the broker's (0: none); partitions are in order of their numbers."""
 
     name: str
     partitions: tuple[PartitionInfo, ...] = ()
@@ -45,7 +45,7 @@ class TopicInfo(NamedTuple):
 
 @attrs.frozen
 class ClusterMetadata:
-    """An immutable snapshot of brokers, topics and leaders."""
+    """A snapshot of brokers, topics and partition leaders."""
 
     nodes: Mapping[int, Node] = attrs.field(factory=dict)
     topics: Mapping[str, TopicInfo] = attrs.field(factory=dict)
@@ -53,14 +53,14 @@ class ClusterMetadata:
     controller_id: int = -1
 
     def partition(self, topic_partition: TopicPartition) -> PartitionInfo | None:
-        """The partition's entry, or None where topic or number is unknown."""
+        """Return the partition's entry, or None if the topic or the partition number is unknown."""
         topic = self.topics.get(topic_partition.topic)
         if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
             return None
         return topic.partitions[topic_partition.partition]
 
     def leader_for(self, topic_partition: TopicPartition) -> int:
-        """Node id of the leader, or -1 where there is none or it is not among the known nodes."""
+        """Return the leader's node id, or -1 if there is no leader or it is not among the known nodes."""
         name, number = topic_partition
         topic = self.topics.get(name)
         if topic is None or not 0 <= number < len(topic.partitions):
@@ -69,17 +69,17 @@ class ClusterMetadata:
         return leader if leader in self.nodes else -1
 
     def leader_epoch(self, topic_partition: TopicPartition) -> int:
-        """Epoch of the leader, -1 where unknown."""
+        """Return the leader epoch, -1 if unknown."""
         info = self.partition(topic_partition)
         return -1 if info is None else info.leader_epoch
 
     def partition_count(self, topic: str) -> int:
-        """Number of partitions, 0 for a topic that is not known."""
+        """Return the number of partitions, 0 for an unknown topic."""
         info = self.topics.get(topic)
         return 0 if info is None else len(info.partitions)
 
     def available_partitions(self, topic: str) -> tuple[int, ...]:
-        """Numbers of the partitions that have a leader, ascending."""
+        """Return the numbers of the partitions that have a leader, ascending."""
         return self._available.get(topic, ())
 
     @cached_property

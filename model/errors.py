@@ -1,4 +1,4 @@
-"""The one error tree: every failure says what happened, whether trying again helps, and what to do.
+"""The error tree: every error says what happened, whether a retry helps, and what to do.
 
 ::
 
@@ -18,9 +18,8 @@
     └── BrokerResponseError ── one class per code                                (see ``broker_errors.py``)
 
 Three class attributes sort every error: ``retriable`` (the same call may succeed later), ``abortable``
-(inside a transaction: abort, then go on), ``fatal`` (this producer is finished; make a new one). ``remedy``
-is what the caller can do. ``str(error)`` is the message, what caused it, and the remedy; nothing is said
-twice.
+(inside a transaction: abort, then go on), ``fatal`` (close this producer and make a new one). ``remedy``
+says what the caller can do. ``str(error)`` is the message, its causes and the remedy, each once.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ class KafkaError(Exception):
     abortable: ClassVar[bool] = False
     fatal: ClassVar[bool] = False
     invalid_metadata: ClassVar[bool] = False
-    """Whether what the client knew of the cluster is out of date; kafka-python's name."""
+    """Whether the client's metadata is out of date; kafka-python's name."""
     remedy: str = ""
-    """What the caller can do about it; empty where each message says that itself."""
+    """What the caller can do about it; empty where the messages of the class say it themselves."""
 
     @property
     def causes(self) -> tuple[BaseException, ...]:
-        """What led to it, nearest first: the chain of ``__cause__``."""
+        """The chain of ``__cause__``, nearest first."""
         chain: list[BaseException] = []
         cause = self.__cause__
         while cause is not None and cause not in chain:
@@ -52,7 +51,7 @@ class KafkaError(Exception):
 
     def __str__(self) -> str:
         text = message_of(self)
-        # Not those of others, which may hold secrets; where they may be shown, the message has them.
+        # Only our own errors: the text of a foreign error may hold a secret, such as a token.
         causes = [cause for cause in self.causes if isinstance(cause, KafkaError)]
         for cause in causes:
             if message_of(cause) not in text:
@@ -68,7 +67,7 @@ _WHAT_TO_DO = "What to do:"
 
 
 def message_of(error: KafkaError) -> str:
-    """What an error says by itself, without causes and remedy: for texts that go on after it."""
+    """Return the message alone, without causes and remedy, for texts that continue after it."""
     return super(KafkaError, error).__str__() or type(error).__name__
 
 
@@ -77,7 +76,7 @@ class KafkaConfigurationError(KafkaError, ValueError):
 
 
 class IllegalStateError(KafkaError):
-    """The call is not legal now, for example ``send`` after ``close``."""
+    """The call is not allowed in the present state, for example ``send`` after ``close``."""
 
 
 class IllegalArgumentError(KafkaError, ValueError):
@@ -91,18 +90,18 @@ class SerializationError(KafkaError):
 
 
 class ProtocolError(KafkaError):
-    """Bytes that are not a legal Kafka message; the text names message, field and position."""
+    """The bytes are not a valid Kafka message; the text names message, field and position."""
 
     remedy = "see that the address is that of a Kafka broker, with the security_protocol of its listener"
 
 
 class ForeignBytesError(ProtocolError):
-    """Bytes of another protocol than Kafka's, such as TLS or HTTP.
+    """The bytes belong to another protocol, such as TLS or HTTP.
 
     Attributes:
-        speaks: what the other side does, as the rest of a sentence about it.
-        advice: what to do if that is a listener.
-        is_tls: whether they are a record of TLS, which only a listener with TLS sends.
+        speaks: what the peer does; completes a sentence such as "the listener at host:port …".
+        advice: what to do if the peer is a listener.
+        is_tls: whether the bytes are a TLS record, which only a TLS listener sends.
     """
 
     is_tls = False
@@ -111,15 +110,15 @@ class ForeignBytesError(ProtocolError):
 
 
 class UnsupportedCodecError(KafkaError):
-    """A batch names a codec that is unknown or whose library is not installed."""
+    """A batch uses a codec that is unknown, or whose library is not installed."""
 
     remedy = "install the codec's library (pip install splashdam[compression]), or choose another codec"
 
 
 class AuthenticationError(KafkaError):
-    """Client and broker do not trust each other: trying again with the same settings does not help.
+    """Authentication failed; a retry with the same settings does not help.
 
-    Semantics are those of Java's ``AuthenticationException``: what waits for the broker fails at once.
+    As with Java's ``AuthenticationException``, everything that waits for the broker fails at once.
     """
 
     remedy = "check security_protocol and the credentials against the broker's listener"
@@ -132,103 +131,103 @@ class SslAuthenticationError(AuthenticationError):
 
 
 class WrongListenerError(AuthenticationError):
-    """What listens at the address speaks something else than the settings say: TLS, SASL, or neither.
+    """The listener uses another security protocol than ``security_protocol`` says: TLS, SASL, or neither.
 
-    The text says which. It holds for that address: while another one may still turn out to be right, or is
-    away, that is waited for.
+    The text says which. The error concerns one address: as long as another bootstrap address may still work,
+    the client keeps trying.
     """
 
     remedy = ""
 
 
 class SaslError(AuthenticationError):
-    """The SASL exchange cannot go on: the broker is not who it should be, or there is no token to show."""
+    """The client ended the SASL exchange: the broker did not prove its identity, or there is no token."""
 
 
 class RetriableError(KafkaError):
-    """Failures that may pass when tried again."""
+    """A temporary failure: the same call may succeed later."""
 
     retriable = True
-    remedy = "try again: it may pass; if it lasts, look into the brokers' logs"
+    remedy = "retry; if the error persists, check the brokers' logs"
 
 
 class InvalidMetadataError(RetriableError):
-    """Retriable, and what the client knew of the cluster is out of date."""
+    """Retriable, after a refresh of the client's metadata, which is out of date."""
 
     invalid_metadata = True
 
 
 class AuthorizationError(KafkaError):
-    """The principal has no right to do this: base of the classes of codes 29, 30, 31, 53 and 65."""
+    """The principal lacks the permission: base of the classes of codes 29, 30, 31, 53 and 65."""
 
-    remedy = "grant the principal the right it lacks"
+    remedy = "grant the principal the missing permission"
 
 
 class KafkaTimeoutError(RetriableError, TimeoutError):
-    """Something did not happen in its time; the text says what and what was seen last."""
+    """A timeout expired; the text says what was waited for and what was seen last."""
 
     remedy = "see that the brokers can be reached and keep up, or allow more time"
 
 
 class NoBrokersAvailable(KafkaTimeoutError):
-    """No broker of ``bootstrap_servers`` has answered within ``bootstrap_timeout_ms``; the text says why."""
+    """No broker of ``bootstrap_servers`` answered within ``bootstrap_timeout_ms``; the text says why."""
 
     remedy = "check bootstrap_servers and security_protocol, or allow more time"
 
 
 class BufferExhaustedError(KafkaTimeoutError):
-    """``buffer_memory`` stayed full for ``max_block_ms``: records are made faster than they are delivered."""
+    """``buffer_memory`` stayed full for ``max_block_ms``: records are sent faster than they are delivered."""
 
-    remedy = "send slower, raise buffer_memory, or find out why the broker does not take records"
+    remedy = "send slower, raise buffer_memory, or find out why the brokers do not accept records"
 
 
 class KafkaConnectionError(RetriableError):
-    """A connection could not be made or was lost; the text names the address and the cause."""
+    """A connection could not be opened or was lost; the text names the address and the cause."""
 
     remedy = "check bootstrap_servers and the brokers' advertised.listeners, and that the broker runs"
 
 
 class CannotConnectError(KafkaConnectionError):
-    """There was no connection at all, since nobody listens there, or the name is none; the text says why."""
+    """The connection was refused, or the host name cannot be resolved; the text says why."""
 
 
 class CannotListenError(KafkaConnectionError):
-    """A broker cannot listen at its address; the text says why."""
+    """A broker cannot listen on its address; the text says why."""
 
-    remedy = "choose another host or port (0 takes a free port), or stop the program that has it"
+    remedy = "choose another host or port (0 takes a free port), or stop the program that uses it"
 
 
 class TransactionFailedError(KafkaError):
-    """Something in the open transaction failed, ``__cause__`` says what: it can only be aborted now."""
+    """The open transaction failed, ``__cause__`` says why: it can only be aborted now."""
 
     abortable = True
-    remedy = "call abort_transaction(), then begin again"
+    remedy = "call abort_transaction(), then begin a new transaction"
 
 
 class TransactionAbortedError(KafkaError):
     """The transaction was aborted before the record was sent: it is not in the log."""
 
-    remedy = "send it again in the next transaction, if it is still wanted"
+    remedy = "send the record again in the next transaction, if it is still needed"
 
 
 class FatalTransactionError(KafkaError):
-    """The cluster's answer, which is ``__cause__``, leaves this producer without a way on."""
+    """After the cluster's answer, which is ``__cause__``, this producer cannot continue."""
 
     fatal = True
-    remedy = "close this producer and make a new one; what was not committed is aborted by the cluster"
+    remedy = "close this producer and make a new one; the cluster aborts what was not committed"
 
 
 class PurgedError(KafkaError):
-    """``purge()`` has dropped the record; the text says whether it may have been written all the same."""
+    """``purge()`` dropped the record; the text says whether it may have been written nevertheless."""
 
     abortable = True
-    remedy = "send it again if it is wanted after all"
+    remedy = "send the record again if it is still needed"
 
 
 class WouldBlock(KafkaError):
     """``send_nowait`` would have to wait; ``what`` is ``"memory"`` or ``"metadata"``."""
 
-    remedy = "call it again later, or call what waits"
+    remedy = "call it again later, or call send(), which waits"
 
     def __init__(self, what: str, message: str) -> None:
         super().__init__(message)
@@ -239,7 +238,7 @@ class WouldBlock(KafkaError):
 
 
 class _Counts(Protocol):
-    """What a ``BulkReport`` has to say at least."""
+    """The part of a ``BulkReport`` that errors use."""
 
     @property
     def count(self) -> int: ...
@@ -252,7 +251,7 @@ class _Counts(Protocol):
 
 
 class _Delivery(Protocol):
-    """A ``BulkDelivery``, as far as an error has to know it: this room knows none above it."""
+    """The part of a ``BulkDelivery`` that errors use; this room must not import ``client``."""
 
     def get(self, timeout: float | None = None) -> _Counts: ...
     def report(self) -> _Counts: ...
@@ -263,14 +262,14 @@ class _Delivery(Protocol):
 
 
 class BulkSendError(KafkaError):
-    """``send_many`` or ``send_arrow`` has ended before its last record.
+    """``send_many`` or ``send_arrow`` stopped before its last record.
 
     ``__cause__`` is what ``send`` would have raised for the record at fault. The records before it are queued
-    and on their way; that one and those behind it are not.
+    and will be sent; the record at fault and those after it are not.
 
     Attributes:
-        index: number of the record at fault, from 0; so many are queued.
-        delivery: the ``BulkDelivery`` of those; None in a copy that was pickled.
+        index: number of the record at fault, from 0; as many records are queued.
+        delivery: the ``BulkDelivery`` of the queued records; None in an unpickled copy.
     """
 
     def __init__(self, message: str, index: int, delivery: _Delivery | None) -> None:
@@ -279,9 +278,9 @@ class BulkSendError(KafkaError):
         self.delivery = delivery
 
     @property
-    def retriable(self) -> bool:  # type: ignore[override]  # of all other errors the class knows
-        """Whether sending the rest later may help: as of the cause."""
+    def retriable(self) -> bool:  # type: ignore[override]  # a class attribute in all other errors
+        """Whether sending the rest later may succeed: that of the cause."""
         return isinstance(self.__cause__, KafkaError) and self.__cause__.retriable
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (message_of(self), self.index, None)  # another process has not sent these records
+        return type(self), (message_of(self), self.index, None)  # another process did not send these records

@@ -1,7 +1,7 @@
-"""What programs for kafka-python import, so that their ``except`` clauses go on working.
+"""kafka-python's names of errors, so that the ``except`` clauses of programs written for it keep working.
 
-First kafka-python's names, of 2.x and 3.x, for errors that have another name here; then errors that nothing
-here raises. Each class stands where kafka-python's does: who catches ``RetriableError`` catches the same.
+First the names of kafka-python 2.x and 3.x for errors that have another name here; then errors that splashdam
+never raises. Their bases are those of kafka-python: ``except RetriableError`` catches the same errors.
 """
 
 from __future__ import annotations
@@ -52,80 +52,80 @@ UnknownError = UnknownServerError
 
 
 class NoError(BrokerResponseError):
-    """What ``for_code`` answers for 0; nothing raises it."""
+    """What ``for_code`` returns for code 0; it is never raised."""
 
     code = ErrorCode.NONE
-    remedy = "go on: it is none"
+    remedy = "nothing: code 0 is no error"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.message,)
 
 
 class _NeverRaised(KafkaError):
-    """kafka-python's; nothing here raises it."""
+    """Base of kafka-python's errors that splashdam never raises."""
 
-    remedy = "look at who raised it: splashdam does not"
+    remedy = "find out which library raised it: splashdam does not"
 
 
 class AsyncProducerQueueFull(_NeverRaised):
-    """kafka-python's; nothing here raises it."""
+    """For compatibility with kafka-python; never raised."""
 
 
 class Cancelled(_NeverRaised, RetriableError):
-    """kafka-python's; nothing here raises it."""
+    """For compatibility with kafka-python; never raised."""
 
 
 class CommitFailedError(_NeverRaised):
-    """kafka-python's; nothing here raises it."""
+    """For compatibility with kafka-python; never raised."""
 
 
 class CorrelationIdError(_NeverRaised, RetriableError, ProtocolError):
-    """kafka-python's; nothing here raises it."""
+    """For compatibility with kafka-python; never raised."""
 
 
 class FailedPayloadsError(_NeverRaised):
-    """kafka-python's; nothing here raises it."""
+    """For compatibility with kafka-python; never raised."""
 
 
 class InvalidReceiveError(_NeverRaised, ProtocolError):
-    """kafka-python's; nothing here raises it."""
+    """For compatibility with kafka-python; never raised."""
 
 
 class KafkaUnavailableError(_NeverRaised):
-    """kafka-python's; nothing here raises it."""
+    """For compatibility with kafka-python; never raised."""
 
 
 class LogTruncationError(_NeverRaised):
-    """kafka-python's; nothing here raises it."""
+    """For compatibility with kafka-python; never raised."""
 
 
 class MetadataEmptyBrokerList(_NeverRaised, RetriableError):
-    """kafka-python's; nothing here raises it."""
+    """For compatibility with kafka-python; never raised."""
 
 
 class NoOffsetForPartitionError(_NeverRaised):
-    """kafka-python's; nothing here raises it."""
+    """For compatibility with kafka-python; never raised."""
 
 
 class NodeNotReadyError(_NeverRaised, RetriableError):
-    """kafka-python's; nothing here raises it."""
+    """For compatibility with kafka-python; never raised."""
 
 
 class QuotaViolationError(_NeverRaised):
-    """kafka-python's; nothing here raises it."""
+    """For compatibility with kafka-python; never raised."""
 
 
 class StaleMetadata(_NeverRaised, InvalidMetadataError):
-    """kafka-python's; nothing here raises it."""
+    """For compatibility with kafka-python; never raised."""
 
 
 class TooManyInFlightRequests(_NeverRaised, RetriableError):
-    """kafka-python's; nothing here raises it."""
+    """For compatibility with kafka-python; never raised."""
 
 
 class UnknownBrokerIdError(_NeverRaised):
-    """kafka-python's; nothing here raises it."""
+    """For compatibility with kafka-python; never raised."""
 
 
 class UnrecognizedBrokerVersion(_NeverRaised):
-    """kafka-python's; nothing here raises it."""
+    """For compatibility with kafka-python; never raised."""

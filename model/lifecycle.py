@@ -1,4 +1,4 @@
-"""Lives written as tables: which event leads where from which state, and nothing else is legal."""
+"""Lifecycles as tables: (state, event) leads to the next state; a pair that is absent is illegal."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ T = TypeVar("T")
 
 
 class Stage(Enum):
-    """The base of states and events that are looked up often: a member is hashed by its identity.
+    """Base of states and events that are looked up often: members are hashed by identity.
 
-    It is there once, so that does; ``Enum`` hashes its name, in a Python call, twice for each look-up.
+    ``Enum.__hash__`` hashes the member's name in a Python call, twice for each look-up in a table.
     """
 
     __hash__ = object.__hash__
 
 
 def next_state(table: Mapping[tuple[S, E], T], state: S, event: E, who: object) -> T:
-    """What a table of lives says of an event.
+    """Look up the next state in a lifecycle's table.
 
     Args:
         table: (state, event) to the next state; an absent pair is illegal.
         state: the present one.
         event: what happens.
-        who: whose life it is, for the error's text: "a producer". Made into text only there.
+        who: the owner of the lifecycle, for the error's text, for example "a producer".
 
     Raises:
         IllegalStateError: the event is not legal in this state; the text names both.

@@ -11,22 +11,22 @@ from splashdam.model.values import TopicPartition
 
 
 def fields(**values: object) -> dict[str, dict[str, object]]:
-    """The ``extra`` of a logging call: ``record.splashdam`` is ``values``. Nothing secret goes in."""
+    """Return the ``extra`` of a logging call: ``record.splashdam`` is ``values``. Never pass a secret."""
     return {"splashdam": values}
 
 
 LONGEST_SHOWN = 250
-"""Characters; every legal topic name fits."""
+"""Characters; every valid topic name fits."""
 
 
 def quoted(name: object) -> str:
-    """A name that came from outside, as it may stand in a line of a log.
+    """Quote a name that came from outside, so that it is safe in a log line.
 
-    What a terminal or a reader of logs would act upon (line ends, escapes, marks that turn the direction of
-    the text) is escaped as in a Python literal. Of a long one the beginning and the length are shown.
+    Characters that a terminal or a log reader would act on (line ends, escapes, marks that change the
+    direction of text) are escaped as in a Python literal. A long name is cut, with its length.
 
     Args:
-        name: topic, group, client id, transactional id, principal, option, …; None stays None.
+        name: a topic, group, client id, transactional id, principal, option, …; None gives ``None``.
     """
     if not isinstance(name, str):
         return repr(name)
@@ -36,9 +36,9 @@ def quoted(name: object) -> str:
 
 
 def naming(topic_partition: TopicPartition, text: str) -> str:
-    """A text about a partition, with its name in front unless the text says it, as some of Kafka's texts do.
+    """Put the partition's name before a text, unless the text names it already, as some of Kafka's do.
 
-    A path does not count as the name: people look for it at the beginning, not inside of a path.
+    The name inside a path does not count: readers look for it at the beginning of the line.
     """
-    said = rf"(?<![\w./-]){re.escape(str(topic_partition))}(?![\w/-]|\.\w)"
-    return text if re.search(said, text) else f"{topic_partition}: {text}"
+    named = rf"(?<![\w./-]){re.escape(str(topic_partition))}(?![\w/-]|\.\w)"
+    return text if re.search(named, text) else f"{topic_partition}: {text}"

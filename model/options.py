@@ -1,7 +1,7 @@
-"""Options by name: one attrs class is the whole table (name, type, default, validator, doc).
+"""Options declared as attrs classes: name, type, default, validator and documentation of each in one place.
 
-An option's Kafka name is in its metadata (``kafka="linger.ms"``); without one it is the Python name with
-dots. Unknown names are refused with the nearest right one, so that a typing error never becomes a default.
+An option's Kafka name is in its metadata (``kafka="linger.ms"``); by default it is the Python name with dots.
+Unknown names are rejected, with the nearest known name, so that a typing error never leaves a default in use.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from splashdam.model.secrets import MASK
 T = TypeVar("T")
 
 MAX_INT, MAX_LONG = 2**31 - 1, 2**63 - 1
-"""The largest values of Kafka's INT and LONG settings."""
+"""The largest values of Kafka's INT and LONG options."""
 
-_FACTORY: Any = attrs.Factory  # a class, which attrs shows to type checkers as a function
+_FACTORY: Any = attrs.Factory  # a class that attrs declares to type checkers as a function
 
 _UNITS = {each: f" of {each}" for each in ("bytes", "hours", "minutes")} | {"ms": " of milliseconds"}
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -38,17 +38,17 @@ def option(
     notes: Mapping[str, object] | None = None,
     is_secret: bool = False,
 ) -> Any:
-    """Declares one option of an attrs class.
+    """Declare one option of an attrs class.
 
     Args:
         default: its default value.
         doc: meaning and unit, shown in errors and in the documentation.
-        kafka: its dotted name where that is not the Python name with dots.
-        parse: turns the text of a properties file into the value; by default derived from ``default``.
+        kafka: its Kafka name, if that is not the Python name with dots.
+        parse: makes the value of the text in a properties file; by default chosen by the type of ``default``.
         check: returns what is wrong with a value, or None.
-        convert: turns what was given into the value, before ``check``.
-        notes: whatever else the owner of the class wants to find in the field's metadata.
-        is_secret: whether a value that is refused must not be shown, whatever its type.
+        convert: converts the given value, before ``check``.
+        notes: more metadata of the field, for the owner of the class.
+        is_secret: never show the value in an error.
     """
 
     if isinstance(default, bool):
@@ -67,7 +67,7 @@ def option(
 
 
 def at_least(minimum: float) -> Callable[[Any], str | None]:
-    """A check that the value is a number not below ``minimum``."""
+    """Return a check that the value is a number and at least ``minimum``."""
 
     def check(value: Any) -> str | None:
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -88,7 +88,7 @@ def _true_or_false(value: Any) -> str | None:
 
 
 def whole_number(minimum: int, maximum: int = MAX_LONG) -> Callable[[Any], str | None]:
-    """A check that the value is an integer from ``minimum`` to ``maximum``."""
+    """Return a check that the value is an integer from ``minimum`` to ``maximum``."""
 
     def check(value: Any) -> str | None:
         if isinstance(value, bool) or not isinstance(value, int):
@@ -107,7 +107,7 @@ def _not_a_number(value: Any) -> str:
 
 
 def one_of(*choices: object) -> Callable[[Any], str | None]:
-    """A check that the value is one of ``choices``."""
+    """Return a check that the value is one of ``choices``."""
 
     def check(value: Any) -> str | None:
         return None if value in choices else "must be one of " + ", ".join(map(repr, choices))
@@ -116,7 +116,7 @@ def one_of(*choices: object) -> Callable[[Any], str | None]:
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str:
-    """`` Did you mean …?`` for the closest of ``names``, or an empty string."""
+    """Return `` Did you mean …?`` with the closest of ``names``, or an empty string."""
     import difflib
 
     close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
@@ -124,7 +124,7 @@ def nearest_name(name: str, names: Iterable[str]) -> str:
 
 
 def default_options(cls: type) -> Mapping[str, Any]:
-    """Each option of ``cls`` with its default; read-only."""
+    """Return each option of ``cls`` with its default, read-only."""
     defaults: dict[str, Any] = {}
     for field in attrs.fields(cls):
         made: Any = field.default
@@ -133,10 +133,10 @@ def default_options(cls: type) -> Mapping[str, Any]:
 
 
 def from_options(cls: type[T], options: Mapping[str, Any], *, what: str) -> T:
-    """Builds ``cls`` from keyword options.
+    """Build ``cls`` from keyword options.
 
     Raises:
-        KafkaConfigurationError: a name is unknown (the nearest right one is named) or a value is illegal.
+        KafkaConfigurationError: a name is unknown (the nearest known one is suggested) or a value is invalid.
     """
     names = [field.name for field in attrs.fields(cls)]  # type: ignore[arg-type]  # cls is an attrs class
     for name in options:
@@ -146,7 +146,7 @@ def from_options(cls: type[T], options: Mapping[str, Any], *, what: str) -> T:
 
 
 def from_properties(cls: type[T], properties: Mapping[str, str], *, what: str) -> dict[str, Any]:
-    """Turns Kafka's dotted names and text values into keyword options for ``cls``.
+    """Convert Kafka's dotted names and text values to keyword options for ``cls``.
 
     Raises:
         KafkaConfigurationError: a name is unknown or a value does not parse.
@@ -167,13 +167,13 @@ def from_properties(cls: type[T], properties: Mapping[str, str], *, what: str) -
 
 
 def kafka_name(field: attrs.Attribute[Any]) -> str:
-    """The dotted name of an option."""
+    """Return the Kafka name of an option."""
     name: str | None = field.metadata.get("kafka")
     return name or field.name.replace("_", ".")
 
 
 def parse_value(field: attrs.Attribute[Any], name: str, text: Any) -> Any:
-    """An option's value from the text that stands for it under ``name``; what is no text is the value.
+    """Parse the text of the option ``name``; return a value that is not a ``str`` unchanged.
 
     Raises:
         KafkaConfigurationError: the text does not parse.
@@ -199,10 +199,10 @@ def _parser_for(default: Any) -> Callable[[str], Any]:
 
 
 def parse_float(text: str) -> float:
-    """A number, whole or not.
+    """Parse a number.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a number.
     """
     try:
         return float(text)
@@ -211,7 +211,7 @@ def parse_float(text: str) -> float:
 
 
 def _parse_int(text: str) -> int:
-    if not _WHOLE_NUMBER.fullmatch(text):  # int() takes 1_000 and digits of any script, too
+    if not _WHOLE_NUMBER.fullmatch(text):  # int() also accepts 1_000 and digits of any script
         raise ValueError("must be a whole number")
     return int(text)
 

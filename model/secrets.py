@@ -1,4 +1,4 @@
-"""Texts that nobody may see: passwords, keys, tokens."""
+"""Passwords, keys and tokens as strings that do not print."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ MASK = "[hidden]"
 
 
 class Secret(str):
-    """A text that prints as ``[hidden]`` and is itself for those who need it: ``encode()``, ``==``, slices.
+    """A string that prints as ``[hidden]``; ``encode()``, ``==`` and slices use the text itself.
 
-    So a configuration that holds one can be printed, logged and put into an error's text. It pickles as what
-    it is.
+    So a configuration that contains one can be printed, logged and quoted in errors. Pickling keeps the text.
     """
 
     __slots__ = ()
 
     def __new__(cls, text: str) -> Self:
-        return text if isinstance(text, cls) else super().__new__(cls, text)  # str() of one is the mask
+        return text if isinstance(text, cls) else super().__new__(cls, text)  # str() of a Secret is the mask
 
     def __repr__(self) -> str:
         return f"'{MASK}'"
@@ -30,5 +29,5 @@ class Secret(str):
 
 
 def secret_or_none(value: object) -> object:
-    """A text as a ``Secret``; anything else as it is, for a check to refuse."""
+    """Wrap a ``str`` as a ``Secret``; return anything else unchanged, for a later check to reject."""
     return Secret(value) if type(value) is str else value

@@ -1,8 +1,8 @@
-"""Figures that only grow, and what they were some time ago: rates and averages come from the difference.
+"""Totals that only grow, with snapshots from the recent past: rates and averages are differences of the two.
 
-Whoever counts adds to plain attributes, at most once per request or batch, and reads no clock for it. Now and
-then somebody rolls the windows, and each tally notes where it stands. Kafka keeps one sampled sum per metric
-instead, and looks at the clock for each; what ``metrics()`` shows in the end is the same.
+Code that counts adds to plain attributes, at most once per request or batch, and reads no clock. From time to
+time the windows are rolled, and each tally stores its totals. Kafka keeps one sampled sum per metric instead
+(``SampledStat``) and reads the clock for each; ``metrics()`` shows the same values.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import ClassVar
 
 
 class Tally:
-    """Subclasses declare their figures as annotated attributes with 0 as their default.
+    """Base of groups of counters: subclasses declare them as annotated attributes with default 0.
 
-    Those whose name ends in ``_max`` are the largest value of the present window, the others are totals.
+    Attributes whose name ends in ``_max`` hold the largest value of the present window; the others are
+    totals.
 
     Args:
-        samples: windows that are kept, the present one included; at least 1.
+        samples: how many windows to keep, the present one included; at least 1.
     """
 
     TOTALS: ClassVar[tuple[str, ...]] = ()
@@ -36,36 +37,36 @@ class Tally:
         self._closed: deque[dict[str, float]] = deque(maxlen=samples - 1)
 
     def totals(self) -> dict[str, float]:
-        """All totals now."""
+        """Return the present value of all totals."""
         return {name: getattr(self, name) for name in self.TOTALS}
 
     def roll(self) -> None:
-        """The present window ends here, and the next one begins."""
+        """End the present window and begin the next."""
         self._starts.append(self.totals())
         self._closed.append({name: getattr(self, name) for name in self.MAXIMA})
         for name in self.MAXIMA:
             setattr(self, name, 0)
 
     def growth(self, name: str) -> float:
-        """By how much a total has grown in the windows that are kept."""
+        """Return by how much a total has grown during the kept windows."""
         return float(getattr(self, name) - self._starts[0][name])
 
     def largest(self, name: str) -> float:
-        """The largest value in the windows that are kept."""
+        """Return the largest value of the kept windows."""
         return float(max([getattr(self, name), *(window[name] for window in self._closed)]))
 
 
 class Windows:
-    """The windows of all tallies of one producer; they begin and end together.
+    """The windows of all tallies of one producer, which begin and end together.
 
     Args:
-        samples: windows that are kept, the present one included.
-        window_ms: how long one is.
-        now_ms: when the first one begins.
+        samples: how many windows to keep, the present one included (Kafka: ``metrics.num.samples``).
+        window_ms: length of a window (Kafka: ``metrics.sample.window.ms``).
+        now_ms: start of the first window.
 
     Attributes:
-        samples: as above.
-        due_ms: when the present window ends.
+        samples: as given.
+        due_ms: end of the present window.
     """
 
     def __init__(self, samples: int, window_ms: float, now_ms: float) -> None:
@@ -76,11 +77,11 @@ class Windows:
         self._tallies: list[Tally] = []
 
     def add(self, tally: Tally) -> None:
-        """Rolls this one, too."""
+        """Include a tally in future rolls."""
         self._tallies.append(tally)
 
     def roll(self, now_ms: float) -> None:
-        """Ends the windows whose time is up. Not by two threads at the same time."""
+        """End the windows whose time is up. Not safe in two threads at the same time."""
         if now_ms < self.due_ms:
             return
         passed = 1 + int((now_ms - self.due_ms) // self._window_ms)
@@ -91,10 +92,10 @@ class Windows:
                 tally.roll()
 
     def elapsed_s(self, now_ms: float) -> float:
-        """What rates are divided by: the time since the first window that is kept began, in seconds.
+        """Return the divisor of rates: seconds since the first kept window began.
 
-        As in Kafka it is never taken to be less than all windows but the last: a burst right after the start
-        would look like a very high rate.
+        As in Kafka (``Rate.windowSize``) it is at least all windows but the last: otherwise a burst right
+        after the start would look like a very high rate.
         """
         first_ms = self.due_ms - self._kept * self._window_ms
         elapsed_ms = now_ms - first_ms
@@ -103,11 +104,11 @@ class Windows:
 
 
 class Readings:
-    """Several tallies of one kind as if they were one.
+    """Several tallies of one class, read as one.
 
     Args:
-        tallies: what to add up.
-        elapsed_s: as ``Windows.elapsed_s`` answers.
+        tallies: the tallies to add up.
+        elapsed_s: as ``Windows.elapsed_s`` returns.
     """
 
     def __init__(self, tallies: Sequence[Tally], elapsed_s: float) -> None:
@@ -115,20 +116,20 @@ class Readings:
         self._elapsed_s = elapsed_s
 
     def total(self, name: str) -> float:
-        """Since the start."""
+        """Return a total since the start."""
         return float(sum(getattr(tally, name) for tally in self._tallies))
 
     def rate(self, name: str) -> float:
-        """Per second."""
+        """Return the growth of a total per second."""
         return self._growth(name) / self._elapsed_s
 
     def average(self, name: str, count: str) -> float:
-        """One total by another; 0 where nothing was counted."""
+        """Return the growth of one total divided by that of another; 0 if nothing was counted."""
         counted = self._growth(count)
         return self._growth(name) / counted if counted else 0.0
 
     def largest(self, name: str) -> float:
-        """0 where nothing was counted."""
+        """Return the largest value; 0 if nothing was counted."""
         return float(max((tally.largest(name) for tally in self._tallies), default=0))
 
     def _growth(self, name: str) -> float:

@@ -8,12 +8,12 @@ import attrs
 
 
 class OffsetAndMetadata(NamedTuple):
-    """How far a partition was read. Fields, order and defaults are kafka-python's.
+    """A position to commit. Fields, order and defaults are kafka-python's.
 
     Attributes:
-        offset: of the record to read next, which is one behind the last one read.
-        metadata: any text to be kept with it.
-        leader_epoch: of the leader the last record came from, -1 where unknown.
+        offset: of the next record to read, one after the last record processed.
+        metadata: any text to store with the offset.
+        leader_epoch: of the leader that the last record was read from, -1 if unknown.
     """
 
     offset: int
@@ -22,14 +22,14 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """Who commits offsets: the group, and the member, so that the cluster can fence one that was replaced.
+    """The group member that offsets are committed for: a replaced one is fenced (KIP-447).
 
-    kafka-python's ``KafkaConsumer.group_metadata()`` answers such values.
+    kafka-python's ``KafkaConsumer.group_metadata()`` returns such values.
 
     Attributes:
         group_id: name of the group.
-        generation_id: of the group's assignment, -1 for none.
-        member_id: given by the group's coordinator, empty for none.
+        generation_id: generation of the group's assignment, -1 for none.
+        member_id: assigned by the group coordinator, empty for none.
         group_instance_id: of a static member, None for none.
     """
 
@@ -41,17 +41,17 @@ class ConsumerGroupMetadata(NamedTuple):
 
 @attrs.frozen
 class PreparedTransaction:
-    """What it takes to commit or abort a prepared transaction, from any process; it pickles.
+    """A prepared transaction: all that is needed to commit or abort it, from any process. It can be pickled.
 
-    Its end is one request to the transaction's coordinator, see ``splashdam.net.admin.transactions``. Until
+    ``splashdam.net.admin.transactions.end_transaction`` ends it with one request to the coordinator. Until
     then the cluster keeps it open for at most the producer's ``transaction_timeout_ms``, counted from its
     first record.
 
     Attributes:
-        transactional_id: the producer's name.
-        producer_id: what the cluster knows the producer by.
+        transactional_id: of the producer.
+        producer_id: assigned to the producer by the cluster.
         producer_epoch: of that producer.
-        is_empty: nothing is in it, so that there is nothing to end either.
+        is_empty: nothing was sent in it, so there is nothing to end.
     """
 
     transactional_id: str

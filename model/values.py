@@ -1,4 +1,4 @@
-"""The small values that travel through every room."""
+"""Small values that every room uses."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Anything with contiguous bytes; a ``memoryview`` is always of format ``B``."""
+"""An object with contiguous bytes; a ``memoryview`` always has format ``B``."""
 
 HeaderPairs: TypeAlias = Sequence[tuple[str, bytes | None]]
-"""Record headers as they are encoded: in order, keys may repeat, a value may be null."""
+"""Record headers as they are encoded: ordered; keys may repeat, a value may be null."""
 
 HeadersLike: TypeAlias = Sequence[tuple[str, Buffer | None]] | Mapping[str, Buffer | None]
 """Record headers as an application may give them."""
 
 
 class IsolationLevel(IntEnum):
-    """What a reader gets to see of transactions; the numbers are those of Fetch and ListOffsets."""
+    """Which transactional records a reader sees; the numbers are those of Fetch and ListOffsets."""
 
     READ_UNCOMMITTED = 0
-    """Everything, also what is or will be aborted."""
+    """All records, those of open and aborted transactions included."""
     READ_COMMITTED = 1
-    """What is below the last stable offset, without what was aborted."""
+    """Records below the last stable offset, without those of aborted transactions."""
 
 
 class TopicPartition(NamedTuple):
@@ -41,17 +41,17 @@ class TopicPartition(NamedTuple):
 
 
 class BatchMetadata(NamedTuple):
-    """What became of a batch; what ``on_batch`` is called with.
+    """The result of a batch, as passed to ``on_batch``.
 
     Attributes:
-        topic_partition: where it went.
-        base_offset: offset of its first record; -1 if it failed, and with ``acks=0``.
-        record_count: how many records it has.
-        base_timestamp: of its first record, or the broker's append time where the topic uses LogAppendTime.
-            Milliseconds since the epoch.
-        max_timestamp: the highest of its records, or as above.
-        error: why it failed; None if it was delivered. If the broker has refused some of the records, they
-            have errors of their own.
+        topic_partition: partition of the batch.
+        base_offset: offset of the first record; -1 if the batch failed, and with ``acks=0``.
+        record_count: number of records.
+        base_timestamp: timestamp of the first record in milliseconds since the epoch, or the broker's append
+            time if the topic uses LogAppendTime.
+        max_timestamp: largest timestamp of the records, or the append time, likewise.
+        error: why the batch failed; None if it was delivered. If the broker rejected some of the records,
+            those have errors of their own.
     """
 
     topic_partition: TopicPartition
@@ -70,8 +70,8 @@ class RecordMetadata(NamedTuple):
         partition: number of the partition.
         topic_partition: both as one value.
         offset: offset of this record in the partition, -1 with ``acks=0``.
-        timestamp: milliseconds since the epoch: the record's own, or the broker's append time where the
-            topic uses LogAppendTime.
+        timestamp: milliseconds since the epoch: the record's own, or the broker's append time if the topic
+            uses LogAppendTime.
         checksum: always ``None``; message format 2 has no checksum per record.
         serialized_key_size: bytes, -1 for a null key.
         serialized_value_size: bytes, -1 for a null value.

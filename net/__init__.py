@@ -1,7 +1,6 @@
-"""The seams to the world: clocks, connecting, listening, and the one Connection.
+"""Network and clocks: connecting, listening, and the one `Connection` that all clients share.
 
-Lives here: Clock, Connect and Listen (TCP, TLS and memory), Connection (framing, correlation, in-flight,
-timeouts), SASL for both sides, a minimal fetch client, and
-``admin/``: what an administrator asks of a cluster.
+Clock, Connect and Listen (TCP, TLS and memory), Connection (framing, correlation ids, in-flight requests,
+timeouts), SASL for both sides, a minimal fetch client, and ``admin/``: requests of administrators.
 May import: model, record, wire.
 """

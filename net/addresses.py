@@ -1,4 +1,4 @@
-"""Reads ``bootstrap_servers``."""
+"""Parse ``bootstrap_servers``."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ DEFAULT_PORT = 9092
 
 
 def parse_bootstrap_servers(servers: str | Iterable[str]) -> list[tuple[str, int]]:
-    """Hosts and ports from ``"a:9092,b"``, ``["a:9092", "b"]`` or ``"[::1]:9092"``.
+    """Return hosts and ports from ``"a:9092,b"``, ``["a:9092", "b"]`` or ``"[::1]:9092"``.
 
-    The port defaults to 9092, duplicates are dropped, order is kept.
+    The port defaults to 9092; duplicates are dropped; order is kept.
 
     Raises:
-        KafkaConfigurationError: nothing is named, or an entry is not an address.
+        KafkaConfigurationError: there is no address, or an entry is not an address.
     """
     given: object = servers.split(",") if isinstance(servers, str) else servers
     texts: list[Any] = list(given) if isinstance(given, Iterable) else [given]
     if not all(isinstance(text, str) for text in texts):
         raise KafkaConfigurationError(
-            f"bootstrap_servers={servers!r} is no str and no list of str; try 'localhost:9092'"
+            f"bootstrap_servers={servers!r} must be a str or a list of str; try 'localhost:9092'"
         )
     addresses = [_parse(text.strip(), servers) for text in texts if text.strip()]
     if not addresses:
-        raise KafkaConfigurationError(f"bootstrap_servers={servers!r} names no address; try 'localhost:9092'")
+        raise KafkaConfigurationError(f"bootstrap_servers={servers!r}: no address; try 'localhost:9092'")
     return list(dict.fromkeys(addresses))
 
 
@@ -51,7 +51,7 @@ def _is_ipv6(host: str) -> bool:
 
 
 def _split(text: str) -> tuple[str, str | None]:
-    """Host and port; a bare IPv6 address has more than one colon and no port."""
+    """Split host and port; a bare IPv6 address has more than one colon and no port."""
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")):

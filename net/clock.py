@@ -1,6 +1,6 @@
-"""The one clock: monotonic milliseconds for deadlines, wall milliseconds for records.
+"""Clocks: monotonic milliseconds for deadlines, wall-clock milliseconds for records.
 
-Every room that needs time takes a `Clock`. In production it is a `SystemClock`, which is also given to
+Code that needs time takes a `Clock`. In production it is a `SystemClock`, which is also passed to
 ``trio.run``; in tests it is `splashdam.testing.clock.VirtualClock` over trio's ``MockClock``.
 """
 
@@ -13,45 +13,45 @@ import trio
 
 
 class Clock(Protocol):
-    """What deadlines and timestamps are read from; any thread may ask."""
+    """The source of deadlines and timestamps; safe in any thread."""
 
     def now_ms(self) -> float:
-        """Monotonic milliseconds from an arbitrary start."""
+        """Return monotonic milliseconds from an arbitrary start."""
         ...
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return milliseconds since the epoch."""
         ...
 
     def wall_ns(self) -> int:
-        """Nanoseconds since the epoch; what records are stamped from."""
+        """Return nanoseconds since the epoch; records without a timestamp get this time."""
         ...
 
 
 class LoopClock(trio.abc.Clock, Clock):
-    """A `Clock` by which ``trio.run(..., clock=clock)`` runs a loop, too."""
+    """A `Clock` that ``trio.run(..., clock=clock)`` accepts as well."""
 
 
 class SystemClock(LoopClock):
-    """The machine's clocks, for ``trio.run(..., clock=clock)`` and for everything that takes a `Clock`."""
+    """The system's clocks."""
 
     def start_clock(self) -> None:
-        """Nothing to start: the machine's clock runs."""
+        """Do nothing: the system's clock is running."""
 
     def current_time(self) -> float:
-        """Monotonic seconds, for trio."""
+        """Return monotonic seconds, for trio."""
         return time.monotonic()
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
-        """Seconds until ``deadline``, for trio."""
+        """Return the seconds until ``deadline``, for trio."""
         return deadline - time.monotonic()
 
     def now_ms(self) -> float:
-        """Monotonic milliseconds."""
+        """Return monotonic milliseconds."""
         return time.monotonic() * 1000
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
 
-    wall_ns = staticmethod(time.time_ns)  # one per record: the kernel calls it without a frame of Python
+    wall_ns = staticmethod(time.time_ns)  # one call per record, without a Python frame

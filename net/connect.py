@@ -14,31 +14,31 @@ from splashdam.model.errors import CannotConnectError, KafkaConnectionError
 
 
 class Connect(Protocol):
-    """Opens a stream to an address: TCP, memory, or a faulty one in tests."""
+    """Opens a stream to an address: by TCP, in memory, or with faults in tests."""
 
     async def __call__(self, host: str, port: int) -> trio.abc.Stream:
-        """Connects.
+        """Connect.
 
         Raises:
-            KafkaConnectionError: there is no connection; the text names address and cause.
+            KafkaConnectionError: the connection failed; the text names address and cause.
         """
         ...
 
 
 def address_text(host: str, port: int) -> str:
-    """``host:port``, with brackets around an IPv6 address."""
+    """Return ``host:port``, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-@attrs.frozen(eq=False, repr=False)  # what nobody uses takes time to make, at import
+@attrs.frozen(eq=False, repr=False)  # methods that nobody calls take time to make, at import
 class TcpConnect:
-    """Connects by TCP, trying all addresses of a name (happy eyeballs, RFC 8305), without Nagle's delay.
+    """Connects by TCP: tries all addresses of a name (happy eyeballs, RFC 8305), disables Nagle's algorithm.
 
     Attributes:
-        timeout_ms: how long resolving and connecting may take (Kafka:
+        timeout_ms: time limit for resolving and connecting (Kafka:
             ``socket.connection.setup.timeout.ms``).
-        send_buffer_bytes: ``SO_SNDBUF``, None leaves the system's.
-        receive_buffer_bytes: ``SO_RCVBUF``, None leaves the system's.
+        send_buffer_bytes: ``SO_SNDBUF``; None keeps the system's default.
+        receive_buffer_bytes: ``SO_RCVBUF``; None keeps the system's default.
     """
 
     timeout_ms: float = 10_000
@@ -46,18 +46,18 @@ class TcpConnect:
     receive_buffer_bytes: int | None = None
 
     async def __call__(self, host: str, port: int) -> trio.SocketStream:
-        """Connects.
+        """Connect.
 
         Raises:
-            KafkaConnectionError: the name is unknown or impossible, every address refused, or time is over.
+            KafkaConnectionError: the name is unknown or invalid, every address refused, or time is up.
         """
         where = address_text(host, port)
         with trio.move_on_after(self.timeout_ms / 1000):
             try:
                 stream = await trio.open_tcp_stream(_encoded(host), port)
-            except UnicodeError as error:  # the IDNA codecs; a broker can name such a host, too
+            except UnicodeError as error:  # from the IDNA codec; a broker may advertise such a name, too
                 raise CannotConnectError(
-                    f"cannot connect to {where}: no host has this name: {error}"
+                    f"cannot connect to {where}: the host name is invalid: {error}"
                 ) from error
             except OSError as error:
                 raise CannotConnectError(f"cannot connect to {where}: {_cause(error)}") from error
@@ -66,7 +66,7 @@ class TcpConnect:
         raise KafkaConnectionError(f"cannot connect to {where}: no answer within {self.timeout_ms:g} ms")
 
     def set_options(self, stream: trio.SocketStream) -> None:
-        """Sets up a stream's socket."""
+        """Set the options of a stream's socket."""
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
         if self.send_buffer_bytes is not None:
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_buffer_bytes)
@@ -75,13 +75,12 @@ class TcpConnect:
 
 
 def _encoded(host: str) -> str | bytes:
-    """An ordinary name as it goes to the resolver. Of a ``str``, Python makes that with its IDNA codec, which
-    takes some milliseconds to import and does nothing here."""
+    """Encode an ASCII name here: for a ``str`` Python imports its IDNA codec, which takes milliseconds."""
     return host.encode("ascii") if host.isascii() else host
 
 
 def _cause(error: OSError) -> str:
-    """The innermost texts: trio wraps what each address answered."""
+    """Return the innermost texts: trio wraps the errors of all addresses in a group."""
     if isinstance(error, socket.gaierror):
         return f"the name cannot be resolved ({error.strerror})"
     inner = error.__cause__
@@ -92,18 +91,18 @@ def _cause(error: OSError) -> str:
 
 def _text(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno:
-        return os.strerror(error.errno)  # trio puts the address before it
+        return os.strerror(error.errno)  # without the address, which trio puts before it
     return str(error)
 
 
-_BUFFER_BYTES = 1024 * 1024  # the system's 208 KiB would stop a writer several times per request
+_BUFFER_BYTES = 1024 * 1024  # with the system's 208 KiB a writer would have to wait several times per request
 
 HandOver: TypeAlias = Callable[[socket.socket], None]
-"""Takes the other loop's socket there, for example with ``TrioToken.run_sync_soon``."""
+"""Passes a socket to the other loop, for example with ``TrioToken.run_sync_soon``."""
 
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:
-    """Two connected non-blocking sockets; each end belongs to one loop."""
+    """Return two connected non-blocking sockets, one for each loop."""
     ends = socket.socketpair()
     for end in ends:
         end.setblocking(False)
@@ -113,16 +112,16 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def stream_of(end: socket.socket) -> trio.SocketStream:
-    """Makes a stream of an end; call it in the loop that will use it."""
+    """Wrap one end as a stream; call it in the loop that will use it."""
     return trio.SocketStream(trio.socket.from_stdlib_socket(end))
 
 
 class PairConnect:
-    """A `splashdam.net.connect.Connect` that reaches a server in another thread, whatever address is named.
+    """A `Connect` to a server in another thread of this process, whatever the address.
 
     Args:
-        hand_over: gives the server its end. It runs in the connecting loop and must not block; what it
-            raises, ``connect`` raises.
+        hand_over: passes the server its end. It runs in the connecting loop and must not block; its
+            exceptions are raised from the call.
     """
 
     def __init__(self, hand_over: HandOver) -> None:

@@ -1,4 +1,4 @@
-"""How a broker takes connections."""
+"""How a broker listens for connections."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ _LAST_PORT = 65_535
 
 
 class Listen(Protocol):
-    """Opens listeners on an address: TCP or memory."""
+    """Opens listeners on an address, by TCP or in memory."""
 
     async def __call__(self, host: str, port: int) -> Sequence[trio.abc.Listener[Any]]:
-        """Listens; port 0 takes a free one, which `address_of` tells.
+        """Listen; port 0 takes a free port, which `address_of` returns.
 
         Raises:
-            CannotListenError: the address is taken or not ours.
+            CannotListenError: the address is in use or not one of this machine.
         """
         ...
 
 
 async def tcp_listen(host: str, port: int) -> Sequence[trio.abc.Listener[Any]]:
-    """Listens by TCP on every address of ``host``, or of this machine where that is empty; with port 0 on the
-    first only, so that there is one port.
+    """Listen by TCP on every address of ``host``, or of this machine if it is empty; with port 0 on the first
+    address only, so that there is one port.
 
     Raises:
-        CannotListenError: the address is taken or not ours.
+        CannotListenError: the address is in use or not one of this machine.
     """
-    if not 0 <= port <= _LAST_PORT:  # the system would take the rest of a division
-        raise CannotListenError(f"cannot listen on {address_text(host, port)}: a port is 0 to {_LAST_PORT}")
+    if not 0 <= port <= _LAST_PORT:  # the system would take it modulo 65536
+        raise CannotListenError(f"cannot listen on {address_text(host, port)}: ports are 0 to {_LAST_PORT}")
     try:
         listeners = await trio.open_tcp_listeners(port, host=host or None)
     except OSError as error:
@@ -46,7 +46,7 @@ async def tcp_listen(host: str, port: int) -> Sequence[trio.abc.Listener[Any]]:
 
 
 def address_of(listener: trio.abc.Listener[Any]) -> tuple[str, int]:
-    """The host and port on which a listener of TCP or memory really listens."""
+    """Return the host and port on which a TCP or memory listener listens."""
     if isinstance(listener, trio.SocketListener):
         host, port = listener.socket.getsockname()[:2]
         return str(host), int(port)

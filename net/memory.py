@@ -1,4 +1,4 @@
-"""A network inside one ``trio.run``: bounded streams, ports, refusal and breakage, all in virtual time."""
+"""A network in memory, inside one ``trio.run``: bounded streams, ports, refused and broken connections."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _DEFAULT_READ = 65_536
 
 
 class Pipe:
-    """One direction: at most ``capacity_bytes`` wait in it, so that a reader who sleeps stops the writer.
+    """One direction of a connection; a writer waits while ``capacity_bytes`` are not read.
 
-    Who simulates a line overrides what happens between writer and reader, and nothing else: ``_put``,
-    ``_arrive``, ``waiting_bytes`` and ``_is_over``. A part beside the pipe would cost one more call per piece
-    on a line that has no length.
+    The simulator's ``SlowPipe`` is its one subclass and overrides only what happens between writer and
+    reader: ``_put``, ``_arrive``, ``waiting_bytes`` and ``_is_over``. A delegate instead of a subclass would
+    cost every pipe without delay one more call per piece.
     """
 
     def __init__(self, capacity_bytes: int) -> None:
@@ -46,7 +46,7 @@ class Pipe:
                 self.wake()
 
     def send_now(self, parts: Sequence[Buffer]) -> int:
-        """Takes what there is room for; nothing where a write would wait or raise."""
+        """Write as much as there is room for; return its size, 0 if a write would wait or raise."""
         if self._sending or self.ended or self.abandoned:
             return 0
         taken = 0
@@ -78,20 +78,20 @@ class Pipe:
 
     @property
     def waiting_bytes(self) -> int:
-        """Written and not read."""
+        """Bytes written and not yet read."""
         return len(self._data)
 
     def _put(self, piece: memoryview) -> None:
-        """What is written, as much as there is room for."""
+        """Take a piece that fits."""
         self._data += piece
 
     async def _arrive(self) -> None:
-        """Waits until there may be something to read, or nothing will come any more."""
+        """Wait until there may be something to read, or the writer has ended the stream."""
         await self._changed.park()
 
     @property
     def _is_over(self) -> bool:
-        """Nothing more will arrive."""
+        """Whether all bytes have arrived."""
         return self.ended
 
     @contextmanager
@@ -132,7 +132,7 @@ class Pipe:
 
 
 class MemoryStream(trio.abc.HalfCloseableStream):
-    """One end of a connection in memory; `memory_stream_pair` makes both."""
+    """One end of a connection in memory, made by `memory_stream_pair`."""
 
     def __init__(self, incoming: Pipe, outgoing: Pipe) -> None:
         self._incoming = incoming
@@ -141,11 +141,11 @@ class MemoryStream(trio.abc.HalfCloseableStream):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed or cut at this end."""
+        """Whether this end was closed or cut."""
         return self._incoming.abandoned
 
     async def send_all(self, data: Buffer) -> None:
-        """Sends all; waits while the peer does not read."""
+        """Send all; wait while the peer does not read."""
         self._check_cut()
         try:
             await self._outgoing.send(data)
@@ -153,11 +153,11 @@ class MemoryStream(trio.abc.HalfCloseableStream):
             self._check_cut()
 
     def send_now(self, parts: Sequence[Buffer]) -> int:
-        """Takes what there is room for and answers how much that was; see ``net.connection.streams``."""
+        """Send as much as there is room for; return its size. See ``net.connection.streams``."""
         return 0 if self._cut else self._outgoing.send_now(parts)
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Waits for room."""
+        """Wait for room."""
         self._check_cut()
         try:
             await self._outgoing.wait_room()
@@ -165,14 +165,14 @@ class MemoryStream(trio.abc.HalfCloseableStream):
             self._check_cut()
 
     async def send_eof(self) -> None:
-        """Ends this direction; the other one stays open."""
+        """End this direction; the other stays open."""
         await trio.lowlevel.checkpoint()
         if self._incoming.abandoned:
             raise trio.ClosedResourceError("this stream was closed here")
         self._outgoing.end()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Waits for bytes; empty means that the peer ended the stream."""
+        """Wait for bytes; empty means that the peer ended the stream."""
         limit = _DEFAULT_READ if max_bytes is None else operator.index(max_bytes)
         if limit < 1:
             raise ValueError("max_bytes must be at least 1")
@@ -183,12 +183,12 @@ class MemoryStream(trio.abc.HalfCloseableStream):
             self._check_cut()
 
     async def aclose(self) -> None:
-        """Closes both directions."""
+        """Close both directions."""
         self._close()
         await trio.lowlevel.checkpoint()
 
     def cut(self) -> None:
-        """Breaks the connection, as a network does: this end's calls raise ``BrokenResourceError``."""
+        """Break the connection, as a network does: calls at this end raise ``BrokenResourceError``."""
         self._cut = True
         self._close()
 
@@ -204,7 +204,7 @@ class MemoryStream(trio.abc.HalfCloseableStream):
 
 
 def memory_stream_pair(capacity_bytes: int = 1024 * 1024) -> tuple[MemoryStream, MemoryStream]:
-    """Two joined ends; ``capacity_bytes`` may be under way in each direction."""
+    """Return two connected ends; each direction holds up to ``capacity_bytes``."""
     one, other = Pipe(capacity_bytes), Pipe(capacity_bytes)
     return MemoryStream(one, other), MemoryStream(other, one)
 
@@ -222,16 +222,16 @@ class MemoryListener(trio.abc.Listener[MemoryStream]):
         self._send, self._receive = trio.open_memory_channel[MemoryStream](1024)
 
     async def accept(self) -> MemoryStream:
-        """Waits for the next connection."""
+        """Wait for the next connection."""
         return await self._receive.receive()
 
     async def aclose(self) -> None:
-        """Stops listening; open connections stay."""
+        """Stop listening; open connections stay open."""
         self._network.forget(self)
         await self._receive.aclose()
 
     def offer(self, stream: MemoryStream) -> None:
-        """Hands in the broker's end of a new connection."""
+        """Queue the broker's end of a new connection."""
         self._send.send_nowait(stream)
 
 
@@ -239,8 +239,8 @@ class MemoryNetwork:
     """Hosts and ports in memory. ``connect`` and ``listen`` are a `Connect` and a `Listen`.
 
     Args:
-        capacity_bytes: how much may be under way in each direction of a connection.
-        make_pair: makes both ends of a new connection to an address; None: as `memory_stream_pair` does.
+        capacity_bytes: how many bytes each direction of a connection holds.
+        make_pair: makes both ends of a new connection; None: `memory_stream_pair`.
     """
 
     def __init__(self, capacity_bytes: int = 1024 * 1024, make_pair: MakePair | None = None) -> None:
@@ -251,7 +251,7 @@ class MemoryNetwork:
         self._next_port = _FIRST_PORT
 
     async def listen(self, host: str, port: int) -> Sequence[trio.abc.Listener[Any]]:
-        """Listens; port 0 takes the next free one."""
+        """Listen; port 0 takes the next free port."""
         await trio.lowlevel.checkpoint()
         if port == 0:
             port, self._next_port = self._next_port, self._next_port + 1
@@ -261,7 +261,7 @@ class MemoryNetwork:
         return [listener]
 
     async def connect(self, host: str, port: int) -> MemoryStream:
-        """Connects to a listener, or raises ``KafkaConnectionError`` where there is none."""
+        """Connect to a listener, or raise ``KafkaConnectionError`` if there is none."""
         await trio.lowlevel.checkpoint()
         listener = self._listeners.get((host, port))
         if listener is None or (host, port) in self._refusing:
@@ -272,15 +272,15 @@ class MemoryNetwork:
         return ours
 
     def refuse(self, host: str, port: int, refusing: bool = True) -> None:
-        """From now on refuses (or accepts again) new connections to an address."""
+        """Refuse new connections to an address from now on, or accept them again."""
         (self._refusing.add if refusing else self._refusing.discard)((host, port))
 
     def drop(self, host: str, port: int) -> None:
-        """Breaks every open connection to an address, at both ends."""
+        """Break every open connection to an address, at both ends."""
         for ours, theirs in self._connections.pop((host, port), []):
             ours.cut()
             theirs.cut()
 
     def forget(self, listener: MemoryListener) -> None:
-        """A listener has closed."""
+        """Remove a closed listener."""
         self._listeners.pop(listener.address, None)

@@ -25,10 +25,10 @@ class ProxyConnect:
     """Connects through a SOCKS or HTTP proxy.
 
     Attributes:
-        url: ``socks5://``, ``socks4://`` or ``http://[USER:PASSWORD@]HOST:PORT``. With an ``h`` or ``a``
-            after the number the proxy resolves the brokers' names, and an HTTP proxy does; else this
-            machine.
-        tcp: how sockets are set up; its ``timeout_ms`` bounds the whole of it.
+        url: ``socks5://``, ``socks4://`` or ``http://[USER:PASSWORD@]HOST:PORT``. An HTTP proxy resolves the
+            brokers' names itself, and so does a SOCKS proxy with ``socks5h://`` or ``socks4a://``; otherwise
+            this machine does.
+        tcp: socket options; its ``timeout_ms`` limits connection and handshake together.
 
     Raises:
         KafkaConfigurationError: the URL has no host or port.
@@ -44,21 +44,21 @@ class ProxyConnect:
             raise KafkaConfigurationError(f"proxy_url: {error}") from None
 
     def _proxy(self) -> Proxy:
-        scheme, separator, rest = self.url[:].partition("://")  # a slice of a Secret is the text itself
+        scheme, separator, rest = self.url[:].partition("://")  # slicing a Secret gives the text itself
         plain = scheme.rstrip("ha") if scheme.startswith("socks") else scheme
         return Proxy.from_url(plain + separator + rest, rdns=scheme != plain or plain == "http")
 
     async def __call__(self, host: str, port: int) -> trio.SocketStream:
-        """Connects.
+        """Connect.
 
         Raises:
-            KafkaConnectionError: the proxy cannot be reached or refuses, or time is over.
+            KafkaConnectionError: the proxy cannot be reached or refuses, or time is up.
         """
         where = address_text(host, port)
         with trio.move_on_after(self.tcp.timeout_ms / 1000):
             try:
                 sock = await self._proxy().connect(host, port, timeout=self.tcp.timeout_ms / 1000 + 1)
-            except (ProxyError, OSError) as error:  # neither text holds the password
+            except (ProxyError, OSError) as error:  # neither text contains the password
                 raise KafkaConnectionError(f"cannot connect to {where} through the proxy: {error}") from error
             stream = trio.SocketStream(sock)
             self.tcp.set_options(stream)

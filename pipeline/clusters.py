@@ -16,8 +16,7 @@ import attrs
 import trio
 
 from splashdam.client.local import PREFIX
-from splashdam.client.running.connecting import TrackedConnect
-from splashdam.client.running.wiring import authenticator, make_tcp_connect, secured
+from splashdam.client.running.connecting import TrackedConnect, authenticator, make_tcp_connect, secured
 from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.client.settings.rules import options_from_properties, producer_settings
 from splashdam.model.broker_errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
@@ -219,9 +218,6 @@ I = TypeVar("I")  # noqa: E741  # an item
 _AT_ONCE = 8
 """Requests of one kind that are in flight together."""
 
-_INTERNAL_TOPICS = INTERNAL_TOPICS | {"__share_group_state"}
-"""Kafka's internal topics, which no pattern of topic names includes."""
-
 
 class Clients(NamedTuple):
     """What a question to a cluster may use.
@@ -273,7 +269,7 @@ class ClusterReader:
         Raises:
             CannotConnectError: nobody listens at any address.
         """
-        return [name for name in self._ask(list_topics) if name not in _INTERNAL_TOPICS]
+        return [name for name in self._ask(list_topics) if name not in INTERNAL_TOPICS]
 
     def partitions(self, topic: str) -> list[int]:
         """Return the topic's partition numbers, ascending.

@@ -1,12 +1,30 @@
-"""How application threads wake the sender: one armed flag, so that most wakes cost two assignments."""
+"""How threads wake each other: the sender (``Wakeup``), the application behind it (``HandOver``), and whoever
+waits for something that happens once (``Latch``).
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 import weakref
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol
 
 import trio
+
+HAND_OVER_BYTES = 1024 * 1024
+"""So much may be reserved for new batches between two drains of the sender before somebody waits for one.
+
+What a request holds in the end. Half of it costs throughput, four times of it changes nothing any more."""
+
+HAND_OVER_BATCHES = 4
+"""At least so many full batches, or with large ones a bulk call would wait after each."""
+
+LONGEST_WAIT_SECONDS = 0.001
+"""A drain is over before. It is only a hand-over, not back-pressure: that is ``max_block_ms``."""
 
 
 class Wakeup:
@@ -97,3 +115,95 @@ _NONE = _Ends(-1, -1)
 _ONE = (1).to_bytes(8, sys.byteorder)
 """What is added to an eventfd; to a pipe it is just some bytes."""
 _MANY_BYTES = 4096
+
+
+class Wakes(Protocol):
+    """What has to be known of the sender's ``Wakeup``."""
+
+    def wake(self) -> None:
+        """The sender takes a turn soon."""
+
+
+class FreeBytes(Protocol):
+    """What has to be known of the accumulator."""
+
+    @property
+    def free_bytes(self) -> int:
+        """Memory that nothing has reserved."""
+
+
+class HandOver:
+    """Wakes the sender for the application's threads, and has them wait where they are too far ahead.
+
+    A thread that waits for the interpreter lock gets it after 5 ms if another one does not give it up, and
+    the sender has to ask for it again after every system call and every checksum. An application that sends
+    in a loop would keep it so long that all of ``buffer_memory`` fills, and only then, out of memory, stand
+    aside. So whoever opens one batch too many without the sender having had a turn waits until it has taken
+    what there is. It then writes that while the application goes on.
+
+    Args:
+        wakeup: the sender's.
+        memory: tells how much the application has reserved since the last drain.
+        batch_bytes: of a full batch.
+        in_sender_thread: whether the caller's thread runs a sender, and must not wait for it.
+    """
+
+    def __init__(
+        self, wakeup: Wakeup, memory: FreeBytes, batch_bytes: int, *, in_sender_thread: Callable[[], bool]
+    ) -> None:
+        self._wakeup = wakeup
+        self._in_sender_thread = in_sender_thread
+        self._memory = memory
+        self._limit_bytes = max(HAND_OVER_BYTES, HAND_OVER_BATCHES * batch_bytes)
+        self._free_bytes = memory.free_bytes  # after the last drain
+        self._gates: deque[threading.Lock] = deque()
+
+    def wake(self) -> None:
+        """A batch was opened or is full. Called without the guard; in the sender's own thread never waits."""
+        if self._free_bytes - self._memory.free_bytes < self._limit_bytes or self._in_sender_thread():
+            self._wakeup.wake()
+            return
+        gate = threading.Lock()
+        gate.acquire()
+        self._gates.append(gate)
+        self._wakeup.wake()
+        gate.acquire(timeout=LONGEST_WAIT_SECONDS)
+
+    def drained(self) -> None:
+        """From the sender's thread: what there is was taken, or memory came back. Who waits goes on."""
+        self._free_bytes = self._memory.free_bytes
+        while self._gates:  # only this thread takes any out
+            self._gates.popleft().release()
+
+
+class Latch:
+    """Opens once. Who opens it sets the flag and then takes the waiters; who waits appends and then looks at
+    the flag once more. Both orders rest on the GIL, and either finds the other.
+    """
+
+    def __init__(self) -> None:
+        self.opened = False
+        self._waiters: deque[Callable[[], None]] = deque()
+
+    def open(self) -> None:
+        """Wakes everybody; repeating it does nothing."""
+        self.opened = True
+        while True:
+            try:
+                wake = self._waiters.popleft()
+            except IndexError:
+                return
+            wake()
+
+    def subscribe(self, wake: Callable[[], None]) -> object | None:
+        """Has ``wake`` called once when it opens; None: it is open already and ``wake`` is not kept."""
+        self._waiters.append(wake)
+        if self.opened:
+            self.unsubscribe(wake)
+            return None
+        return wake
+
+    def unsubscribe(self, handle: Any) -> None:
+        """Takes back a subscription; one that has fired already is ignored."""
+        with suppress(ValueError):
+            self._waiters.remove(handle)

@@ -1,4 +1,4 @@
-"""What work in turns shares: the time it is, and that a failure ends in a line of the log."""
+"""What background work shares: the time of a turn, and failures that become lines in the log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Now(NamedTuple):
-    """Both clocks: monotonic, for delays, and wall, for what records are compared with; milliseconds."""
+    """The time of one turn by both clocks, in milliseconds: monotonic for delays, wall for records."""
 
     now_ms: float
     wall_ms: int
@@ -21,7 +21,7 @@ class Now(NamedTuple):
 
 @contextmanager
 def log_failures(what: str) -> Iterator[None]:
-    """Turns a failure of the block into a line in the log, an unforeseen one with its traceback."""
+    """Log a failure of the block instead of raising it; log an unexpected one with its traceback."""
     try:
         yield
     except BrokerResponseError as error:

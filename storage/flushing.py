@@ -1,8 +1,8 @@
-"""What of a log is not on stable storage yet, and how it gets there: at once, or many behind one sync.
+"""Which part of a log is not on stable storage yet, and the flushes that bring it there.
 
-A flush is a round: ``begin`` lists the files, the disk works on them, ``end`` takes note. Meanwhile the log
-goes on: it grows, closes segments and begins new ones. So a round proves what was there when it began, and
-nothing more.
+A flush is a round: ``begin`` lists the files, the disk works on them, ``_end`` moves the recovery point.
+Meanwhile the log goes on: it grows, closes segments and begins new ones. So a round makes durable what was
+there when it began, and nothing more.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from splashdam.storage.segments.segment_list import SegmentList
 from splashdam.storage.settings import LogSettings
 
 MAX_WAITING_SEGMENTS = 16
-"""Closed segments that may wait for a flush, each with up to three open files."""
+"""Closed segments that may wait for a flush; each keeps up to three files open."""
 
 
 @attrs.frozen
 class FlushRound:
-    """One flush: files to sync, and the directory if it has new names; then all below ``target`` is safe.
+    """One flush: the files to sync, and the directory if it has new names. Then all below ``target`` is safe.
 
     Attributes:
-        target: where the log ended when the round began.
-        closed: the segments that were closed by then, so that nothing is written to them while it runs. The
-            active one is synced, too, but it may grow and be closed meanwhile; then it waits for the next.
+        target: the log end offset when the round began.
+        closed: the segments that were closed by then, so nothing is written to them during the round. The
+            active segment is synced too, but it may grow and be closed meanwhile; then it waits for the next
+            round.
     """
 
     target: int
@@ -46,17 +47,17 @@ class FlushRound:
     epochs: LeaderEpochs
 
     def run(self) -> None:
-        """Syncs, blocking.
+        """Sync, blocking.
 
         Raises:
-            KafkaStorageError: what is on the disk is unknown.
+            KafkaStorageError: a sync failed, so what is on the disk is unknown.
         """
         for file in self.unsynced:
             file.sync_now()
         self._sync_names()
 
     async def run_async(self) -> None:
-        """Syncs without holding up the event loop.
+        """Sync without holding up the event loop.
 
         Raises:
             KafkaStorageError: as ``run``.
@@ -67,13 +68,15 @@ class FlushRound:
         self._sync_names()
 
     def _sync_names(self) -> None:
+        # After the bytes: the recovery point moves once this returns, and without the names a power cut would
+        # leave neither the new segments nor the epochs that began in them.
         if self.new_names_in is not None:
             self.files.sync_directory(self.new_names_in)
         self.epochs.sync()
 
 
 class FlushedLog(Protocol):
-    """What a flusher asks of its log."""
+    """What a flusher needs of its log."""
 
     @property
     def settings(self) -> LogSettings: ...
@@ -88,30 +91,30 @@ class FlushedLog(Protocol):
     def is_closed(self) -> bool: ...
 
     def check_open(self, call: str) -> None:
-        """Raises what fits a call that the log's state does not allow."""
+        """Raise if the log's state does not allow the call."""
         ...
 
     def fail(self) -> None:
-        """A sync failed: what the disk has is unknown."""
+        """Make the log read-only after a failed sync."""
         ...
 
 
 class LogFlusher:
-    """Brings a log to stable storage: what waits for that, the sync under way, and how far it has come.
+    """Brings a log to stable storage; knows what waits for that, and the recovery point.
 
     Args:
-        log: whose flusher it is.
+        log: the log.
         files: the file system.
-        directory: of the log.
-        segments: of the log.
-        epochs: the leader epochs of the log.
+        directory: the log's directory.
+        segments: the log's segments.
+        epochs: the log's leader epochs.
         recovery_point: see below.
-        flushed_ms: wall clock, milliseconds since the epoch, from which ``flush.ms`` counts.
-        names_are_synced: what the directory lists is on stable storage.
+        flushed_ms: see below.
+        names_are_synced: the names in the directory are on stable storage.
 
     Attributes:
-        recovery_point: everything below is on stable storage.
-        flushed_ms: as given, or of the last sync that was told the time.
+        recovery_point: every offset below it is on stable storage.
+        flushed_ms: wall clock of the last sync, milliseconds since the epoch; ``flush.ms`` counts from it.
     """
 
     def __init__(
@@ -141,13 +144,13 @@ class LogFlusher:
 
     @property
     def needs_flush(self) -> bool:
-        """Whether a closed segment waits to be brought to stable storage."""
+        """Whether a closed segment waits for its flush."""
         return bool(self._closed)
 
     def is_due(self, wall_ms: int) -> bool:
-        """Whether ``flush.ms`` has passed since the last flush, and something was written.
+        """Whether something was written, and ``flush.ms`` has passed since the last flush.
 
-        A clock that was put back says nothing of how long that was, so it counts as passed.
+        If the clock was set back, the time since the last flush is unknown, so the flush is due.
         """
         flush_ms = self._log.settings.flush_ms
         return (
@@ -157,23 +160,24 @@ class LogFlusher:
             and self._log.is_open
         )
 
-    # --- what the log tells ---------------------------------------------------------------------------------
+    # --- what the log reports
+    # ---------------------------------------------------------------------------------
 
     def add_closed(self, segment: LogSegment) -> None:
-        """Notes that a segment was closed, and its successor made."""
+        """Note that a segment was closed and its successor created."""
         self._closed.append(segment)
         self.add_name()
 
     def add_name(self) -> None:
-        """Notes that a file was made: the next flush syncs the directory, too."""
+        """Note that a file was created: the next flush syncs the directory, too."""
         self._names_made += 1
 
     def forget(self, removed: Collection[LogSegment]) -> None:
-        """Waits no longer for segments that are on their way out."""
+        """Forget segments that are being removed; they need no flush."""
         self._closed = [segment for segment in self._closed if segment not in removed]
 
     def truncate(self, offset: int) -> None:
-        """Takes note that the log ends at an offset now, in a segment that may have been closed."""
+        """Note that the log was cut at ``offset``, perhaps in a segment that had been closed."""
         self._truncations += 1
         self.recovery_point = min(self.recovery_point, offset)
         active = self._segments.active
@@ -182,7 +186,7 @@ class LogFlusher:
     # --- flushes --------------------------------------------------------------------------------------------
 
     def flush_if_overdue(self) -> None:
-        """Flushes where so many segments wait that their open files are a burden.
+        """Flush if more than ``MAX_WAITING_SEGMENTS`` wait, because each keeps files open.
 
         Raises:
             KafkaStorageError: as ``flush``.
@@ -191,11 +195,11 @@ class LogFlusher:
             self.flush()
 
     def flush(self) -> None:
-        """Brings the log to stable storage and moves the recovery point; blocks.
+        """Bring the log to stable storage and move the recovery point; blocks.
 
         Raises:
-            KafkaStorageError: it could not. After a failed sync the log takes no more appends: what the disk
-                has is unknown, and a second try would prove nothing.
+            KafkaStorageError: the sync failed, and the log is read-only from now on. After a failed fsync the
+                system may have dropped the pages, so a second one that succeeds proves nothing.
         """
         round_ = self.begin()
         try:
@@ -206,13 +210,13 @@ class LogFlusher:
         self._end(round_)
 
     async def sync(self, wall_ms: int | None = None) -> None:
-        """As ``flush``, while others go on using the log; a closed one has nothing left to flush.
+        """Flush as ``flush`` does, while the log stays in use; a closed log has nothing left to flush.
 
-        Whoever comes while a sync is under way waits for its end; the first of those then syncs for all of
-        them.
+        Callers share syncs: those that come during a sync wait for its end, and one of them then syncs for
+        all. With ``flush.messages=1`` and many clients one sync per request would be the limit.
 
         Args:
-            wall_ms: wall clock, milliseconds since the epoch, from which ``flush.ms`` counts anew.
+            wall_ms: wall clock, milliseconds since the epoch; ``flush.ms`` counts from it again.
 
         Raises:
             KafkaStorageError: as ``flush``.
@@ -220,7 +224,9 @@ class LogFlusher:
         wanted = self._log.log_end_offset
         while self._sync_under_way is not None:
             await self._sync_under_way.wait()
-            if self.recovery_point >= wanted:  # whoever led that one may lead the next already
+            if (
+                self.recovery_point >= wanted
+            ):  # the caller that ran that sync may be running the next one already
                 return
         if self._log.is_closed or (self.recovery_point >= wanted and not self._closed):
             return
@@ -229,7 +235,7 @@ class LogFlusher:
         try:
             await round_.run_async()
         except KafkaStorageError:
-            if self._log.is_closed:  # meanwhile: closing flushed it, or it is deleted
+            if self._log.is_closed:  # closed meanwhile: `close` has flushed it, or it is being deleted
                 return
             self._log.fail()
             raise
@@ -240,15 +246,15 @@ class LogFlusher:
         self.flushed_ms = self.flushed_ms if wall_ms is None else wall_ms
 
     async def wait_for_sync(self) -> None:
-        """Returns when no sync is under way; nothing may be cut while the disk works on it."""
+        """Wait until no sync is under way; no file may be cut while the disk works on it."""
         while self._sync_under_way is not None:
             await self._sync_under_way.wait()
 
     def begin(self) -> FlushRound:
-        """Lists what to sync so that everything below the end of the log is safe.
+        """List what to sync so that everything below the log end offset is safe.
 
         Raises:
-            KafkaStorageError: index entries kept back earlier still cannot be written.
+            KafkaStorageError: pending index entries still cannot be written.
             IllegalStateError: the log is closed.
         """
         self._log.check_open("flush")
@@ -269,11 +275,11 @@ class LogFlusher:
         )
 
     def _end(self, done: FlushRound) -> None:
-        """Takes note of a round that went through; the closed segments in it wait no longer."""
-        if not self._log.is_open:  # closed meanwhile, or another flush failed: nothing is proven
+        """Move the recovery point after a successful round, whose closed segments need no other flush."""
+        if not self._log.is_open:  # closed meanwhile, or another flush failed: this round proves nothing
             return
         if done.truncations != self._truncations:
-            return  # what it synced is gone
+            return  # cut meanwhile: what was synced is gone, and the offsets may hold other records now
         self.recovery_point = max(self.recovery_point, done.target)
         self._names_synced = max(self._names_synced, done.names_made)
         flushed = [segment for segment in self._closed if segment in done.closed]

@@ -1,4 +1,4 @@
-"""``leader-epoch-checkpoint``: where each leader epoch of a partition begins.
+"""``leader-epoch-checkpoint``: the first offset of each leader epoch of a partition.
 
 Format: docs/format/checkpoints.md.
 """
@@ -17,21 +17,21 @@ _logger = logging.getLogger(__name__)
 
 
 class EpochEnd(NamedTuple):
-    """The largest epoch known that is not above the one asked for, and where it ends; -1 for not known."""
+    """The largest known epoch that is not above the one asked for, and its end offset; -1 if unknown."""
 
     epoch: int
     end_offset: int
 
 
 class LeaderEpochs:
-    """Rising pairs of epoch and first offset, on disk at every change.
+    """Rising pairs of epoch and first offset, written to disk at every change.
 
-    The first pair of all is on stable storage with the first flush of the log: until then recovery
-    finds it in the batches, and a thousand new partitions would wait for two thousand syncs.
+    The first pair is synced with the first flush of the log. Until then nothing is lost with the file,
+    because recovery finds the epoch in the batches; and 1,000 new partitions do not wait for 2,000 syncs.
 
     Attributes:
         latest: the newest epoch, -1 if there is none; an attribute, as each append reads it.
-        written: the newest epoch on disk; a later one has begun and no record yet.
+        written: the newest epoch on disk; a newer one has begun, but has no record yet.
     """
 
     def __init__(self, files: Files, directory: str) -> None:
@@ -45,18 +45,18 @@ class LeaderEpochs:
 
     @property
     def entries(self) -> tuple[tuple[int, int], ...]:
-        """All pairs of epoch and first offset."""
+        """Pairs of epoch and first offset."""
         return tuple(self._entries)
 
     def epoch_of(self, offset: int) -> int:
-        """The epoch that wrote ``offset``, -1 where it is not known."""
+        """Return the epoch in which ``offset`` was written; -1 if unknown."""
         return max((epoch for epoch, start in self._entries if start <= offset), default=-1)
 
     def end_of(self, epoch: int, log_end_offset: int) -> EpochEnd:
-        """Where an epoch ends: where the next one begins, or the log ends.
+        """Return where an epoch ends: where the next one begins, or at the end of the log.
 
-        Of an epoch that wrote nothing here, the largest one below is told, and where that ends; of one below
-        all others, the start of those. Both are -1 for an epoch that is newer than all here.
+        For an epoch without records here, return the largest epoch below it and its end; for one below all
+        others, that epoch itself and the start of the first. For a newer one than all, return (-1, -1).
         """
         if epoch < 0 or epoch > self.latest:
             return EpochEnd(-1, -1)
@@ -65,19 +65,19 @@ class LeaderEpochs:
         return EpochEnd(known, next(later, log_end_offset))
 
     def begin(self, epoch: int, start_offset: int) -> None:
-        """A newer epoch begins at the end of the log; one that is known changes nothing.
+        """Begin a newer epoch at the end of the log; a known one changes nothing.
 
-        It is not written before its first record is (``assign``): a start would drop it. So a broker that
-        begins to lead a thousand partitions waits for no disk.
+        The epoch is written with its first record (``assign``), since a start drops an epoch without records.
+        So a broker that becomes leader of 1,000 partitions does not wait for the disk.
         """
         if epoch > self.latest:
             self._set(self._with(epoch, start_offset))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Begins a newer epoch at an offset for good; one that is known changes nothing.
+        """Begin a newer epoch at an offset and write it to disk; a known one changes nothing.
 
         Raises:
-            KafkaStorageError: it could not be written, and is not assigned.
+            KafkaStorageError: it could not be written and has not begun.
         """
         if epoch > self.latest:
             self._replace(self._with(epoch, start_offset))
@@ -85,11 +85,11 @@ class LeaderEpochs:
             self._replace(self._entries)
 
     def found(self, epoch: int, offset: int) -> None:
-        """Takes note of the epoch of a batch that recovery finds in the log.
+        """Note the epoch of a batch that recovery finds in the log.
 
-        After a truncation the file may be ahead of the log: a power cut brings back batches that were cut
-        off, and keeps the epoch that began in their place. Then the batches are right. A follower that
-        believed the file would never learn that its log differs from its leader's.
+        After a truncation the file may be ahead of the log: a power cut can bring back batches that were cut
+        off, while the file keeps the epoch that began in their place. Then the batches are right. A follower
+        that believed the file would never notice that its log differs from the leader's.
 
         Raises:
             KafkaStorageError: a change could not be written.
@@ -99,11 +99,11 @@ class LeaderEpochs:
         self.assign(epoch, offset)
 
     def _with(self, epoch: int, start_offset: int) -> list[tuple[int, int]]:
-        # An epoch that wrote nothing leaves no trace: its successor takes its place.
+        # An epoch without records leaves no trace: its successor replaces it.
         return [*(entry for entry in self._entries if entry[1] < start_offset), (epoch, start_offset)]
 
     def cut(self, log_start_offset: int, log_end_offset: int) -> None:
-        """Drops what lies at or behind the end of the log, and what ended before its start.
+        """Drop the epochs that begin at or after the end of the log, and those that ended before its start.
 
         Raises:
             KafkaStorageError: the change could not be written.
@@ -111,9 +111,9 @@ class LeaderEpochs:
         self._keep([entry for entry in self._entries if entry[1] < log_end_offset], log_start_offset)
 
     def cut_start(self, log_start_offset: int) -> None:
-        """Drops what ended before the start of the log; what the disk refuses is written another time.
+        """Drop the epochs that ended before the log start offset; log a refusal of the disk.
 
-        On a full disk segments must be able to go, and a start drops these entries, too.
+        On a full disk segments must still be removable, to make room. A start drops these entries as well.
         """
         try:
             self._keep(list(self._entries), log_start_offset)
@@ -129,7 +129,7 @@ class LeaderEpochs:
             self._replace(kept)
 
     def sync(self) -> None:
-        """Brings to stable storage what is not there yet.
+        """Bring the file to stable storage if it is not there yet.
 
         Raises:
             KafkaStorageError: it could not be written.
@@ -139,7 +139,7 @@ class LeaderEpochs:
 
     def _replace(self, entries: list[tuple[int, int]]) -> None:
         lines = encode_lines(f"{epoch} {start}" for epoch, start in entries)
-        self._is_synced = self.written >= 0  # else nothing is lost with the file but what batches tell
+        self._is_synced = self.written >= 0  # else the file holds nothing that is not in the batches
         self._files.write_atomic(self._path, lines, sync=self._is_synced)
         self._set(entries)
         self.written = self.latest
@@ -156,5 +156,5 @@ class LeaderEpochs:
             pairs = [line.split() for line in decode_lines(data, self._path)]
             return [(int(epoch), int(start)) for epoch, start in pairs]
         except (KafkaStorageError, ValueError) as error:
-            _logger.warning("%s: %s; leader epochs begin anew", self._path, error)
+            _logger.warning("%s: %s; going on without the leader epochs", self._path, error)
             return []

@@ -1,9 +1,8 @@
 """The log of one partition: batches in segments, appended to by its leader, read by offset or timestamp.
 
-All methods belong to one thread (the broker's loop); ``sync`` alone leaves it while the disk works. Bytes
-handed out are ``FileSlice``s, which outlive whatever happens to the log. What of it is not on stable storage
-yet is the flusher's business (``flushing.py``); how its files are made, cut and removed stands in
-``log_files.py``.
+All methods run on one thread, the broker's loop; only ``sync`` leaves it while the disk works. Reads return
+``FileSlice``s, which stay valid whatever happens to the log. ``flushing.py`` knows what is not on stable
+storage yet, ``log_files.py`` creates, cuts and removes files.
 """
 
 from __future__ import annotations
@@ -43,35 +42,35 @@ from splashdam.storage.timestamp_lookup import FoundRecord, Search, TimestampOff
 from splashdam.storage.transaction_marker import TransactionMarker
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
-"""What ``offset_for_timestamp`` takes for a timestamp and answers without comparing any."""
+"""Special timestamps of ListOffsets; see ``Log.search_timestamp``."""
 
 NO_TIMESTAMP = -1
 _NOTHING = BytesSlice(b"")
-_ASSIGNED = struct.Struct(">qii")  # baseOffset, batchLength, partitionLeaderEpoch: all that a leader changes
+_ASSIGNED = struct.Struct(">qii")  # baseOffset, batchLength, partitionLeaderEpoch: what a leader assigns
 _logger = logging.getLogger(__name__)
 
 
 class LogState(Enum):
     """Life of a log: open → failed → closed, or open → closed.
 
-    Open allows everything, failed reads and ``close``, closed nothing but a second ``close``.
+    An open log allows everything, a failed one reads and ``close``, a closed one only a second ``close``.
     """
 
     OPEN = "open"
-    FAILED = "failed"  # a sync failed: what the disk has is unknown, so nothing more is promised
+    FAILED = "failed"  # a sync failed: what is on the disk is unknown, so nothing more is acknowledged
     CLOSED = "closed"
 
 
 class AppendResult(NamedTuple):
-    """Where a batch went.
+    """Where a batch was written.
 
     Attributes:
         base_offset: offset of its first record.
         last_offset: offset of its last record.
-        log_append_time_ms: when it was written, -1 where the topic uses CreateTime; of a duplicate, as in
-            Kafka, the newest timestamp of its records in either case.
+        log_append_time_ms: when it was written; -1 if the topic uses CreateTime. For a duplicate, as in
+            Kafka, always the largest timestamp of its records.
         log_start_offset: first offset of the log.
-        duplicate: nothing was written: the log has this batch of this producer already, at these offsets.
+        duplicate: nothing was written, because the log has this batch of the producer at these offsets.
     """
 
     base_offset: int
@@ -82,22 +81,22 @@ class AppendResult(NamedTuple):
 
 
 class Log:
-    """One partition's log; made by ``Log.open``.
+    """The log of one partition; created by ``Log.open``.
 
     Attributes:
-        topic_partition: what it is the log of.
+        topic_partition: the partition.
         topic_id: 16 bytes.
-        directory: where its files are.
-        settings: of its topic.
+        directory: absolute path of the partition's directory.
+        settings: the options of its topic.
         state: open, failed or closed.
-        producers: what it remembers of idempotent producers.
+        producers: the state of idempotent and transactional producers.
         log_start_offset: the first offset that may be read.
-        log_end_offset: the offset the next record gets.
-        high_watermark: readers see what is below; the end of the log, unless it is replicated.
-        replication: what is known of its other replicas; None where it has none.
-        moved: where it puts itself whenever its high watermark has moved; who keeps those gives it that.
-        flusher: brings it to stable storage.
-        swapper: puts the copies that compaction makes into the place of segments.
+        log_end_offset: the offset of the next record.
+        high_watermark: consumers read below it; without other replicas the end of the log.
+        replication: the leader's view of the other replicas; None if there are none.
+        moved_high_watermarks: the log adds itself when its high watermark has moved; the manager's set.
+        flusher: brings the log to stable storage.
+        swapper: replaces segments by their compacted copies.
     """
 
     def __init__(
@@ -171,20 +170,20 @@ class Log:
         high_watermark: int | None = None,
         on_work: Callable[[Log], None] = lambda _: None,
     ) -> Log:
-        """Opens the log in ``directory``, which exists, repairing what a crash left.
+        """Open the log in ``directory``, which exists; repair what a crash has left.
 
         Args:
             files: the file system.
             directory: absolute path of the partition's directory; an empty one becomes an empty log.
-            topic_partition: what it is the log of.
-            settings: of its topic.
+            topic_partition: the partition.
+            settings: the options of its topic.
             topic_id: 16 bytes.
             now_ms: wall clock, milliseconds since the epoch.
-            clean_shutdown: the files were closed in order; nothing but the tail is checked.
+            clean_shutdown: the last broker closed the log in order, so only its tail is checked.
             recovery_point: everything below was flushed; used after a crash.
-            log_start_offset: as checkpointed, 0 where it is not.
-            high_watermark: as checkpointed, None where it is not; counts where the log is replicated.
-            on_work: called when a segment waits for its flush, or files for their end.
+            log_start_offset: the checkpointed one; 0 if there is none.
+            high_watermark: the checkpointed one, or None; used if the log turns out to be replicated.
+            on_work: called when a segment has to be flushed, or removed files have to be unlinked.
 
         Raises:
             KafkaStorageError: the files cannot be read or repaired.
@@ -207,7 +206,7 @@ class Log:
         )
 
     def reconfigure(self, settings: LogSettings) -> None:
-        """Other settings apply from now on, to the segment that is written, too."""
+        """Use other settings from now on, also for the active segment."""
         self.settings = settings
         if self.state is not LogState.CLOSED:
             self._segments.active.reconfigure(settings)
@@ -221,48 +220,50 @@ class Log:
         return self.state is LogState.CLOSED
 
     def check_open(self, call: str) -> None:
-        """Refuses a call where the log is not open.
+        """Raise if the log is not open.
 
         Raises:
-            KafkaStorageError: a sync has failed, and the log is read-only.
-            IllegalStateError: it is closed.
+            KafkaStorageError: a sync has failed, so the log is read-only.
+            IllegalStateError: the log is closed.
         """
         if self.state is not LogState.OPEN:
             self._refuse(call)
 
     def _refuse(self, call: str) -> None:
-        """Raises what fits a call that the state does not allow."""
+        """Raise the error for a call that the state does not allow."""
         if self.state is LogState.FAILED:
-            raise KafkaStorageError(f"{self.directory} is read-only since a sync to disk failed; no {call}")
+            raise KafkaStorageError(
+                f"{self.directory} is read-only, because a sync to disk failed; no {call}"
+            )
         raise IllegalStateError(f"no {call} on the log of {self.topic_partition}: it is {self.state.value}")
 
     # --- what it is -----------------------------------------------------------------------------------------
 
     @property
     def leader_epoch(self) -> int:
-        """The present leader's; of a log without other replicas the newest that wrote here, or 0."""
+        """The current leader's epoch; without other replicas the newest epoch in the log, or 0."""
         return max(self._epochs.latest, 0) if self.replication is None else self.replication.leader_epoch
 
     @property
     def leader_epoch_start(self) -> int:
-        """The log's end when its newest epoch began, 0 where none has."""
+        """The log end offset when the newest epoch began; 0 if there is none."""
         return self._epochs.entries[-1][1] if self._epochs.entries else 0
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
-        """Where a leader epoch ends, or the largest known one below; both are -1 where that is not known."""
+        """Return where ``epoch``, or the largest known epoch below it, ends; (-1, -1) if that is unknown."""
         return self._epochs.end_of(epoch, self.log_end_offset)
 
     @property
     def last_epoch(self) -> int:
-        """The epoch of the last record, as far as it is known; -1 where it is not."""
+        """The newest leader epoch in the log; -1 if there is none."""
         return self._epochs.latest
 
     @property
     def last_stable_offset(self) -> int:
-        """What read_committed readers see the log up to: the first open transaction or the high watermark.
+        """Where read_committed consumers stop: at the first open transaction, or at the high watermark.
 
-        A transaction is open for them until the high watermark is above its marker: until then another
-        leader may not have it.
+        For them a transaction is open until the high watermark has passed its marker: up to then another
+        replica that becomes leader may lack the marker.
         """
         unstable = self.producers.first_unstable_offset
         if self._undecided:
@@ -274,16 +275,16 @@ class Log:
 
     @property
     def segments(self) -> tuple[LogSegment, ...]:
-        """The segments at this moment, the active one last."""
+        """The segments, the active one last."""
         return self._segments.all
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all batches on disk, those below the log's start that share a segment with it included."""
+        """Bytes of all batches on disk, including those below the log start offset in the first segment."""
         return sum(segment.size_bytes for segment in self._segments.all)
 
     def largest_timestamp(self, segment: LogSegment) -> int:
-        """Largest timestamp of one of its segments, or when its file was written, if records have none.
+        """Return the largest timestamp in a segment, or the file's modification time if records have none.
 
         Raises:
             KafkaStorageError: it cannot be read.
@@ -292,7 +293,7 @@ class Log:
         return segment.largest_timestamp
 
     def first_timestamp(self, segment: LogSegment) -> int:
-        """Timestamp of the first batch of one of its segments, -1 where it has none.
+        """Return the timestamp of a segment's first batch; -1 if there is none.
 
         Raises:
             KafkaStorageError: it cannot be read.
@@ -304,26 +305,26 @@ class Log:
 
     def _look_at(self, segment: LogSegment) -> None:
         if segment is not self._segments.active:
-            self._segments.touch(segment)  # looking opens its files
+            self._segments.touch(segment)  # reading a closed segment opens its files
 
     # --- reading --------------------------------------------------------------------------------------------
 
     def read(
         self, offset: int, max_bytes: int, *, min_one_batch: bool = True, up_to: int | None = None
     ) -> FileSlice:
-        """Batches from the one that holds ``offset`` on, out of one segment.
+        """Read batches of one segment, from the batch that holds ``offset`` on.
 
-        The slice begins with a whole batch, so records below ``offset`` may come along; ``max_bytes`` may
-        cut the last one, which readers skip.
+        The slice begins with a whole batch, so it may hold records below ``offset``. ``max_bytes`` may cut
+        its last batch, as in Kafka; clients skip that.
 
         Args:
             offset: the first record wanted.
-            max_bytes: most bytes to return.
-            min_one_batch: return the first batch even where it is larger than ``max_bytes``.
-            up_to: return nothing from this offset on; by default the high watermark.
+            max_bytes: the largest number of bytes to return.
+            min_one_batch: return the first batch even if it is larger than ``max_bytes``.
+            up_to: stop at this offset; by default at the high watermark.
 
         Returns:
-            A slice, empty where there is nothing to read below ``up_to``. The caller closes it.
+            A slice, which the caller closes; it is empty if there is nothing to read below ``up_to``.
 
         Raises:
             OffsetOutOfRangeError: ``offset`` is below the log's start or above its end.
@@ -350,7 +351,7 @@ class Log:
         return _NOTHING
 
     def batches(self) -> Iterator[tuple[BatchHeader, Buffer]]:
-        """Every batch that the log holds at this moment, control batches included, from the oldest on.
+        """Yield every batch of the log, control batches included, from the oldest on.
 
         Raises:
             CorruptMessageError: a header is damaged.
@@ -361,14 +362,14 @@ class Log:
                 yield header, segment.log.read(position, header.size_bytes)
 
     def _position_of(self, limit: int, segment: LogSegment) -> int:
-        """Where in a segment the batches from offset ``limit`` on begin."""
+        """Return the position in a segment at which the batches from offset ``limit`` on begin."""
         if limit >= self.log_end_offset:
             return segment.size_bytes
         head = segment.find(limit)
         return segment.size_bytes if head is None else head.position
 
     def offset_for_timestamp(self, timestamp_ms: int, *, up_to: int | None = None) -> TimestampOffset:
-        """What ``search_timestamp`` finds, in one go, however long that takes."""
+        """Run ``search_timestamp`` to its end, however long that takes."""
         search = self.search_timestamp(timestamp_ms, up_to=up_to)
         found: FoundRecord | None = None
         try:
@@ -379,14 +380,14 @@ class Log:
             return cast("TimestampOffset", done.value)
 
     def search_timestamp(self, timestamp_ms: int, *, up_to: int | None = None) -> Search[TimestampOffset]:
-        """The first offset, in offset order, of a record at least as late as ``timestamp_ms``.
+        """Find the first offset of a record that is at least as late as ``timestamp_ms``.
 
-        -1 (``LATEST``) gives ``up_to``, -2 (``EARLIEST``) the start of the log, -3 (``MAX_TIMESTAMP``) the
-        first record with the largest timestamp. Offset and timestamp are -1 where no record fits, or where it
-        is not below ``up_to``, by default the high watermark.
+        ``LATEST`` (-1) gives ``up_to``, ``EARLIEST`` (-2) the log start offset, ``MAX_TIMESTAMP`` (-3) the
+        first record with the largest timestamp. Offset and timestamp are -1 if no record below ``up_to``, by
+        default the high watermark, matches. The search is a generator; see ``timestamp_lookup.py``.
 
         Raises:
-            KafkaStorageError: the log cannot be read, or was closed meanwhile.
+            KafkaStorageError: the log cannot be read, or has been closed meanwhile.
         """
         if self.state is LogState.CLOSED:
             self._refuse("read")
@@ -405,10 +406,10 @@ class Log:
         return TimestampOffset(found.offset, found.timestamp_ms, self._epochs.epoch_of(found.offset))
 
     def fetch_bound(self, offset: int, size_bytes: int) -> int:
-        """An offset that is not below the end of so many bytes, as ``read`` gave them for ``offset``.
+        """Return an upper bound of the offsets in the ``size_bytes`` that ``read`` returned for ``offset``.
 
-        As close as the index tells, so that a reader hears of the aborted transactions in what it got and not
-        of all that follow.
+        The bound is as close as the offset index allows, so that a fetch lists the aborted transactions in
+        its own bytes only.
 
         Raises:
             KafkaStorageError: the log cannot be read.
@@ -425,7 +426,7 @@ class Log:
         return self.log_end_offset
 
     def aborted_transactions(self, offset: int, up_to: int) -> list[AbortedTransaction]:
-        """The aborted transactions with records in [``offset``, ``up_to``), in the order of their markers.
+        """Return aborted transactions with records in [``offset``, ``up_to``), in the order of their markers.
 
         Raises:
             KafkaStorageError: an index cannot be read.
@@ -434,7 +435,7 @@ class Log:
 
     def _check_still_open(self) -> None:
         if self.state is LogState.CLOSED:
-            raise KafkaStorageError(f"the log of {self.topic_partition} was closed meanwhile")
+            raise KafkaStorageError(f"the log of {self.topic_partition} was closed while it was read")
 
     # --- appending ------------------------------------------------------------------------------------------
 
@@ -446,27 +447,28 @@ class Log:
         leader_epoch: int | None = None,
         header: BatchHeader | None = None,
     ) -> AppendResult:
-        """Appends one batch as a producer sent it: all of it, or on any error nothing.
+        """Append one batch of a producer: all of it or, on any error, nothing.
 
-        What is changed of it (base offset, leader epoch) is changed on the way to the disk; ``batch`` itself
-        is neither written to nor copied, unless its checksum changes: with LogAppendTime, and where its
-        header tells a wrong maximum timestamp.
+        Base offset and leader epoch are replaced on the way to the disk. ``batch`` itself is not changed, and
+        only copied if its checksum changes: with LogAppendTime, and if the header has a wrong maximum
+        timestamp.
 
         Args:
             batch: exactly one batch of format 2.
             now_ms: wall clock, milliseconds since the epoch.
-            leader_epoch: the leader's; by default the newest epoch of this log.
-            header: what ``check_batch`` returned with the batch: it is not checked again.
+            leader_epoch: the leader's epoch; by default the newest epoch of this log.
+            header: the header that ``check_batch`` returned with ``batch``; the batch is not checked again.
 
         Raises:
-            BrokerResponseError: what ``check_batch`` refuses, ``ProducerStates.check`` refuses, or
-                KafkaStorageError where the disk does not take it.
+            BrokerResponseError: ``check_batch`` or ``ProducerStates.check`` refuses the batch, or the disk
+                does (KafkaStorageError).
             IllegalStateError: the log is closed.
         """
         if self.state is not LogState.OPEN:
             self._refuse("append")
         if header is None:
             batch, header = check_batch(batch, self.settings, now_ms)
+        # Before the roll in `_write`: a repeated batch writes nothing, so it must not close a segment either.
         if header.producer_id >= 0:
             if self._refused:
                 self._refused.check(header, now_ms)
@@ -487,11 +489,11 @@ class Log:
         return appended
 
     def append_as_coordinator(self, batch: Buffer, *, now_ms: int) -> AppendResult:
-        """Appends a batch that the broker made for itself: without sequence numbers, so none are compared.
+        """Append a batch of a coordinator. It has no sequence number, so only its size and epoch are checked.
 
         Raises:
-            BrokerResponseError: what ``check_size`` or ``ProducerStates.check_epoch`` refuses, or
-                KafkaStorageError.
+            BrokerResponseError: ``check_size`` or ``ProducerStates.check_epoch`` refuses the batch, or the
+                disk does (KafkaStorageError).
             IllegalStateError: the log is closed.
         """
         if self.state is not LogState.OPEN:
@@ -507,15 +509,16 @@ class Log:
     def append_marker(
         self, marker: TransactionMarker, *, now_ms: int, leader_epoch: int | None = None
     ) -> AppendResult:
-        """Ends a producer's transaction in this partition; a marker that ends nothing takes an offset, too.
+        """Append a transaction marker. One that ends no transaction is written and takes an offset, too.
 
         Args:
-            marker: what the transaction's coordinator decided.
+            marker: the decision of the transaction coordinator.
             now_ms: wall clock, milliseconds since the epoch; the marker's timestamp.
             leader_epoch: as for ``append_as_leader``.
 
         Raises:
-            BrokerResponseError: what ``ProducerStates.check_marker`` refuses, or KafkaStorageError.
+            BrokerResponseError: ``ProducerStates.check_marker`` refuses the marker, or the disk does
+                (KafkaStorageError).
             IllegalStateError: the log is closed.
         """
         if self.state is not LogState.OPEN:
@@ -532,21 +535,21 @@ class Log:
         return appended
 
     def append_as_follower(self, batches: memoryview, *, now_ms: int) -> int:
-        """Appends batches as the leader of the partition has them, with their offsets and leader epochs.
+        """Append batches that were fetched from the leader, with their offsets and leader epochs.
 
-        Nothing of a producer is checked: the leader has done so. Each batch is appended whole or not at all;
-        an error leaves those before it in the log.
+        Producer ids and sequences are not checked: the leader has done so. Each batch is appended whole or
+        not at all; after an error the batches before it are in the log.
 
         Args:
-            batches: one after the other; one that is cut short ends them.
+            batches: whole batches; a last one that is cut short is ignored.
             now_ms: wall clock, milliseconds since the epoch.
 
         Returns:
-            How many bytes were appended.
+            The number of bytes appended.
 
         Raises:
-            CorruptMessageError: a batch is damaged, or its offsets are not behind those of the log.
-            KafkaStorageError: the disk does not take one.
+            CorruptMessageError: a batch is damaged, or begins before the end of the log.
+            KafkaStorageError: the disk refuses a batch.
             IllegalStateError: the log is closed.
         """
         if self.state is not LogState.OPEN:
@@ -555,7 +558,7 @@ class Log:
         for position, header in iter_stored_headers(batches):
             if not stored_crc_ok(batches, position, header) or header.base_offset < self.log_end_offset:
                 raise CorruptMessageError(
-                    f"{self.topic_partition} ends at {self.log_end_offset}, its leader sent a batch for "
+                    f"{self.topic_partition} ends at offset {self.log_end_offset}, its leader sent one at "
                     f"{header.base_offset} that is damaged or out of order"
                 )
             batch = batches[position : position + header.size_bytes]
@@ -576,7 +579,7 @@ class Log:
             self._note_end(ended)
 
     def _note_end(self, ended: CompletedTransaction) -> None:
-        """Remembers a transaction whose marker was appended just now."""
+        """Note a transaction whose marker has just been appended."""
         if self.replication is not None and ended.last_offset >= self.high_watermark:
             self._undecided.append((ended.first_offset, ended.last_offset))
         if ended.is_aborted:
@@ -586,7 +589,7 @@ class Log:
             index.append(AbortedTransaction(*ended[:4]))
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
-        """What is appended from now on is of this leader epoch; one that is not newer changes nothing."""
+        """Begin a leader epoch at the end of the log if it is newer than the last one."""
         self._epochs.begin(leader_epoch, self.log_end_offset)
 
     def _write(
@@ -620,14 +623,14 @@ class Log:
         )
 
     def roll(self, now_ms: int) -> None:
-        """Closes the active segment and begins one at the end of the log; an empty one stays.
+        """Close the active segment, unless it is empty, and begin a new one at the end of the log.
 
-        The closed segment gets its final time entry, the producers a snapshot; ``sync`` flushes it, or this
-        call, where segments fill faster than the housekeeping comes round.
+        This writes the final time entry of the closed segment and a producer snapshot. The housekeeping
+        flushes the segment later; this call does it if too many segments wait for that.
 
         Raises:
-            KafkaStorageError: the new segment could not be made; the log goes on with the old one. Or the
-                flush failed, as in ``flush``.
+            KafkaStorageError: the new segment could not be created, and the log goes on with the old one; or
+                the flush failed, as in ``flush``.
         """
         self.check_open("roll")
         if self._segments.active.size_bytes:
@@ -637,12 +640,12 @@ class Log:
 
     @property
     def recovery_point(self) -> int:
-        """Everything below is on stable storage."""
+        """Every offset below it is on stable storage."""
         return self.flusher.recovery_point
 
     @property
     def needs_flush(self) -> bool:
-        """Whether a closed segment waits to be brought to stable storage."""
+        """Whether a closed segment waits for its flush."""
         return self.flusher.needs_flush
 
     @property
@@ -652,23 +655,23 @@ class Log:
 
     @property
     def must_flush(self) -> bool:
-        """Whether ``flush.messages`` says that the last append is not to be answered before a flush."""
+        """Whether ``flush.messages`` demands a flush before the last append is acknowledged."""
         return self.log_end_offset - self.flusher.recovery_point >= self.settings.flush_messages
 
     def flush(self) -> None:
-        """As ``LogFlusher.flush``."""
+        """Flush, blocking; see ``LogFlusher.flush``."""
         self.flusher.flush()
 
     async def sync(self, wall_ms: int | None = None) -> None:
-        """As ``LogFlusher.sync``."""
+        """Flush beside the loop; see ``LogFlusher.sync``."""
         await self.flusher.sync(wall_ms)
 
     async def wait_for_sync(self) -> None:
-        """As ``LogFlusher.wait_for_sync``."""
+        """Wait until no sync is under way; see ``LogFlusher.wait_for_sync``."""
         await self.flusher.wait_for_sync()
 
     def fail(self) -> None:
-        """Takes nothing more, and says so: what the disk has is unknown."""
+        """Make the log read-only: a sync failed, so what is on the disk is unknown."""
         self.state = LogState.FAILED
         if self.replication is not None:
             self.replication.log_failed()
@@ -677,12 +680,16 @@ class Log:
 
     @property
     def high_watermark_checkpoint(self) -> int:
-        """What a checkpoint must say: as before, while nobody has said whether the log is replicated."""
+        """The high watermark to checkpoint.
+
+        Until it is known whether the log is replicated, not above the recovered one: otherwise a restart
+        would forget which records another replica may lack.
+        """
         known, recovered = self.high_watermark, self._recovered_high_watermark
         return known if recovered is None else min(known, recovered)
 
     def end_replication(self) -> None:
-        """There is no other replica, or none any more: whatever is in the log can be read."""
+        """There is no other replica, or none any more: everything in the log can be read."""
         self.replication = None
         self._recovered_high_watermark = None
         self._undecided.clear()
@@ -690,10 +697,10 @@ class Log:
         self._note_move()
 
     def begin_replication(self, replication: Replication) -> None:
-        """There are other replicas: the high watermark is as checkpointed, and moves when it is told to.
+        """There are other replicas: start from the checkpointed high watermark.
 
         Raises:
-            KafkaStorageError: what is above it cannot be read.
+            KafkaStorageError: the log above the high watermark cannot be read.
         """
         self.replication = replication
         recovered, self._recovered_high_watermark = self._recovered_high_watermark, None
@@ -701,14 +708,14 @@ class Log:
         if recovered is None or recovered >= self.log_end_offset:
             return
         self.high_watermark = max(recovered, self.log_start_offset)
-        # Markers above it may be lost with another leader, so what they end is not decided yet.
+        # Another leader may lack the markers above it, so the transactions that they end are not decided yet.
         states = self._files.producers_at(self.high_watermark)
         unstable = states.first_unstable_offset
         if unstable is not None:
             self._undecided.append((unstable, self.log_end_offset - 1))
 
     def advance_high_watermark(self, offset: int) -> bool:
-        """Moves it up to ``offset``, or to the end of the log; never back. Whether it moved."""
+        """Raise the high watermark to ``offset``, at most to the log end; return whether it moved."""
         offset = min(offset, self.log_end_offset)
         if offset <= self.high_watermark:
             return False
@@ -726,19 +733,21 @@ class Log:
 
     @property
     def log_start_checkpoint(self) -> int | None:
-        """What a checkpoint must say of the log's start; None where the first segment's name says it.
+        """The log start offset to checkpoint; None if the first segment's name says it.
 
-        Never beyond what is on stable storage: after a power cut the log would end before its own start. What
-        a checkpoint said when the log was opened was, even if the recovery point does not tell so.
+        Never beyond the recovery point: after a power cut the log would end before its own start, and
+        recovery would ignore that start. The start that was checkpointed when the log was opened is safe even
+        above the recovery point, and forgetting it would bring deleted records back at a second crash.
         """
         start = min(self.log_start_offset, max(self.recovery_point, self._checkpointed_start))
         is_said = start <= self._segments.all[0].base_offset and not self._files.has_undurable_renames
         return None if is_said else start
 
     def advance_log_start(self, offset: int) -> int:
-        """Makes everything below ``offset`` unreadable (DeleteRecords); an offset below the start is fine.
+        """Make everything below ``offset`` unreadable (DeleteRecords); return the log start offset.
 
-        Whole segments below go with the next ``delete_old_segments``. Returns where the log starts now.
+        An offset below the log start changes nothing. The next ``delete_old_segments`` removes segments that
+        lie below the log start.
 
         Raises:
             OffsetOutOfRangeError: ``offset`` is above the high watermark, or negative.
@@ -756,17 +765,17 @@ class Log:
         return self.log_start_offset
 
     def delete_old_segments(self, *, wall_ms: int, now_ms: float) -> int:
-        """Takes segments away that ``retention.py`` says have to go; returns how many.
+        """Remove the segments that ``retention.py`` names; return how many.
 
-        Their files are renamed, and unlinked after ``file.delete.delay.ms`` by ``unlink_deleted``. An active
-        segment that has to go is closed first.
+        Their files are renamed, and ``unlink_deleted`` unlinks them after ``file.delete.delay.ms``. If the
+        active segment has to go, it is closed first.
 
         Args:
             wall_ms: wall clock, milliseconds since the epoch.
-            now_ms: the clock that the delay is counted on.
+            now_ms: monotonic clock, for the delay.
 
         Raises:
-            KafkaStorageError: the disk refused a step; what is out of the log stays out.
+            KafkaStorageError: the disk refused a step; segments that have left the log stay out of it.
         """
         if self.state is not LogState.OPEN:
             return 0
@@ -778,6 +787,7 @@ class Log:
         if not reasons:
             return 0
         first = self._segments.all[len(reasons)]
+        # First: the batches that could tell of these producers again are about to go.
         self._files.make_durable_from(first)
         for segment, reason in zip(self._segments.all, reasons, strict=False):
             _logger.info("removing %s: %s", segment, reason)
@@ -786,43 +796,48 @@ class Log:
         return len(reasons)
 
     def _try_to_roll(self, now_ms: int) -> bool:
-        """On a full disk the active segment cannot be closed, but those before it can still go."""
+        """Roll if the disk allows it. On a full disk it may not, and the segments before can still go."""
         try:
             self.roll(now_ms)
         except KafkaStorageError as error:
-            _logger.warning("%s: %s; the active segment stays", self.directory, error.message)
+            _logger.warning(
+                "%s: %s; retention leaves the active segment in place", self.directory, error.message
+            )
             return False
         return True
 
     @property
     def next_unlink_ms(self) -> float:
-        """When ``unlink_deleted`` has something to do, on the clock of ``delete_old_segments``."""
+        """When ``unlink_deleted`` has something to do, by the monotonic clock; infinity for never."""
         return self._files.next_unlink_ms
 
     def unlink_deleted(self, now_ms: float) -> None:
-        """Unlinks the files of removed segments whose delay is over, and finishes swaps left unfinished.
+        """Unlink the files of removed segments whose delay is over, and finish interrupted swaps.
 
         Raises:
             KafkaStorageError: the disk refuses; a later call tries again, and so does the next start.
         """
-        if not self.is_closed:  # its directory may be another topic's by now
+        if not self.is_closed:  # the directory of a closed log may belong to a new topic of the same name
             self._files.unlink_due(now_ms)
 
     # --- truncation -----------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
-        """Drops the batch that holds ``offset`` and all behind it; below the first segment, all there is.
+        """Remove the batch that holds ``offset`` and all after it; all batches, if it is below the first.
 
-        Segments go for good before the one in front is cut, so a crash leaves a log without a gap. The
-        caller sees to it that no sync is under way, and checkpoints the recovery point afterwards.
+        Whole segments are removed durably before the one in front of them is cut; otherwise a power cut could
+        bring them back behind a gap. The caller makes sure that no sync is under way, and checkpoints the
+        recovery point afterwards.
 
         Raises:
-            KafkaStorageError: the disk refuses; what is left is a log that may end later than was asked.
+            KafkaStorageError: the disk refuses; the log is sound, but may end after ``offset``.
             IllegalStateError: the log is closed.
         """
         self.check_open("truncation")
         if offset >= self.log_end_offset:
-            self._epochs.cut(self.log_start_offset, self.log_end_offset)  # one that wrote nothing may differ
+            self._epochs.cut(
+                self.log_start_offset, self.log_end_offset
+            )  # an epoch without records may differ from the leader's
             return
         if offset < self._segments.all[0].base_offset:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
@@ -833,13 +848,18 @@ class Log:
         self.producers.restart_clocks(now_ms)
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
-        """Drops everything; the log is empty then, and its next record gets ``offset``.
+        """Remove everything; the log is then empty and its next record gets ``offset``.
 
         Raises:
-            As ``truncate_to``.
+            Errors: as ``truncate_to``.
         """
         self.check_open("truncation")
-        _logger.info("%s: started anew at %d, it ended at %d", self.directory, offset, self.log_end_offset)
+        _logger.info(
+            "%s: truncated fully; it ended at offset %d and starts again at %d",
+            self.directory,
+            self.log_end_offset,
+            offset,
+        )
         self._files.truncate_fully(offset, now_ms)
         self.log_start_offset = offset
         self.high_watermark = offset
@@ -858,86 +878,88 @@ class Log:
     # --- elsewhere, and the end -----------------------------------------------------------------------------
 
     def move_to_directory(self, directory: str, loaded: LoadedLog) -> None:
-        """Goes on in another directory, whose files hold what this log's do; the old ones are let go of.
+        """Use the files in another directory, which hold the same batches, and close the old ones.
 
-        No sync may be under way, and no cleaning.
+        No sync and no cleaning may be under way.
         """
         old = self._segments
         self._use(directory, loaded, self.log_end_offset, self.flusher.flushed_ms, names_are_synced=False)
-        self._note_move()  # the high watermark is to be kept in that directory now
+        self._note_move()  # the other directory's checkpoint must have the high watermark
         old.release_all()
 
     def close(self) -> None:
-        """Flushes and closes: final time entry, producer snapshot. A second call does nothing.
+        """Write the final time entry, flush, write a producer snapshot, close. A second call does nothing.
 
         Raises:
-            KafkaStorageError: the log is closed, but not cleanly; the next start must recover it.
+            KafkaStorageError: the log is closed, but not in order; the next start must recover it.
         """
         if self.state is LogState.CLOSED:
             return
-        self.replication = None  # whatever fails now, others lead already
+        self.replication = None  # a failure below must not ask for another leader: there is one already
         try:
             if self.state is LogState.FAILED:
-                raise KafkaStorageError(f"{self.directory} failed earlier and is closed as it is")
+                raise KafkaStorageError(
+                    f"a sync of {self.directory} failed earlier, so it is closed as it is"
+                )
             self._files.close(self.producers)
         finally:
             self.abandon()
 
     def abandon(self) -> None:
-        """Closes the files as they are, as a crash would, for a log that is to be deleted."""
+        """Close the files as they are, as a crash would; for a log whose directory goes or has failed."""
         self.state = LogState.CLOSED
         self._segments.release_all()
 
 
 class Replication(Protocol):
-    """What a log that has other replicas knows of them; see ``embedded_broker/replication``."""
+    """What a log asks about its other replicas; implemented in ``embedded_broker/replication``."""
 
     @property
     def leader_epoch(self) -> int:
-        """In which the partition is led, here or elsewhere."""
+        """The partition's leader epoch, wherever the leader is."""
         ...
 
     def check_leading(self) -> None:
-        """Raises NotLeaderOrFollowerError where another broker leads, or nobody does."""
+        """Raise NotLeaderOrFollowerError unless this broker leads the partition."""
         ...
 
     def check_enough_in_sync(self) -> None:
-        """Before an append that all replicas in sync are to have; raises NotEnoughReplicasError."""
+        """Raise NotEnoughReplicasError if there are too few in-sync replicas for an append with acks=all."""
         ...
 
     def advance(self) -> None:
-        """The log has grown: the high watermark moves as far as it may."""
+        """Move the high watermark as far as possible after the log has grown."""
         ...
 
     @property
     def term(self) -> int:
-        """Another one after each time that somebody else led: what was appended before may be gone."""
+        """Number that changes whenever another broker has led: what was appended before may be gone."""
         ...
 
     def log_failed(self) -> None:
-        """The log takes nothing any more: another replica is to lead."""
+        """The log has failed and is read-only: let another replica lead."""
         ...
 
     async def wait_replicated(self, offset: int, term: int) -> None:
-        """Returns when everything below ``offset``, appended in this term, is on all replicas in sync.
+        """Wait until everything below ``offset``, appended in this term, is on all in-sync replicas.
 
         Raises:
-            NotLeaderOrFollowerError: somebody else leads, or has led; it may or may not have it.
-            NotEnoughReplicasAfterAppendError: it is, but they have become too few.
+            NotLeaderOrFollowerError: another broker leads or has led; it may or may not have the records.
+            NotEnoughReplicasAfterAppendError: they have it, but have become too few.
         """
         ...
 
     async def wait_deleted(self, offset: int) -> None:
-        """Returns when nobody who may lead next has anything below ``offset`` any more.
+        """Wait until no replica that may become leader has anything below ``offset``.
 
         Raises:
-            NotLeaderOrFollowerError: somebody else leads.
+            NotLeaderOrFollowerError: another broker leads.
         """
         ...
 
 
 def _stamp(batch: Buffer, header: BatchHeader, now_ms: int) -> tuple[Buffer, BatchHeader]:
-    """A copy whose records all read as of ``now_ms``."""
+    """Return a copy of the batch in which ``now_ms`` is the timestamp of all records (LogAppendTime)."""
     stamped = bytearray(batch)
     stamp_log_append_time(stamped, 0, now_ms)
     return stamped, header._replace(attributes=header.attributes | LOG_APPEND_TIME_BIT, max_timestamp=now_ms)

@@ -1,7 +1,7 @@
-"""The files of one log: its segments and what stands beside them, made, cut and removed step by step.
+"""The files of one log: segments, snapshots and leader epochs are created, cut and removed here.
 
-The order of the steps is what this is about: a power cut between any two of them leaves a log without a gap,
-and producers that are known as far as its batches go.
+The order of the steps matters: after a power cut between any two of them the log has no gap, and producer
+state reaches as far as its batches do. See docs/decisions/storage.md.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from splashdam.storage.segments.segment_list import SegmentRemover, SegmentSwapp
 
 
 class LogFiles:
-    """The files of one log in one directory. Where offsets begin and end is the log's business.
+    """The files of one log in one directory. ``Log`` keeps the offsets at which the log begins and ends.
 
     Args:
-        log: whose files they are.
+        log: the log.
         files: the file system.
-        directory: where they are.
-        loaded: what was found in them.
-        recovery_point: everything below is on stable storage.
-        flushed_ms: wall clock, milliseconds since the epoch, from which ``flush.ms`` counts.
-        names_are_synced: what the directory lists is on stable storage.
-        on_work: called when a segment waits for its flush, or files for their end.
+        directory: absolute path of the partition's directory.
+        loaded: what ``LogLoader`` found there.
+        recovery_point: every offset below it is on stable storage.
+        flushed_ms: wall clock of the last flush, milliseconds since the epoch.
+        names_are_synced: the names in the directory are on stable storage.
+        on_work: called when a segment has to be flushed, or removed files have to be unlinked.
 
     Attributes:
         directory: see above.
-        segments: in order.
-        epochs: where leader epochs begin.
-        flusher: brings all of it to stable storage.
-        swapper: puts the copies that compaction makes into the place of segments.
+        segments: the segments in order.
+        epochs: the leader epochs and their first offsets.
+        flusher: brings the log to stable storage.
+        swapper: replaces segments by their compacted copies.
     """
 
     def __init__(
@@ -72,24 +72,29 @@ class LogFiles:
         self._on_work = on_work
         self._snapshots = SnapshotFiles(files, directory)
         self._snapshot_offset = loaded.snapshot_offset
-        self._unfinished: LogSegment | None = None  # one that could not be made; a file of it may be left
+        self._unfinished: LogSegment | None = (
+            None  # it could not be created in full; some of its files may be left
+        )
 
     def producers_at(self, offset: int) -> ProducerStates:
-        """What the batches below ``offset`` tell of producers.
+        """Return the producer state of everything below ``offset``.
 
         Raises:
-            KafkaStorageError: they cannot be read.
+            KafkaStorageError: the log or a snapshot cannot be read.
         """
         return producers_at(self._snapshots, self.segments.all, offset)
 
     def roll(self, producers: ProducerStates, now_ms: int) -> None:
-        """Closes the active segment and begins one at the end of the log; errors as of ``Log.roll``."""
+        """Close the active segment and begin one at the end of the log; errors as in ``Log.roll``."""
         full, end = self.segments.active, self._log.log_end_offset
         if self._unfinished is not None:
             self._unfinished.delete()
-        full.log.cut_torn_tail()  # or recovery would end the log there
+        # Recovery ends a log at its first bad batch. A roll behind a torn tail would lose all that follows.
+        full.log.cut_torn_tail()
         self._snapshots.write(end, producers)
         self._snapshot_offset = end
+        # The new segment before anything of the old one changes: if the disk refuses it, the log goes on
+        # there.
         segment = LogSegment(self._files, self.directory, end, self._log.settings, now_ms)
         self._unfinished = segment
         segment.create()
@@ -101,10 +106,10 @@ class LogFiles:
         self.flusher.flush_if_overdue()
 
     def close(self, producers: ProducerStates) -> None:
-        """Leaves all in order, but the files open.
+        """Write what a clean shutdown needs; the files stay open.
 
         Raises:
-            KafkaStorageError: the disk refuses; the next start must recover the log.
+            KafkaStorageError: the disk refuses; the next start has to recover the log.
         """
         self.segments.active.append_final_time_entry()
         self.flusher.flush()
@@ -115,13 +120,14 @@ class LogFiles:
 
     @property
     def has_undurable_renames(self) -> bool:
-        """Whether a start might find a file of a removed segment by its old name, and take it in."""
+        """Whether a start might find files of a removed segment under their old names and load them."""
         return self._remover.has_undurable_renames
 
     def make_durable_from(self, first: LogSegment) -> None:
-        """Sees to it that ``first`` and what follows lasts before the rest goes.
+        """Make ``first`` and all after it durable, before the segments in front of them are removed.
 
-        That is its names, and producers that only the rest speaks of.
+        That is their names, or a power cut could leave neither the old segments nor the new ones; and the
+        state of producers whose batches are only in the old ones.
 
         Raises:
             KafkaStorageError: the disk refuses.
@@ -129,13 +135,15 @@ class LogFiles:
         self._files.sync_directory(self.directory)
         make_producers_durable(self._snapshots, self.segments.all, first.base_offset)
         if first.base_offset == self._log.log_end_offset:
-            self._snapshot_offset = first.base_offset  # or the close would put an unsynced one in its place
+            self._snapshot_offset = (
+                first.base_offset
+            )  # or `close` would replace the synced snapshot by an unsynced one
 
     def remove_first(self, count: int, due_ms: float) -> None:
-        """Removes the oldest segments, whose files may be unlinked at ``due_ms``.
+        """Remove the oldest segments, whose files may be unlinked at ``due_ms``.
 
         Raises:
-            KafkaStorageError: the disk refused a step; what is out of the log stays out.
+            KafkaStorageError: the disk refused a step; segments that have left the log stay out of it.
         """
         removed = self.segments.remove_first(count)
         self.flusher.forget(removed)
@@ -143,11 +151,11 @@ class LogFiles:
 
     @property
     def next_unlink_ms(self) -> float:
-        """When ``unlink_due`` has something to do, on the clock of ``remove_first``."""
+        """When ``unlink_due`` has something to do, by the clock of ``remove_first``; infinity for never."""
         return -math.inf if self.swapper.is_unfinished else self._remover.next_due_ms
 
     def unlink_due(self, now_ms: float) -> None:
-        """Unlinks the files of removed segments whose delay is over, and finishes swaps left unfinished.
+        """Unlink the files of removed segments whose delay is over, and finish interrupted swaps.
 
         Raises:
             KafkaStorageError: the disk refuses; a later call tries again, and so does the next start.
@@ -158,9 +166,10 @@ class LogFiles:
     # --- the last segments go -------------------------------------------------------------------------------
 
     def cut_at(self, offset: int) -> int:
-        """Drops the batch that holds ``offset`` and all behind it; returns where the log ends then.
+        """Remove the batch that holds ``offset`` and all after it; return the new log end offset.
 
-        Segments go for good before the one in front is cut.
+        Whole segments are removed durably before the one in front of them is cut: a power cut would bring
+        them back behind a log that no longer reaches up to them.
 
         Raises:
             KafkaStorageError: the disk refuses.
@@ -177,7 +186,7 @@ class LogFiles:
         return min(offset, head.base_offset)
 
     def truncate_fully(self, offset: int, now_ms: int) -> None:
-        """Drops everything; an empty segment at ``offset`` is what there is then.
+        """Remove everything and create an empty segment at ``offset``.
 
         Raises:
             KafkaStorageError: the disk refuses.
@@ -185,7 +194,7 @@ class LogFiles:
         self.swapper.finish()
         for held in self._snapshots.offsets():
             self._snapshots.delete(held)
-        self.epochs.cut(0, -1)  # none of them says anything of what comes now
+        self.epochs.cut(0, -1)  # none of them covers the offsets to come
         self._drop_from(1)
         first = self.segments.active
         segment = LogSegment(self._files, self.directory, offset, self._log.settings, now_ms)
@@ -193,14 +202,14 @@ class LogFiles:
             first.delete()
             segment.create()
         else:
-            segment.create()  # before the other goes: a start must find a segment to tell where the log is
+            segment.create()  # first: without any segment a start would begin the log at offset 0
             first.delete()
         self._files.sync_directory(self.directory)
         self.segments.add(segment)
         self.segments.remove_first(1)
 
     def truncate_state(self, log_start_offset: int, end: int) -> None:
-        """Drops what small files say of offsets from ``end`` on, where the log ends now.
+        """Remove leader epochs, recovery point and snapshots above ``end``, where the log ends now.
 
         Raises:
             KafkaStorageError: the disk refuses.
@@ -213,7 +222,7 @@ class LogFiles:
         self._snapshot_offset = -1
 
     def _drop_from(self, number: int | None) -> None:
-        """Removes the segments from the one of this number on, the last one first."""
+        """Remove the segments from this index on, the last one first, so that no crash leaves a gap."""
         removed = () if number is None else self.segments.all[number:]
         for segment in reversed(removed):
             segment.delete()

@@ -1,9 +1,10 @@
-"""Opening one partition: from whatever files are there to a log that can be read and appended to.
+"""Loading a partition's directory, and recovery: from the files that are there to a log that can be used.
 
-After a clean shutdown nothing but the tail is read. Otherwise every segment from the recovery point on, or
-from the log's start where that is above it, is checked batch by batch: the first bad one ends the log, later
-segments go, indexes and producer state are made anew. A clean shutdown does not excuse a missing index or a
-tail that is not whole: those are repaired too.
+After a clean shutdown only the tail is read. Otherwise every segment from the recovery point on, or from the
+log start offset if that is higher, is checked batch by batch: the first bad batch ends the log, later
+segments are removed, indexes and producer state are rebuilt. A missing index or a torn tail is repaired after
+a clean shutdown as well. Kafka's LogLoader; the reasons for the order of steps are in
+docs/decisions/storage.md.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _base_offset = attrgetter("base_offset")
 
 
 class LoadedLog(NamedTuple):
-    """What a log starts with."""
+    """What a log begins with."""
 
     segments: SegmentList
     producers: ProducerStates
@@ -51,23 +52,23 @@ class LoadedLog(NamedTuple):
     log_start_offset: int
     log_end_offset: int
     snapshot_offset: int
-    """Of which end the producers need no snapshot any more; -1 where the close has one to write.
+    """The log end offset for which ``close`` need not write a snapshot; -1 if it has to.
 
-    A start writes none: after the next crash recovery would remove it, and a thousand of them take a while.
+    A start writes none: after the next crash recovery would remove it, and 1,000 snapshots take a while.
     """
 
     is_unchanged: bool
-    """It was closed in order, and nothing had to be made or mended: its names are on stable storage."""
+    """The log was closed in order and nothing was repaired, so the names in its directory are synced."""
 
 
 class LogLoader:
-    """Loads one partition directory; made for one ``load``.
+    """Loads one partition directory; an instance is used once.
 
     Args:
         files: the file system.
         directory: the partition's directory, which exists.
-        settings: of the log.
-        log_start_offset: as checkpointed, 0 where it is not.
+        settings: the options of the topic.
+        log_start_offset: the checkpointed one; 0 if there is none.
         now_ms: wall clock, milliseconds since the epoch.
     """
 
@@ -86,10 +87,10 @@ class LogLoader:
         self._is_unchanged = True
 
     def load(self, *, clean_shutdown: bool, recovery_point: int) -> LoadedLog:
-        """Loads, and where needed repairs, the log.
+        """Load the log; repair it if need be.
 
         Raises:
-            KafkaStorageError: files cannot be read or written, or bear names that no log has.
+            KafkaStorageError: files cannot be read or written, or have names that no log has.
         """
         try:
             return self._load(clean_shutdown=clean_shutdown, recovery_point=recovery_point)
@@ -106,7 +107,7 @@ class LogLoader:
         if not clean_shutdown:
             self._recover_all(recovery_point)
         self._repair_indexes()
-        log_end_offset = self._settle_end()
+        log_end_offset = self._find_end()
         log_start_offset = max(self._log_start_offset, self._segments[0].base_offset)
         self._epochs.cut(log_start_offset, log_end_offset)
         if self._producers is None:
@@ -137,15 +138,15 @@ class LogLoader:
         self._drop_half_made()
 
     def _drop_half_made(self) -> None:
-        """Removes an empty last segment whose place is taken: its log went on without it.
+        """Remove an empty last segment whose offsets the segment before it holds.
 
-        It could neither be made in full nor be removed then. As the last segment it would hide what the one
-        before it took in the meantime.
+        A roll could neither create it in full nor remove it, and the log went on in the segment before. As
+        the last segment it would hide what was appended there.
         """
         while len(self._segments) > 1 and not self._segments[-1].size_bytes:
             if not self._segments[-2].reaches(self._segments[-1].base_offset):
                 return
-            self._drop_segments(len(self._segments) - 1, f"its offsets are in {self._segments[-2]}")
+            self._drop_segments(len(self._segments) - 1, f"{self._segments[-2]} has its offsets")
 
     def _segment(self, base_offset: int) -> LogSegment:
         return LogSegment(self._files, self._directory, base_offset, self._settings, self._now_ms)
@@ -155,11 +156,12 @@ class LogLoader:
     def _recover_all(self, recovery_point: int) -> None:
         if not self._segments:
             return
-        # Nobody needs what is below the log's start. A removed segment whose name came back may be torn:
-        # cutting it would take along what was flushed behind it.
+        # Begin at the log start offset: nobody needs what is below. A removed segment whose name came back
+        # after a power cut may be torn, and cutting it would remove the flushed segments behind it as well.
         self._recover_from(max(recovery_point, self._log_start_offset), recovery_point)
         if self._segments[-1].next_offset() < self._log_start_offset:
-            # That start will be ignored. Its first pass told of the newest leader epochs alone.
+            # That start offset is wrong and will be ignored, so check from the recovery point after all. The
+            # first pass has seen only the newest leader epochs.
             self._epochs.cut(0, self._segments[self._number_of(recovery_point)].base_offset)
             self._recover_from(recovery_point, recovery_point)
 
@@ -167,13 +169,15 @@ class LogLoader:
         return max(0, bisect_right(self._segments, offset, key=_base_offset) - 1)
 
     def _recover_from(self, needed_offset: int, recovery_point: int) -> None:
-        """Checks the segment that holds ``needed_offset``, and all behind it."""
+        """Check the segment that holds ``needed_offset``, and all after it."""
         first = self._number_of(needed_offset)
         if first:
-            # An earlier crash tore that end, and it was cut; this one undid the cut.
+            # An earlier recovery may have cut the end of that segment without a sync, and the log rolled
+            # there. If this power cut undid that cut, the segments behind would be lost with the next full
+            # check.
             front, end = self._segments[first - 1], self._segments[first].base_offset
             if cut := front.cut_behind(end):
-                _logger.warning("%s: cut %d bytes behind its last batch", front, cut)
+                _logger.warning("%s: cut %d bytes after its last batch", front, cut)
                 self._is_unchanged = False
         for offset in self._snapshots.offsets():
             if offset > self._segments[first].base_offset:
@@ -183,13 +187,14 @@ class LogLoader:
         for number in range(first, len(self._segments)):
             segment = self._segments[number]
             if segment.base_offset < next_offset:
-                self._drop_segments(number, "its offsets overlap those before")
+                self._drop_segments(number, "its offsets overlap those of the segment before")
                 break
             if segment.base_offset > next_offset and self._is_lost(next_offset, recovery_point):
-                self._drop_segments(number, f"the offsets from {next_offset} on are lost")
+                self._drop_segments(number, f"the offsets from {next_offset} to its base are lost")
                 break
             if number > first:
                 self._snapshots.write(segment.base_offset, states)
+            # Later segments go before this one is cut: a crash in between must not leave them behind a gap.
             following = partial(self._drop_segments, number + 1, f"{segment} has to be cut")
             cut = self._recover(segment, states, before_cut=following)
             next_offset = segment.next_offset()
@@ -198,13 +203,16 @@ class LogLoader:
         self._producers = states
 
     def _is_lost(self, next_offset: int, recovery_point: int) -> bool:
-        """Whether a hole that begins there is no work of a cleaner: it cleans below the recovery point."""
+        """Whether a gap at ``next_offset`` is a loss; compaction makes gaps below the recovery point only."""
         return 0 < recovery_point <= next_offset and not self._settings.is_compacted
 
     def _recover(
         self, segment: LogSegment, states: ProducerStates, before_cut: Callable[[], None] = lambda: None
     ) -> int:
-        """Checks and repairs one segment, with ``states`` those at its base; returns the bytes cut off."""
+        """Check and repair one segment; return the bytes cut off.
+
+        ``states`` are the producers at its base offset, and are brought to its end.
+        """
 
         def on_batch(header: BatchHeader, batch: memoryview) -> None:
             self._epochs.found(header.partition_leader_epoch, header.base_offset)
@@ -215,22 +223,23 @@ class LogLoader:
         self._is_unchanged = False
         cut = segment.recover(on_batch, before_cut)
         if cut:
-            _logger.warning("%s: cut %d bytes that are no whole, sound batch", segment, cut)
+            _logger.warning("%s: cut %d bytes at its end that are no sound batches", segment, cut)
         if segment is self._segments[-1]:
-            # Thousands of logs would wait for thousands of turns of the disk here. Nothing counts as flushed
-            # before the log's first flush, which syncs this too.
+            # No sync here: a start with thousands of logs would wait for thousands of them. The recovery
+            # point does not pass this segment before the log's first flush, which syncs its files.
             segment.defer_sync()
         else:
+            # A closed segment is not synced again later, and the recovery point will move beyond it.
             segment.append_final_time_entry()
             for file in segment.unsynced_files():
                 file.sync_now()
         return cut
 
     def _drop_segments(self, first: int, reason: str) -> None:
-        """Removes segments for good, the last one first.
+        """Remove segments durably, the last one first.
 
-        Their names leave stable storage before the segment in front is cut, and before the log goes on: a
-        power cut would bring them back behind a log that no longer reaches up to them.
+        The directory is synced before the segment in front is cut and before the log goes on: otherwise a
+        power cut could bring the segments back behind a log that no longer reaches up to them.
         """
         for segment in reversed(self._segments[first:]):
             _logger.warning("removing %s: %s", segment, reason)
@@ -249,13 +258,13 @@ class LogLoader:
                 or not segment.txn_index.is_sane(segment.base_offset)
                 or (is_active and not segment.offset_index.is_sane(segment.size_bytes))
             ):
-                _logger.info("%s: making its indexes anew", segment)
+                _logger.info("%s: rebuilding its indexes", segment)
                 self._recover(segment, self._producers_at(segment.base_offset))
             if not is_active:
                 segment.release()
 
-    def _settle_end(self) -> int:
-        """Makes the last segment the active one; returns the offset behind the log's last batch."""
+    def _find_end(self) -> int:
+        """Make the last segment the active one; return the log end offset."""
         if not self._segments:
             return self._start_empty()
         active = self._segments[-1]
@@ -263,17 +272,20 @@ class LogLoader:
             end = active.next_offset()
             active.prepare_for_append()
         except CorruptMessageError as error:
-            _logger.warning("%s; the shutdown was not as clean as its marker says", error.message)
+            _logger.warning(
+                "%s; recovering the segment in spite of the clean shutdown marker",
+                error.message,
+            )
             self._recover(active, self._producers_at(active.base_offset))
             end = active.next_offset()
             active.prepare_for_append()
         if end < self._log_start_offset:
             if not any(segment.size_bytes for segment in self._segments):
-                self._drop_segments(0, f"it is empty, and the log starts at {self._log_start_offset}")
+                self._drop_segments(0, f"it is empty, and the log starts at offset {self._log_start_offset}")
                 return self._start_empty()
             _logger.error(
-                "%s: the checkpoint says that the log starts at %d, which is behind its end at %d; it is "
-                "ignored, and all records that are there are kept",
+                "%s: the checkpointed log start offset %d is above the log end offset %d; ignoring it and "
+                "keeping all records",
                 self._directory,
                 self._log_start_offset,
                 end,
@@ -306,7 +318,11 @@ class LogLoader:
 
 
 def finish_leftovers(files: Files, directory: str) -> tuple[list[str], bool]:
-    """Brings a partition directory to the state before or after each interrupted operation.
+    """Finish or undo interrupted deletions and compactions in a partition directory.
+
+    A cleaner writes ``.cleaned`` files, renames them to ``.swap`` when they are complete, deletes their
+    sources, and renames them to their final names. Before ``.swap`` the old segments count, from then on the
+    copy.
 
     Returns:
         The names of the files that are there now, in order, and whether there was anything to do.
@@ -323,7 +339,8 @@ def finish_leftovers(files: Files, directory: str) -> tuple[list[str], bool]:
     cleaned = [name for name in names if name.endswith(CLEANED)]
     swaps = [name for name in names if name.endswith(SWAP)]
     if cleaned:
-        # A group is renamed from its last segment on, so swaps at or above a ``.cleaned`` are half a group.
+        # Kafka renames a group from its last segment on: a ``.swap`` at or above a ``.cleaned`` is half a
+        # group.
         first_cleaned = min(offset_of_name(name, directory) for name in cleaned)
         broken = [name for name in swaps if offset_of_name(name, directory) >= first_cleaned]
         for name in cleaned + broken:
@@ -341,7 +358,10 @@ def _file_names(files: Files, directory: str) -> list[str]:
 
 
 def _is_half_written(name: str) -> bool:
-    """Whether a replacement of one of a partition's small files was interrupted; other names are not ours."""
+    """Whether this is what an interrupted ``write_atomic`` left.
+
+    Other ``.tmp`` files are not the broker's.
+    """
     whole = name.removesuffix(TEMPORARY)
     return whole != name and (whole in (METADATA_NAME, EPOCHS_NAME) or whole.endswith(SNAPSHOT))
 
@@ -354,6 +374,7 @@ def _finish_swaps(files: Files, directory: str, names: list[str], swaps: list[st
         is_source = name.partition(".")[0].isdigit() and not name.endswith((SWAP, DELETED, CLEANED))
         if is_source and first <= offset_of_name(name, directory) < end:
             files.unlink(f"{directory}/{name}")
+    # Sources go before the copy gets its final name, or the next start would find both.
     for name in swaps:
         files.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
 

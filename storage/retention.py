@@ -1,7 +1,7 @@
-"""Which of the oldest segments may go: by the log's start, by size, by time. Pure predicates in one table.
+"""Which of the oldest segments are removed: below the log start, by size, by age. A table of predicates.
 
 The rules and their order are those of Kafka's ``UnifiedLog.deleteOldSegments``: each policy takes segments
-from the oldest on for as long as its predicate holds, and what one has taken the next does not see.
+from the oldest on as long as its predicate holds, and the next policy starts behind those.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from splashdam.storage.settings import LogSettings
 
 
 class SegmentFacts(NamedTuple):
-    """What a predicate may know of one segment.
+    """What a predicate knows of one segment.
 
     Attributes:
-        base_offset: its name.
-        end_offset: base of the next segment; for the active one the end of the log.
-        size_bytes: of its log.
-        largest_timestamp: of its records, or of the file where they have none; asked for only where it
-            matters, because a segment that nobody has read yet has to look for it.
-        is_active: it is the last one.
+        base_offset: the segment's base offset.
+        end_offset: base offset of the next segment; for the active one the log end offset.
+        size_bytes: size of its ``.log``.
+        largest_timestamp: of its records, or of the file if they have none. A function, because a segment
+            that has not been read yet has to be searched for it.
+        is_active: whether it is the active segment.
     """
 
     base_offset: int
@@ -34,13 +34,13 @@ class SegmentFacts(NamedTuple):
 
 
 class LogFacts(NamedTuple):
-    """What a predicate may know of the log.
+    """What a predicate knows of the log.
 
     Attributes:
-        settings: of the topic.
+        settings: the options of the topic.
         log_start_offset: the first offset that may be read.
-        high_watermark: nothing at or above it may go.
-        size_bytes: of what is left of the log, the segment in question included.
+        high_watermark: nothing at or above it may be removed.
+        size_bytes: size of the rest of the log, the segment in question included.
         wall_ms: wall clock, milliseconds since the epoch.
     """
 
@@ -52,12 +52,12 @@ class LogFacts(NamedTuple):
 
 
 class RetentionPolicy(NamedTuple):
-    """One reason for which segments go.
+    """One reason to remove segments.
 
     Attributes:
         reason: for the log line.
-        applies: whether the topic asks for it.
-        is_breached: whether the oldest segment left has to go.
+        applies: whether the topic's options ask for it.
+        is_breached: whether the oldest segment that is left has to be removed.
     """
 
     reason: str
@@ -78,7 +78,7 @@ def _too_old(segment: SegmentFacts, log: LogFacts) -> bool:
 
 
 RETENTION_POLICIES = (
-    RetentionPolicy("it lies below the log's start", lambda _: True, _below_log_start),
+    RetentionPolicy("it is below the log start offset", lambda _: True, _below_log_start),
     RetentionPolicy(
         "the log is above retention.bytes", lambda topic: topic.is_deleted and topic.retention_bytes >= 0,
         _beyond_size,
@@ -90,7 +90,7 @@ RETENTION_POLICIES = (
 
 
 def expired_segments(segments: Sequence[SegmentFacts], log: LogFacts) -> list[str]:
-    """Why each of the oldest segments has to go: as many reasons as segments, from the first on."""
+    """Return a reason for each segment to remove, from the oldest on."""
     reasons: list[str] = []
     for policy in RETENTION_POLICIES:
         if not policy.applies(log.settings):
@@ -111,7 +111,7 @@ def reasons_to_go(
     largest_timestamp: Callable[[LogSegment], int],
     log: LogFacts,
 ) -> list[str]:
-    """What ``expired_segments`` says of the segments of a log, the active one last.
+    """Return what ``expired_segments`` says of the segments of a log, the active one last.
 
     Raises:
         KafkaStorageError: a segment cannot be read.

@@ -47,7 +47,7 @@ def topic_option(
     without_effect: str = "",
     kind: str | None = None,
 ) -> Any:
-    """Declares one option of a topic.
+    """Declare one option of a topic.
 
     Args:
         default: its default value.

@@ -1,8 +1,9 @@
-"""From a timestamp to an offset, over the time indexes and, within one batch, over its records.
+"""From a timestamp to an offset: over the time indexes, then over the records of one batch.
 
-A log may hold millions of batches, and any of them may unpack to much or claim a timestamp that none of its
-records has. So a look-up is a generator: it goes a few batches at a time, and hands out each batch whose
-records are to be looked at. Meanwhile the log may grow, roll, lose segments or have them replaced.
+A log may hold millions of batches, and any of them may unpack to megabytes or claim a timestamp that none of
+its records has. So a look-up is a generator: it passes a few batches at a time, and yields each batch whose
+records must be searched, for its caller to do that beside the loop. Between two steps the log may grow, roll,
+lose segments or have them replaced.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from splashdam.storage.segments.segment_list import SegmentList
 T = TypeVar("T")
 
 STEP_HEADS = 32
-"""How many heads are passed in one go: some 30 µs."""
+"""Batch heads passed in one step: some 30 µs."""
 
 _SEGMENT_HEADS = 8
-"""A segment costs as much as so many heads: its index may have to be read."""
+"""A segment counts as this many heads, because its index may have to be read."""
 
 
 class TimestampOffset(NamedTuple):
-    """An answer: offset and timestamp of a record, -1 where there is none, and the epoch that wrote it."""
+    """Offset, timestamp and leader epoch of a record; -1 each if no record matches."""
 
     offset: int
     timestamp_ms: int
@@ -48,7 +49,7 @@ class TimestampOffset(NamedTuple):
 
 
 class FoundRecord(NamedTuple):
-    """A record as far as a look-up by timestamp is about it."""
+    """A record that matches."""
 
     offset: int
     timestamp_ms: int
@@ -56,14 +57,14 @@ class FoundRecord(NamedTuple):
 
 @attrs.frozen
 class BatchSearch:
-    """The look at one batch, which belongs to no thread.
+    """The search in one batch; may run in any thread.
 
     Attributes:
         slice: the batch.
-        head: its head.
+        head: the batch's head.
         from_offset: records before it do not count.
-        timestamp_ms: the earliest wanted; None: the largest there is.
-        size_bytes: what will probably be unpacked and walked along.
+        timestamp_ms: the earliest timestamp wanted; None for the largest of the batch.
+        size_bytes: an estimate of the bytes to unpack and search.
     """
 
     slice: FileSlice
@@ -74,26 +75,26 @@ class BatchSearch:
 
     @classmethod
     def of(cls, segment: LogSegment, head: Head, from_offset: int, timestamp_ms: int | None) -> BatchSearch:
-        """The look at a batch of a segment.
+        """Return the search in a batch of a segment.
 
         Raises:
             KafkaStorageError: it cannot be read.
         """
         found = segment.log.slice(head.position, head.size_bytes)
         size_bytes = head.size_bytes
-        if found.fileno() is None:  # or it is too large to be looked at here and now
+        if found.fileno() is None:  # larger slices are on disk; estimate by their size
             batch = memoryview(found.read())
             codec = parse_stored_header(batch).attributes & CODEC_MASK
             size_bytes = likely_unpacked_bytes(codec, batch[HEADER_BYTES:])
         return cls(found, head, from_offset, timestamp_ms, size_bytes)
 
     def do(self, max_bytes: int) -> FoundRecord | None:
-        """The record; one of a batch that cannot be read counts as its first, with the header's timestamp.
+        """Return the record, or None. A damaged batch counts as one record with the header's timestamp.
 
         Raises:
             OverLimitError: the batch unpacks to more than ``max_bytes``, which is below the usual limit.
-            UnsupportedCompressionTypeError: the library of its codec is not installed.
-            KafkaStorageError: it cannot be read from disk.
+            UnsupportedCompressionTypeError: the codec's library is not installed.
+            KafkaStorageError: the batch cannot be read from disk.
         """
         try:
             return self._find(self.slice.read(), max_bytes)
@@ -139,7 +140,7 @@ class BatchSearch:
 
 
 Search: TypeAlias = Generator[BatchSearch | int, Any, T]
-"""Yields None where the others may have their turn, and looks at batches, of which it is sent the outcome."""
+"""Yields a number where other work may have its turn, or a ``BatchSearch``, whose result it is sent."""
 
 
 def find_timestamp(
@@ -149,20 +150,20 @@ def find_timestamp(
     up_to: int,
     check_open: Callable[[], None],
 ) -> Search[FoundRecord | None]:
-    """The first record in [``from_offset``, ``up_to``) that is at least as late as ``timestamp_ms``.
+    """Find the first record in [``from_offset``, ``up_to``) that is at least as late as ``timestamp_ms``.
 
-    With None, the first record that has the largest timestamp of all. A batch whose records cannot be read
-    counts as one record, with its first offset and its header's largest timestamp.
+    With None, find the first record with the largest timestamp. A batch whose records cannot be read counts
+    as one record, with its first offset and its header's largest timestamp.
 
     Args:
-        segments: of the log.
-        timestamp_ms: the earliest wanted.
-        from_offset: where the log starts.
-        up_to: where it ends for who asks.
-        check_open: raises where the log was closed meanwhile.
+        segments: the log's segments.
+        timestamp_ms: the earliest timestamp wanted, or None.
+        from_offset: the log start offset.
+        up_to: where the log ends for the caller.
+        check_open: raises if the log has been closed meanwhile.
 
     Raises:
-        UnsupportedCompressionTypeError: the library of a batch's codec is not installed.
+        UnsupportedCompressionTypeError: the library of a codec is not installed.
         KafkaStorageError: the log cannot be read.
     """
     if timestamp_ms is None:
@@ -191,9 +192,10 @@ def _look(
 
 
 def _largest(segments: SegmentList, from_offset: int, check_open: Callable[[], None]) -> Search[int]:
-    """The largest timestamp from an offset on.
+    """Find the largest timestamp from an offset on.
 
-    What DeleteRecords took from the front may hold its segment's own largest, so that one is walked along.
+    The first segment is read batch by batch if records at its front were deleted (DeleteRecords), because the
+    largest timestamp of the segment may be theirs.
     """
     largest = -1
     first = next(segments.walk_from(from_offset))
@@ -216,17 +218,17 @@ def _largest(segments: SegmentList, from_offset: int, check_open: Callable[[], N
 
 
 class _Heads:
-    """The batches from an offset on whose head names a timestamp that is late enough, or any.
+    """The batches from an offset on whose largest timestamp is at least ``timestamp_ms``.
 
-    The iterator gives None after some that are not. Whenever it has given something the log may have changed:
-    it goes on where it was if that segment is still there, else by offset.
+    The iterator yields None after a number of other batches. The log may change at each yield: the iterator
+    goes on at its position if the segment is still there, otherwise by offset.
 
     Args:
-        segments: of the log.
+        segments: the log's segments.
         from_offset: batches that end before it are left out.
-        timestamp_ms: the smallest largest timestamp.
-        check_open: raises where the log was closed meanwhile.
-        only: in this segment.
+        timestamp_ms: the smallest timestamp wanted.
+        check_open: raises if the log has been closed meanwhile.
+        only: search this segment alone.
     """
 
     def __init__(
@@ -239,11 +241,11 @@ class _Heads:
         only: LogSegment | None = None,
     ) -> None:
         self._segments = segments
-        self._offset = from_offset  # of the first batch that was not passed yet
+        self._offset = from_offset  # of the first batch that has not been passed
         self._timestamp_ms = timestamp_ms
         self._check_open = check_open
         self._only = only
-        self._at: tuple[LogSegment, int] | None = None  # and where that lies
+        self._at: tuple[LogSegment, int] | None = None  # its segment and position
         self._passed = 0
 
     def __iter__(self) -> Iterator[tuple[LogSegment, Head] | None]:
@@ -263,7 +265,7 @@ class _Heads:
             self._check_open()
 
     def _next_in(self, segment: LogSegment) -> Head | None:
-        """The next one of a segment; None where there is none, or not among those of this go."""
+        """Return the segment's next match; None if there is none, or this step is over."""
         if segment.max_timestamp < self._timestamp_ms:
             return None
         for head in self._from_here(segment):

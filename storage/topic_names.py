@@ -13,7 +13,10 @@ from splashdam.model.values import TopicPartition
 MAX_NAME_CHARACTERS = 249
 MAX_DIRECTORY_CHARACTERS = 255
 METADATA_TOPIC = "__cluster_metadata"
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+CONSUMER_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state"})
+"""Kafka's ``Topic.INTERNAL_TOPICS``: Metadata marks them as internal, and clients may not produce to them."""
 DELETE, STRAY, FUTURE = "-delete", "-stray", "-future"
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
@@ -22,16 +25,16 @@ _PARTITION_DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9
 
 
 def folded(name: str) -> str:
-    """What Kafka's metrics make of a name; names that fold to the same collide."""
+    """Return the name as Kafka's metrics write it; topics whose folded names are equal collide."""
     return name.replace(".", "_")
 
 
 def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
-    """Refuses a name that Kafka would refuse.
+    """Raise for a topic name that Kafka refuses.
 
     Raises:
-        InvalidTopicError: it is empty, too long, has an illegal character, is ``.`` or ``..``, or differs
-            from an existing name in nothing but ``.`` against ``_`` (metrics cannot tell such topics apart).
+        InvalidTopicError: the name is empty, too long, has an illegal character, is ``.`` or ``..``, or
+            differs from an existing name only in ``.`` and ``_``, which metrics cannot tell apart.
     """
     if name in (".", ".."):
         raise InvalidTopicError(f"a topic cannot be called {quoted(name)}")
@@ -49,7 +52,7 @@ def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
 
 
 def is_topic_name(name: str) -> bool:
-    """Whether Kafka would accept the name where no other topic is."""
+    """Whether Kafka accepts the name if there is no other topic."""
     try:
         check_topic_name(name)
     except InvalidTopicError:
@@ -58,7 +61,7 @@ def is_topic_name(name: str) -> bool:
 
 
 def partition_of_directory(name: str) -> TopicPartition | None:
-    """The partition whose directory bears exactly this name, or None where it is no partition's."""
+    """Return the partition whose directory has exactly this name, or None."""
     match = _PARTITION_DIRECTORY.fullmatch(name)
     if match is None or not _LEGAL.fullmatch(match["topic"]) or match["topic"] in (".", ".."):
         return None
@@ -67,9 +70,9 @@ def partition_of_directory(name: str) -> TopicPartition | None:
 
 
 def suffix_of_renamed_directory(name: str) -> str | None:
-    """``DELETE``, ``STRAY`` or ``FUTURE`` where a broker gave a partition's directory this name, else None.
+    """Return ``DELETE``, ``STRAY`` or ``FUTURE`` if a broker gave a partition's directory this name, or None.
 
-    The whole name must be as brokers make it: what people call ``to-delete`` is theirs.
+    The whole name must match what brokers write: a directory called ``to-delete`` is the user's.
     """
     match = _MOVED_ASIDE.fullmatch(name)
     return None if match is None else match[1]

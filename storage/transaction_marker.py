@@ -1,4 +1,4 @@
-"""The control batch that ends a transaction: one record that says commit or abort, and who decided it.
+"""Transaction markers: the control batch that commits or aborts a transaction.
 
 Format: docs/format/record-batch.md.
 """
@@ -16,17 +16,17 @@ from splashdam.record.sealing import build_batch
 _VALUE = Struct(">hi")  # version, coordinator epoch
 
 MARKER_BYTES = 78
-"""What a marker takes in a log."""
+"""Size of a marker in a log."""
 
 
 class TransactionMarker(NamedTuple):
-    """What a transaction coordinator writes into every partition of a transaction.
+    """What a transaction coordinator writes to every partition of a transaction.
 
     Attributes:
-        producer_id: whose transaction ends.
-        producer_epoch: the epoch that ends it.
-        is_commit: it is committed, not aborted.
-        coordinator_epoch: leader epoch of the coordinator; a marker of an older one is refused.
+        producer_id: the transaction's producer id.
+        producer_epoch: the producer epoch with which the transaction ends.
+        is_commit: whether the transaction is committed; otherwise it is aborted.
+        coordinator_epoch: leader epoch of the coordinator; a log refuses markers of an older one.
     """
 
     producer_id: int
@@ -35,7 +35,7 @@ class TransactionMarker(NamedTuple):
     coordinator_epoch: int
 
     def encoded(self, timestamp_ms: int) -> bytes:
-        """The control batch, as a leader takes it."""
+        """Return the control batch, with base offset 0."""
         key = CONTROL_KEY.pack(0, COMMIT if self.is_commit else ABORT)
         value = _VALUE.pack(0, self.coordinator_epoch)
         return build_batch(
@@ -48,10 +48,10 @@ class TransactionMarker(NamedTuple):
 
 
 def parse_marker(batch: Buffer, producer_id: int, producer_epoch: int) -> TransactionMarker | None:
-    """The marker in a control batch; None where the batch is of another kind.
+    """Return the marker in a control batch; None if it is another kind of control batch.
 
     Raises:
-        CorruptMessageError: its record cannot be read.
+        CorruptMessageError: the record cannot be read.
     """
     record = next(iter(read_records(batch)), None)
     kind = None if record is None else type_of_control_record(record)

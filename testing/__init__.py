@@ -1,6 +1,7 @@
-"""For users' tests and ours: clocks in virtual time, faulty networks and files, a broker as a fixture.
+"""For test suites, users' and ours: pytest plugin, faults on demand, virtual time, the contract of a cluster.
 
-Lives here: whatever a test suite needs that an application does not; ``faults/`` (what a broker does wrong on
-demand), the pytest plugin, the ``simulator/``, and the ``contract/`` that clusters are held against.
-May import: anything.
+Lives here: the fixtures (``pytest_plugin``), faults and request log of an embedded broker (``faults/``), a
+network with faults (``faulty_connect``), a clock in virtual time (``clock``), and ``contract/``, behaviours
+that any Kafka cluster can be checked against. Simulator, storms and fuzzers are not installed: ``lab/``.
+May import: client, embedded_broker, model, net, record, wire.
 """

@@ -79,8 +79,8 @@ def contract(
     The status is 0 where every behaviour holds, or differs for a known reason of the client's own; 1 where
     one does not.
     """
+    from splashdam.testing.contract.available_clients import available, checkout_drivers, opened
     from splashdam.testing.contract.clients.splashdam_client import SplashdamClient
-    from splashdam.testing.contract.line_up import available, checkout_drivers, lined_up
     from splashdam.testing.contract.report import markdown as markdown_of
     from splashdam.testing.contract.running import Verdict, hold_all
 
@@ -100,7 +100,7 @@ def contract(
         with named_cluster(address, {}, timeout_seconds) as cluster:
             cluster.check()  # so that a cluster that is not there is one message, not one for each behaviour
         helper = SplashdamClient(address)
-        with lined_up(makers, address) as clients, _progress(len(behaviours) * len(clients)) as tell:
+        with opened(makers, address) as clients, _progress(len(behaviours) * len(clients)) as tell:
             results = hold_all(behaviours, clients, helper, address, tell)
     _show(results)
     if markdown is not None:
@@ -120,7 +120,7 @@ def _chosen(areas: Sequence[str]) -> list[Behaviour]:
 
 
 def _names(wanted: Sequence[str], all_clients: bool, drivers: Mapping[str, object]) -> Sequence[str]:
-    from splashdam.testing.contract.line_up import PYTHON_CLIENTS
+    from splashdam.testing.contract.available_clients import PYTHON_CLIENTS
 
     known = (*PYTHON_CLIENTS, *drivers)
     foreign = [name for name in wanted if name not in PYTHON_CLIENTS]
@@ -150,7 +150,7 @@ def _cluster(bootstrap: str | None) -> Iterator[str]:
         yield bootstrap
         return
     from splashdam.embedded_broker.embedded import EmbeddedBroker
-    from splashdam.testing.contract.line_up import EMBEDDED_CONFIG
+    from splashdam.testing.contract.available_clients import EMBEDDED_CONFIG
 
     with (
         TemporaryDirectory(prefix="splashdam-contract-") as directory,

@@ -7,8 +7,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
-from splashdam.client.bulk.rows import RowParts, row_parts
-from splashdam.client.bulk.sending import BulkSend
+from splashdam.client.bulk.sending import BulkSend, RowParts, row_parts
 from splashdam.client.sending.intake import RecordIntake
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.record.arrow.source import ArrowSource
@@ -104,7 +103,7 @@ def _check_plain(intake: RecordIntake) -> None:
             "send_arrow() sends the bytes of the columns as they are, but this producer has a serializer:"
             " use send_many(), or a producer without key_serializer and value_serializer"
         )
-    if intake.intercepted:
+    if intake.chain is not None:
         raise KafkaConfigurationError(
             "send_arrow() makes no records that this producer's interceptors could see:"
             " use send_many(), or a producer without interceptors"

@@ -7,25 +7,29 @@ record that cannot go the fast way: the first of every batch, for one. Whoever d
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+import sys
+from array import array
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
-from splashdam.client.bulk.reports import BulkDelivery
-from splashdam.client.bulk.rows import RowParts, sort_out
 from splashdam.client.future import RecordFuture
-from splashdam.client.sending.admission import Admission
-from splashdam.client.sending.headers import header_pairs
-from splashdam.client.sending.intake import RecordIntake
-from splashdam.client.sending.numbers import check_partition, check_timestamp_ms
-from splashdam.client.sending.routes import TopicRoute
-from splashdam.client.sending.topics import check_topic_name
+from splashdam.client.partitioning.placing import TopicRoute, fill_slots, lane_of_slot, place
+from splashdam.client.reports import BulkDelivery
+from splashdam.client.sending.arguments import (
+    check_partition,
+    check_timestamp_ms,
+    check_topic_name,
+    header_pairs,
+)
+from splashdam.client.sending.intake import Admission, RecordIntake
 from splashdam.model.errors import BulkSendError, KafkaError, message_of
 from splashdam.model.values import HeaderPairs
 from splashdam.record.bulk_places import MAX_SLOTS, BulkPlaces
-from splashdam.record.kernel import BlobColumn, BulkRecords, PartitionLane
+from splashdam.record.kernel import BlobColumn, BulkRecords, HeaderLists, PartitionLane, header_block
+from splashdam.record.kernel.building.headers import encode_headers
 from splashdam.record.kernel.building.lanes import HEADER_FRAMING_BYTES, RECORD_FRAMING_BYTES, payload_size
-from splashdam.record.kernel.bulk.bulk import NULL_KEY_SLOT
+from splashdam.record.kernel.bulk.bulk import NULL_KEY_SLOT, ODD_KEY_SLOT
 
 ROWS_PER_CALL = 16 * 1024
 """A kernel keeps the GIL for so many records at most: about 0.3 ms at 100 bytes each."""
@@ -148,12 +152,13 @@ class BulkSend:
             return False
         if self._places.slots is not None:
             return self._spread(records, route, row)
-        if self._partition is None:
-            return route.sticky_bytes < route.sticky_limit_bytes and self._append(
-                records, route.sticky, route, row
-            )
-        return self._partition < route.count and self._append(
-            records, route.lanes[self._partition], None, row
+        if self._partition is not None and self._partition >= route.count:
+            return False
+        lane = place(route, self._partition, None)
+        if lane is not None:
+            return self._append(records, lane, None, row)
+        return route.sticky_bytes < route.sticky_limit_bytes and self._append(
+            records, route.sticky, route, row
         )
 
     def _append(
@@ -184,7 +189,7 @@ class BulkSend:
         if end > row:
             return True
         slot = memoryview(slots).cast("H")[places.count]
-        lane = route.sticky if slot == NULL_KEY_SLOT else route.lanes[slot] if slot < route.count else None
+        lane = lane_of_slot(route, slot)
         return lane is not None and places.begin(lane.topic_partition.partition, lane)
 
     def _hash(self, records: BulkRecords, partition_count: int, row: int) -> bytearray:
@@ -196,24 +201,10 @@ class BulkSend:
             self._hashed_count = partition_count
             places.tails.reserve(partition_count)
             places.reserve(self._hashed_stop - row)
-            self._fill(records, partition_count, places.slots, row)
+            fill_slots(
+                records, self._rows.slots, partition_count, places.slots, places.count, row, self._hashed_stop
+            )
         return places.slots
-
-    def _fill(self, records: BulkRecords, partition_count: int, slots: bytearray, row: int) -> None:
-        """Writes the slots: a record's own partition, else that of its key."""
-        at, stop, own = self._places.count, self._hashed_stop, self._rows.slots
-        if own is None:
-            records.hash_keys(partition_count, slots, at, row, stop)
-            return
-        window = own[row:stop]
-        if records.keys is None or NULL_KEY_SLOT not in window:
-            slots[2 * at : 2 * (at + len(window))] = window.tobytes()
-            return
-        records.hash_keys(partition_count, slots, at, row, stop)
-        with memoryview(slots) as view, view.cast("H") as entries:
-            for number, slot in enumerate(window, at):
-                if slot != NULL_KEY_SLOT:
-                    entries[number] = slot
 
     def _submit(self, records: BulkRecords, row: int) -> Admission | None:
         """One record the slow way, as ``send`` does it."""
@@ -329,3 +320,149 @@ def _column(data: Any, what: str) -> BlobColumn:
 def _headers_limit(headers: HeaderPairs) -> int:
     """Bytes that headers take at most in a record."""
     return payload_size(headers) + HEADER_FRAMING_BYTES * len(headers)
+
+
+_HIGH_BYTE = 7 if sys.byteorder == "little" else 0
+"""Of a number of 64 bits in an array: the byte with its sign."""
+
+
+class RowParts(NamedTuple):
+    """Of each record what is not the same for all; None where it is.
+
+    Attributes:
+        partitions: as given; None: by key, or the partitioner decides.
+        slots: the same for the kernels.
+        timestamps: milliseconds since the epoch.
+        headers: as given.
+        blocks: the same, encoded; None also where they are ``lists``.
+        lists: the same, if they are a column of Arrow.
+    """
+
+    partitions: Sequence[Any] | None = None
+    slots: array[int] | None = None
+    timestamps: array[int] | None = None
+    headers: Sequence[Any] | HeaderLists | None = None
+    blocks: list[bytes] | None = None
+    lists: HeaderLists | None = None
+
+
+class Common(NamedTuple):
+    """What all records have in common."""
+
+    headers: Any
+    partition: Any
+    timestamp_ms: Any
+
+
+def sort_out(
+    count: int, headers: Any, partition: Any, timestamp_ms: Any, now_ms: int
+) -> tuple[Common, RowParts]:
+    """Tells what is given once for all ``count`` records from what is given for each.
+
+    Raises:
+        TypeError, ValueError, OverflowError: something is not what it must be; the text names the record.
+    """
+    each_headers = None if _is_one_for_all(headers) else _listed(headers)
+    each_partition = _listed(partition) if _is_many(partition) else None
+    each_timestamp = _listed(timestamp_ms) if _is_many(timestamp_ms) else None
+    for what, given in (
+        ("headers", each_headers),
+        ("partitions", each_partition),
+        ("timestamps", each_timestamp),
+    ):
+        if given is not None and len(given) != count:
+            raise ValueError(f"{count} values, but {len(given)} {what}")
+    common = Common(
+        headers if each_headers is None else None,
+        partition if each_partition is None else None,
+        timestamp_ms if each_timestamp is None else None,
+    )
+    return common, row_parts(each_headers, each_partition, each_timestamp, now_ms)
+
+
+def row_parts(
+    headers: Sequence[Any] | HeaderLists | None,
+    partitions: Sequence[Any] | None,
+    timestamps: Sequence[Any] | None,
+    now_ms: int,
+    what: str = "record",
+) -> RowParts:
+    """The parts of records, checked; what is null in ``timestamps`` is ``now_ms``. Errors call each ``what``.
+
+    Raises:
+        TypeError, ValueError, OverflowError: one is not what it must be; the text names the record.
+    """
+    lists = headers if isinstance(headers, HeaderLists) else None
+    return RowParts(
+        partitions,
+        None if partitions is None else _slots(partitions, what),
+        None if timestamps is None else _timestamps(timestamps, now_ms, what),
+        headers,
+        None if headers is None or isinstance(headers, HeaderLists) else _encoded(headers, what),
+        lists,
+    )
+
+
+def _is_many(given: Any) -> bool:
+    return isinstance(given, Iterable) and not isinstance(given, str | bytes | bytearray | Mapping)
+
+
+def _is_one_for_all(headers: Any) -> bool:
+    """A dict, or pairs. What else is a list holds the headers of each record: None, a dict, or pairs."""
+    if not _is_many(headers):
+        return True
+    if not isinstance(headers, list | tuple):
+        return False
+    first = headers[0] if headers else ("", None)
+    return isinstance(first, list | tuple) and len(first) == 2 and isinstance(first[0], str)
+
+
+def _listed(given: Any) -> Sequence[Any]:
+    return given if isinstance(given, list | tuple) else list(given)
+
+
+def _slots(partitions: Sequence[Any], what: str) -> array[int]:
+    nulls = 0 if isinstance(partitions, array) else partitions.count(None)
+    try:
+        slots = array(
+            "H", [NULL_KEY_SLOT if each is None else each for each in partitions] if nulls else partitions
+        )
+    except (TypeError, OverflowError):  # some are wrong, or large
+        return array("H", _each(partitions, _slot, what))
+    plain = ODD_KEY_SLOT not in slots and slots.count(NULL_KEY_SLOT) == nulls
+    return slots if plain else array("H", _each(partitions, _slot, what))
+
+
+def _slot(partition: Any) -> int:
+    return NULL_KEY_SLOT if partition is None else min(check_partition(partition), ODD_KEY_SLOT)
+
+
+def _timestamps(timestamps: Sequence[Any], now_ms: int, what: str) -> array[int]:
+    try:
+        nulls = not isinstance(timestamps, array) and None in timestamps
+        taken = array("q", [now_ms if each is None else each for each in timestamps] if nulls else timestamps)
+    except (TypeError, OverflowError):  # some are wrong, or of another type
+        taken = array("q", (-1,))
+    if taken.tobytes()[_HIGH_BYTE::8].isascii():  # no sign bit is set
+        return taken
+    return array(
+        "q", _each(timestamps, lambda each: now_ms if each is None else check_timestamp_ms(each), what)
+    )
+
+
+def _encoded(headers: Sequence[Any], what: str) -> list[bytes]:
+    blocks = [block for block in map(header_block, headers) if block is not None]
+    if len(blocks) == len(headers):
+        return blocks
+    # There is a dict among them, for example, or a mistake.
+    return list(_each(headers, lambda each: encode_headers(tuple(header_pairs(each))), what))
+
+
+def _each(given: Iterable[Any], convert: Callable[[Any], Any], what: str) -> Iterable[Any]:
+    for number, each in enumerate(given):
+        try:
+            yield convert(each)
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{what} {number}: a header's key cannot be sent: {error}") from error
+        except (TypeError, ValueError, OverflowError) as error:
+            raise type(error)(f"{what} {number}: {error}") from error

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from splashdam.client.observing.metric_objects import KafkaMetric, MetricName
+import attrs
+
 from splashdam.client.observing.metric_table import COUNT, NODE, OWN, PRODUCER, TOPIC, Kind, Metric
 from splashdam.model.tally import Readings, Tally
 
@@ -19,6 +21,65 @@ if TYPE_CHECKING:
     from splashdam.net.guard import Guard
     from splashdam.sender.metadata import Metadata
     from splashdam.sender.sender import Sender
+
+
+@attrs.frozen
+class MetricName:
+    """What a metric is called; equal where name, group and tags are.
+
+    Attributes:
+        name: for example ``record-send-rate``.
+        group: for example ``producer-metrics``.
+        description: meaning and unit.
+    """
+
+    name: str
+    group: str
+    description: str = attrs.field(eq=False)
+    _tags: tuple[tuple[str, str], ...]
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """``client-id``, and ``node-id`` or ``topic`` where the group is of one. A copy."""
+        return dict(self._tags)
+
+
+class KafkaMetric:
+    """A metric that can be read at any time.
+
+    Attributes:
+        metric_name: what it is called.
+    """
+
+    __slots__ = ("_read", "metric_name")
+
+    def __init__(self, metric_name: MetricName, read: Callable[[], float]) -> None:
+        self.metric_name = metric_name
+        self._read = read
+
+    def value(self, time_ms: float | None = None) -> float:
+        """The value now. ``time_ms`` is kafka-python's, and has no effect: time is the producer's clock."""
+        return self._read()
+
+    def __repr__(self) -> str:
+        return f"<KafkaMetric {self.metric_name.group} {self.metric_name.name}>"
+
+
+class MetricsReporter(Protocol):
+    """What ``metric_reporters`` takes: kafka-python's ``AbstractMetricsReporter``, by shape."""
+
+    def init(self, metrics: list[KafkaMetric], /) -> None:
+        """The producer begins, with these metrics."""
+
+    def metric_change(self, metric: KafkaMetric, /) -> None:
+        """There is a new metric, because a topic or broker was used for the first time."""
+
+    def metric_removal(self, metric: KafkaMetric, /) -> None:
+        """A metric is gone, because its broker has left."""
+
+    def close(self) -> None:
+        """The producer has ended."""
+
 
 Metrics: TypeAlias = dict[str, dict[str, float]]
 """Group -> name -> value."""
@@ -166,3 +227,44 @@ class ProducerMetrics:
         kind = "producer-topic-metrics"
         for topic, tally in list(self._core.sender.counters.topics.items()):
             yield Scope(f"{kind}.{topic}", kind, {"topic": topic}, TOPIC, {"topic": read([tally])}, {})
+
+
+logger = logging.getLogger("splashdam.client")
+
+
+class Reporters:
+    """The reporters of one producer. What they raise later than in ``init`` is logged.
+
+    Args:
+        given: objects, or classes to be called without arguments.
+        metrics: what they hear of.
+    """
+
+    def __init__(self, given: Sequence[Any], metrics: ProducerMetrics) -> None:
+        self._metrics = metrics
+        self._reporters = [each() if isinstance(each, type) else each for each in given]
+        self._known: dict[MetricName, KafkaMetric] = metrics.objects()
+        for reporter in self._reporters:
+            reporter.init(list(self._known.values()))
+
+    def refresh(self) -> None:
+        """Tells them what is new and what is gone."""
+        found = self._metrics.objects()
+        new = [metric for name, metric in found.items() if name not in self._known]
+        gone = [metric for name, metric in self._known.items() if name not in found]
+        self._known = {name: self._known.get(name, metric) for name, metric in found.items()}
+        for metric in new:
+            self._tell("metric_change", metric)
+        for metric in gone:
+            self._tell("metric_removal", metric)
+
+    def close(self) -> None:
+        """The producer has ended."""
+        self._tell("close")
+
+    def _tell(self, what: str, *arguments: KafkaMetric) -> None:
+        for reporter in self._reporters:
+            try:
+                getattr(reporter, what)(*arguments)
+            except Exception:
+                logger.exception("a metric reporter raised in %s", what)

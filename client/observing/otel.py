@@ -20,8 +20,8 @@ import attrs
 
 from splashdam.client.base import ProducerBase
 from splashdam.client.interceptors import ProducerInterceptor, ProducerRecord
+from splashdam.client.observing.exporting import EXPORTED, WatchedProducers
 from splashdam.client.observing.metric_table import NODE, OWN, PRODUCER, TOPIC, Kind, Metric
-from splashdam.client.observing.watching import EXPORTED, WatchedProducers
 from splashdam.model.values import HeaderPairs, RecordMetadata
 from splashdam.net.guard import Guard
 

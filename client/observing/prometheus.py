@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from splashdam.client.base import ProducerBase
+from splashdam.client.observing.exporting import EXPORTED, WatchedProducers
 from splashdam.client.observing.metric_table import Kind
-from splashdam.client.observing.watching import EXPORTED, WatchedProducers
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry

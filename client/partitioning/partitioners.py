@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from splashdam.client.sending.callables import positional_count
+from splashdam.client.sending.arguments import positional_count
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import Buffer

@@ -1,4 +1,4 @@
 """A producer's loop, its parts and its life: threads, forks, collection, exit.
 
-May import: observing, sending, settings, transactions, waiters.
+May import: interceptors, observing, reports, sending, settings, transactions, waiters.
 """

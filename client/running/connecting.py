@@ -1,4 +1,4 @@
-"""The ``Connect`` that a producer gives to its sender: it sets socket options and knows its streams."""
+"""How a producer connects: by TCP or a proxy, with TLS and SASL where they are asked for."""
 
 from __future__ import annotations
 
@@ -11,10 +11,56 @@ from typing import Any
 import trio
 
 from splashdam.client.running.process import exiting
+from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.model.errors import KafkaConnectionError
 from splashdam.net.connect import Connect, TcpConnect, address_text
+from splashdam.net.connection.connection import Authenticator
 
 _TCP_FAMILIES = (socket.AF_INET, socket.AF_INET6)
+
+
+def make_tcp_connect(settings: ProducerSettings) -> Connect:
+    """Connections by TCP, through a proxy where one is wanted.
+
+    Raises:
+        KafkaConfigurationError: the proxy's package is not installed, or its URL is not complete.
+    """
+    connect = TcpConnect(
+        timeout_ms=settings.socket_connection_setup_timeout_max_ms,  # the link gives up before
+        send_buffer_bytes=settings.send_buffer_bytes,
+        receive_buffer_bytes=settings.receive_buffer_bytes,
+    )
+    if settings.proxy_url is None:
+        return connect
+    from splashdam.net.proxy import ProxyConnect
+
+    return ProxyConnect(settings.proxy_url, connect)
+
+
+def secured(settings: ProducerSettings, connect: Connect) -> Connect:
+    """``connect``, inside TLS where that is asked for.
+
+    Raises:
+        KafkaConfigurationError: a file is missing, or is not what it should be.
+    """
+    if not settings.uses_tls:
+        return connect
+    from splashdam.client.running.security import tls_connect
+
+    return tls_connect(settings, connect, settings.socket_connection_setup_timeout_max_ms)
+
+
+def authenticator(settings: ProducerSettings) -> Authenticator | None:
+    """What shows brokers who we are, where they want to know.
+
+    Raises:
+        KafkaConfigurationError: the mechanism needs an option that is missing.
+    """
+    if not settings.uses_sasl:
+        return None
+    from splashdam.client.running.security import make_authenticator
+
+    return make_authenticator(settings)
 
 
 class TrackedConnect:

@@ -9,46 +9,42 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
+from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.client.running import process
-from splashdam.client.running.connecting import TrackedConnect
-from splashdam.client.running.guard import make_guard
+from splashdam.client.running.connecting import TrackedConnect, authenticator, secured
 from splashdam.client.running.lifecycle import TRANSITIONS, Event, State
-from splashdam.client.running.wiring import (
-    authenticator,
-    batch_listener,
-    make_accumulator,
-    make_metadata,
-    secured,
-    sender_settings,
-)
-from splashdam.client.sending.emptying import Emptying
-from splashdam.client.sending.handover import HandOver
+from splashdam.client.running.process import refuse_inside_a_send
+from splashdam.client.sending.deferred import DeferredRecords
 from splashdam.client.sending.intake import RecordIntake
-from splashdam.client.sending.late import LateRecords
-from splashdam.client.sending.settling import Settling
+from splashdam.client.sending.lookup import BootstrapLookup
+from splashdam.client.sending.waiting import AdmissionRunner
 from splashdam.client.settings.producer_settings import ProducerSettings
+from splashdam.client.settings.rules import compression, topic_compression
 from splashdam.client.waiters import SENDER_THREADS, wait_in_thread
-from splashdam.model.errors import IllegalStateError, KafkaError
+from splashdam.model.errors import IllegalStateError, KafkaError, PurgedError
 from splashdam.model.lifecycle import next_state
 from splashdam.model.log_text import fields
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
 from splashdam.record.kernel.outcomes import outcome_table
-from splashdam.sender.latch import Latch
-from splashdam.sender.metadata import run_waiters
+from splashdam.sender.metadata import Metadata, run_waiters
 from splashdam.sender.sender import Sender
-from splashdam.sender.wakeup import Wakeup
+from splashdam.sender.settings import SenderSettings
+from splashdam.sender.wakeup import HandOver, Latch, Wakeup
 
 if TYPE_CHECKING:
     from splashdam.accumulator.batch import ProducerBatch
-    from splashdam.client.observing.metric_reporters import Reporters
+    from splashdam.client.interceptors import BatchListener
+    from splashdam.client.observing.metrics import Reporters
+    from splashdam.client.reports import DeliveryReport, Stretch
     from splashdam.client.transactions.transactions import Transactions
     from splashdam.sender.context import SenderContext
     from splashdam.sender.links import LinkDirectory
@@ -62,6 +58,9 @@ def _log_waiter_error(error: Exception) -> None:
 
 
 outcome_table.on_waiter_error = _log_waiter_error
+
+WRITE_PATIENCE_MS = 4.0
+"""A request of some MB has gone by then where broker and network are fast; others go on in a task."""
 
 FORCED_SECONDS = 0.1
 """How long a loop that was told to end at once may take for it, before nobody waits for it any more."""
@@ -82,7 +81,6 @@ class ProducerCore:
         connect: opens connections, and knows them.
         finished: opens when the loop has ended and every future is done.
         identified: opens when a broker has given us our ``instance_id`` (KIP-714).
-        emptying: flush and purge.
         transactions: of a producer with a transactional id; None for others.
     """
 
@@ -99,15 +97,17 @@ class ProducerCore:
         self.clock = clock
         self.state = State.NEW
         self.finished = Latch()
-        self.guard = make_guard()
-        self.accumulator = make_accumulator(settings)
-        self.metadata = make_metadata(settings)
+        self.guard = process.make_guard()
+        self.accumulator = _make_accumulator(settings)
+        self.metadata = _make_metadata(settings)
         self._wakeup = Wakeup()
-        hand_over = HandOver(self._wakeup, self.accumulator, settings.batch_size)
-        self._on_batch = batch_listener(settings)
+        hand_over = HandOver(
+            self._wakeup, self.accumulator, settings.batch_size, in_sender_thread=SENDER_THREADS.here
+        )
+        self._on_batch = _batch_listener(settings)
         self.connect = TrackedConnect(connect, settings.socket_options)
         self.sender = Sender(
-            settings=sender_settings(settings, addresses, own_loop=own_loop),
+            settings=_sender_settings(settings, addresses, own_loop=own_loop),
             accumulator=self.accumulator,
             metadata=self.metadata,
             connect=secured(settings, self.connect),
@@ -129,9 +129,8 @@ class ProducerCore:
         self.intake.refuse = self.refusal
         self.sender.counters.windows.add(self.intake.tally)
         self._reporters: Reporters | None = None
-        self.late = LateRecords(self.intake)
-        self.settling = Settling(self.intake, self.late)
-        self.emptying = Emptying(self, self._wakeup.wake)
+        self.deferred = DeferredRecords(self.intake)
+        self.admissions = AdmissionRunner(self.intake, self.deferred)
         self.transactions = self._make_transactions()
         self.instance_id = bytes(16)
         self.identified = Latch()
@@ -179,11 +178,17 @@ class ProducerCore:
         self.intake.refuse = None if self.transactions is None else self.transactions.refusal
 
     def _start_reporters(self) -> None:
-        from splashdam.client.observing.metric_reporters import Reporters
-        from splashdam.client.observing.metrics import ProducerMetrics
+        from splashdam.client.observing.metrics import ProducerMetrics, Reporters
 
         self._reporters = Reporters(self.settings.metric_reporters, ProducerMetrics(self))
         self.sender.counters.on_new = partial(self.in_loop, self._reporters.refresh)
+
+    def bootstrap_lookup(self) -> BootstrapLookup | None:
+        """The search for a first broker, where ``bootstrap_timeout_ms`` asks to wait for one."""
+        timeout_ms = self.settings.bootstrap_timeout_ms
+        if timeout_ms is None or self.settings.api_version not in (None, "auto"):
+            return None
+        return BootstrapLookup(self.intake, timeout_ms)
 
     async def main(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """The loop: sends until the producer is closed. An error of the sender ends it and is logged."""
@@ -196,7 +201,7 @@ class ProducerCore:
     async def _main(self, task_status: trio.TaskStatus[None]) -> None:
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self.late.run)
+                nursery.start_soon(self.deferred.run)
                 nursery.start_soon(self._end_when_abandoned)
                 nursery.start_soon(self._errands.run)
                 task_status.started()
@@ -209,7 +214,7 @@ class ProducerCore:
             self._crash = _but_cancelled(error)
             raise
         finally:
-            for sleeper in (self._wakeup, self.late, self._errands):
+            for sleeper in (self._wakeup, self.deferred, self._errands):
                 sleeper.close()  # before anybody is told that it has ended
             self._finish()
 
@@ -236,8 +241,8 @@ class ProducerCore:
     def _close_sender(self) -> None:
         """The sender ends when all is delivered; before, late records come in, or their time is up."""
         self._wake_metadata_waiters()  # who waits for a topic is told that it is over
-        if self.late.waiting:
-            self.late.when_empty(self.sender.initiate_close)
+        if self.deferred.waiting:
+            self.deferred.when_empty(self.sender.initiate_close)
         else:
             self.sender.initiate_close()
 
@@ -260,9 +265,60 @@ class ProducerCore:
             SENDER_THREADS.enter()  # callbacks run here now, and must not wait for a loop that does not turn
             try:
                 self._abort(self._forced)
-                self.late.fail_all(self._forced)
+                self.deferred.fail_all(self._forced)
             finally:
                 SENDER_THREADS.leave()
+
+    def begin_flush(self) -> list[Stretch]:
+        """Makes everything sendable at once, and names the records a flush has to wait for.
+
+        Raises:
+            IllegalStateError: called in a signal handler or ``__del__`` that has interrupted a ``send``,
+                where the wait would be for ever; or in a forked child.
+        """
+        self.refuse_if_foreign()
+        refuse_inside_a_send("flush()")
+        deferred = self.deferred.outcomes()
+        batches = self.guard.run(self._begin_flush)
+        self._wakeup.wake()
+        return batches + [(outcome, 0, 1) for outcome in deferred]
+
+    def _begin_flush(self) -> list[Stretch]:
+        accumulator = self.accumulator
+        accumulator.begin_flush()
+        return [(batch.outcome, 0, batch.records_now) for batch in accumulator.incomplete]
+
+    def flush_report(self, records: Sequence[Stretch], timeout: float | None) -> DeliveryReport:
+        """What became of ``records``; logged if some are pending, since few callers look."""
+        from splashdam.client.reports import report_on
+
+        report = report_on(records)
+        if report.pending:
+            name = self.settings.client_id
+            logger.warning(
+                "%s: %d records are pending after flush(timeout=%s)",
+                name,
+                report.pending,
+                timeout,
+                extra=fields(client_id=name, records=report.pending),
+            )
+        return report
+
+    def end_flush(self) -> None:
+        """Ends a ``begin_flush``."""
+        self.guard.run(self.accumulator.end_flush)
+
+    def purge(self, *, queued: bool, in_flight: bool) -> int:
+        """Fails what the application does not want any more; counts the records.
+
+        Raises:
+            IllegalStateError: as ``begin_flush``.
+        """
+        self.refuse_if_foreign()
+        refuse_inside_a_send("purge()")
+        error = PurgedError("the record was purged; it was not sent")
+        count = self.deferred.fail_all(error) if queued else 0
+        return count + self.sender.purge(queued=queued, in_flight=in_flight)
 
     def abandon(self) -> None:
         """Nobody refers to the producer any more: closes it within ``exit_timeout_ms``, without waiting here.
@@ -275,18 +331,18 @@ class ProducerCore:
         self.in_loop(self._abandoned.set)
 
     def begin_close_at_exit(self) -> float:
-        """See ``process.Closable``."""
+        """See ``process.Living``."""
         self.begin_close()
         return self.settings.exit_timeout_ms / 1000
 
     def finish_close_at_exit(self, timeout: float) -> None:
-        """See ``process.Closable``."""
+        """See ``process.Living``."""
         if not wait_in_thread(self.finished, timeout):
             self._give_up("by the exit of the interpreter")
             wait_in_thread(self.finished, FORCED_SECONDS)
 
     def become_foreign(self) -> None:
-        """See ``process.Closable``."""
+        """See ``process.Living``."""
         self.guard.renew()
         self._advance(Event.FORK)
         self.intake.refuse = self.refusal
@@ -343,7 +399,7 @@ class ProducerCore:
         self.force_close(why)
 
     def _records_left(self) -> int:
-        return sum(batch.records_now for batch in self.accumulator.incomplete) + self.late.waiting
+        return sum(batch.records_now for batch in self.accumulator.incomplete) + self.deferred.waiting
 
     def never_ran(self) -> None:
         """No thread could be started for it."""
@@ -356,7 +412,7 @@ class ProducerCore:
         error = self._forced or self.refusal()
         try:
             self._abort(error)
-            self.late.fail_all(error)
+            self.deferred.fail_all(error)
             self._wake_metadata_waiters()
             self.intake.close_plugins()
             if self._reporters is not None:
@@ -425,3 +481,74 @@ class Errands:
     def close(self) -> None:
         """The task has ended, and leaves no descriptor behind."""
         self._wakeup.close()
+
+
+def _make_accumulator(settings: ProducerSettings) -> RecordAccumulator:
+    """Batches and memory as ``settings`` want them."""
+    return RecordAccumulator(
+        batch_bytes=settings.batch_size,
+        linger_ms=settings.linger_ms,
+        buffer_memory=settings.buffer_memory,
+        compression=compression(settings),
+        topic_compression=topic_compression(settings),
+        availability_timeout_ms=settings.partitioner_availability_timeout_ms,
+        delivery_timeout_ms=settings.delivery_timeout_ms,
+        retry_backoff_ms=settings.retry_backoff_ms,
+        retry_backoff_max_ms=settings.retry_backoff_max_ms,
+        random=random.random,
+    )
+
+
+def _make_metadata(settings: ProducerSettings) -> Metadata:
+    """An empty picture of the cluster."""
+    return Metadata(
+        max_age_ms=settings.metadata_max_age_ms,
+        max_idle_ms=settings.metadata_max_idle_ms,
+        retry_backoff_ms=settings.retry_backoff_ms,
+        retry_backoff_max_ms=settings.retry_backoff_max_ms,
+        random=random.random,
+    )
+
+
+def _sender_settings(
+    settings: ProducerSettings, addresses: Iterable[tuple[str, int]], *, own_loop: bool
+) -> SenderSettings:
+    """What the sender has to be told."""
+    return SenderSettings(
+        bootstrap=tuple(addresses),
+        client_id=str(settings.client_id),
+        acks=int(settings.acks),
+        enable_idempotence=settings.enable_idempotence,
+        max_in_flight_requests_per_connection=settings.max_in_flight_requests_per_connection,
+        request_timeout_ms=settings.request_timeout_ms,
+        retries=settings.retries,
+        retry_backoff_ms=settings.retry_backoff_ms,
+        retry_backoff_max_ms=settings.retry_backoff_max_ms,
+        reconnect_backoff_ms=settings.reconnect_backoff_ms,
+        reconnect_backoff_max_ms=settings.reconnect_backoff_max_ms,
+        connection_setup_timeout_ms=settings.socket_connection_setup_timeout_ms,
+        connection_setup_timeout_max_ms=settings.socket_connection_setup_timeout_max_ms,
+        connections_max_idle_ms=settings.connections_max_idle_ms,
+        receive_message_max_bytes=settings.receive_message_max_bytes,
+        metadata_max_age_ms=settings.metadata_max_age_ms,
+        metadata_max_idle_ms=settings.metadata_max_idle_ms,
+        metadata_recovery_strategy=settings.metadata_recovery_strategy,
+        metadata_recovery_rebootstrap_trigger_ms=settings.metadata_recovery_rebootstrap_trigger_ms,
+        max_request_size=settings.max_request_size,
+        allow_auto_create_topics=settings.allow_auto_create_topics,
+        delivery_timeout_ms=settings.delivery_timeout_ms,
+        transactional_id=settings.transactional_id,
+        transaction_timeout_ms=settings.transaction_timeout_ms,
+        write_patience_ms=WRITE_PATIENCE_MS if own_loop else 0.0,
+        metrics_num_samples=settings.metrics_num_samples,
+        metrics_sample_window_ms=settings.metrics_sample_window_ms,
+    )
+
+
+def _batch_listener(settings: ProducerSettings) -> BatchListener | None:
+    """Who is told of batches, if anybody wants to be."""
+    if settings.on_batch is None:
+        return None
+    from splashdam.client.interceptors import BatchListener
+
+    return BatchListener(settings.on_batch)

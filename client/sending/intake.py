@@ -1,40 +1,61 @@
-"""``send`` up to the accumulator: checks, serializers, partition, and the way into an open batch.
+"""A record's way from ``send`` into a batch where it is not straight: checks, plug-ins, waits.
 
 A record that fits as it is into the open batch of its partition has gone the straight path
 (``record/kernel/building/straight.py``) before anything here sees it. What comes here is a few records in
-each batch, and all records of a producer with serializers.
+each batch, and all records of a producer with serializers. In order:
+
+* ``RecordIntake.submit`` checks the record and serializes it. Where topic and partition are known, the
+  partition needs a new batch and there is memory, it is in a batch then.
+* Else it becomes an ``Admission``, which decides and never waits: ``step`` either brings the record in, or
+  answers what has to happen first, or raises because its time is up. Threads, trio tasks and the queue of
+  deferred records wait for that each in their own way (``waiting.py``); ``max_block_ms`` holds for metadata
+  and memory together.
+* Its partition is decided in ``partitioning/placing.py``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import operator
+import sys
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from splashdam.accumulator.accumulator import RecordAccumulator
+from splashdam.accumulator.accumulator import BatchFull, Exhausted, RecordAccumulator
+from splashdam.accumulator.memory import MemoryTicket
+from splashdam.accumulator.open_batches import Appended
 from splashdam.client.future import RecordFuture
 from splashdam.client.observing.timings import CallerTally
-from splashdam.client.partitioning.load_aware import LoadAwareDraw
 from splashdam.client.partitioning.partitioners import (
     DefaultPartitioner,
     PartitionFunction,
-    hashed_partition,
     partition_function,
 )
-from splashdam.client.sending.admission import Admission
-from splashdam.client.sending.headers import header_pairs
-from splashdam.client.sending.lookup import Doubts
-from splashdam.client.sending.numbers import check_timestamp_ms
-from splashdam.client.sending.routes import BATCHES_PER_STAY, RouteTable, TopicRoute
+from splashdam.client.partitioning.placing import (
+    LoadAwareDraw,
+    RouteTable,
+    TopicRoute,
+    place,
+    stay_is_over,
+)
+from splashdam.client.sending.arguments import check_timestamp_ms, header_pairs, plain_bytes
+from splashdam.client.sending.lookup import Doubts, MetadataWait, TopicLookup, no_such_partition
 from splashdam.client.serializers import serialize_function
 from splashdam.client.settings.producer_settings import ProducerSettings
-from splashdam.model.broker_errors import MessageTooLargeError
+from splashdam.client.waiters import Wake
+from splashdam.model.broker_errors import BrokerResponseError, MessageTooLargeError
+from splashdam.model.errors import (
+    AuthenticationError,
+    BufferExhaustedError,
+    IllegalStateError,
+    KafkaError,
+)
 from splashdam.model.values import Buffer, HeaderPairs, TopicPartition
 from splashdam.net.clock import Clock
 from splashdam.net.guard import Guard
 from splashdam.record.batch import HEADER_BYTES
-from splashdam.record.kernel import StraightPath, record_size_upper_bound
+from splashdam.record.kernel import BatchOutcome, StraightPath, record_size_upper_bound
 from splashdam.record.kernel.building.lanes import (
     HEADER_FRAMING_BYTES,
     RECORD_FRAMING_BYTES,
@@ -71,6 +92,7 @@ class RecordIntake:
         on_new_batch: its hook of that name, if it has one.
         doubts: topics whose number of partitions ``send_nowait`` has doubted.
         transaction: changes when a transaction ends; a record that waited longer is not taken.
+        chain: the interceptors, None for none.
         between: the ``refuse`` of a transactional producer without a transaction.
     """
 
@@ -107,18 +129,12 @@ class RecordIntake:
             guard=guard,
             plain=not (self._serialize_key or self._serialize_value),
         )
-        self._chain: InterceptorChain | None = None
-        self._admit: Callable[..., Admission] = Admission
+        self.chain: InterceptorChain | None = None
         if settings.interceptors:
-            self._settle_interceptors(settings.interceptors)
+            from splashdam.client.interceptors import InterceptorChain
+
+            self.chain = InterceptorChain(settings.interceptors)
         self._settle_partitioner(settings)
-
-    def _settle_interceptors(self, interceptors: Sequence[Any]) -> None:
-        from splashdam.client.interceptors import InterceptorChain
-        from splashdam.client.sending.intercepted import InterceptedAdmission
-
-        self._chain = InterceptorChain(interceptors)
-        self._admit = partial(InterceptedAdmission, self._chain)
 
     def _settle_partitioner(self, settings: ProducerSettings) -> None:
         partitioner = settings.partitioner
@@ -128,7 +144,7 @@ class RecordIntake:
         if not by_default_rule:
             self.partition = partition_function(partitioner)
             self.on_new_batch = getattr(partitioner, "on_new_batch", None)
-        self.detour = self._chain is not None or not by_default_rule
+        self.detour = self.chain is not None or not by_default_rule
         self._routes = RouteTable(
             path=self.path,
             metadata=self.metadata,
@@ -142,11 +158,6 @@ class RecordIntake:
             forget_lanes=self.accumulator.forget_lanes,
             full_bytes=self.accumulator.limit_bytes,
         )
-
-    @property
-    def intercepted(self) -> bool:
-        """Whether records pass interceptors."""
-        return self._chain is not None
 
     @property
     def refuse(self) -> Callable[[], BaseException] | None:
@@ -195,8 +206,8 @@ class RecordIntake:
         refuse = self._refuse  # read once: another thread may begin a transaction
         if refuse is not None:
             raise refuse()
-        if self._chain is not None and not intercepted:
-            return self._intercept(self._chain, topic, value, key, headers, partition, timestamp_ms)
+        if self.chain is not None and not intercepted:
+            return self._intercept(self.chain, topic, value, key, headers, partition, timestamp_ms)
         if value is None and key is None and not may_be_empty:
             raise ValueError("Need at least one: key or value")
         given = (key, value)
@@ -222,7 +233,7 @@ class RecordIntake:
             future = self._open_batch(topic, key, value, headers, partition, timestamp_ms)
             if future is not None:
                 return future
-        return self._admit(self, topic, key, value, headers, partition, timestamp_ms, given)
+        return Admission(self, topic, key, value, headers, partition, timestamp_ms, given)
 
     def _intercept(self, chain: InterceptorChain, topic: str, *rest: Any) -> RecordFuture | Admission:
         """As ``submit``, for the record that the interceptors have made of this one."""
@@ -263,15 +274,12 @@ class RecordIntake:
         if headers is not None:
             size_bytes += payload_size(headers) + HEADER_FRAMING_BYTES * len(headers)
         sticky_bytes = 0
-        if partition is not None:
-            if type(partition) is not int or not 0 <= partition < len(route.lanes):
-                return None
-            lane = route.lanes[partition]
-        elif key is not None:
-            lane = route.lanes[hashed_partition(key, len(route.lanes))]
-        else:
+        if partition is not None and (type(partition) is not int or not 0 <= partition < len(route.lanes)):
+            return None
+        lane = place(route, partition, key)
+        if lane is None:
             lane, sticky_bytes = route.sticky, size_bytes + RECORD_FRAMING_BYTES
-            if (route.sticky_bytes + sticky_bytes) * BATCHES_PER_STAY >= route.sticky_limit_bytes:
+            if stay_is_over(route, sticky_bytes):
                 return None
         if lane.buffer is not None or size_bytes > self.fits_bytes or self.guard.interrupted():
             return None
@@ -332,8 +340,8 @@ class RecordIntake:
 
     def close_plugins(self) -> None:
         """Calls ``close`` of serializers and interceptors that have one; what they raise is logged."""
-        if self._chain is not None:
-            self._chain.close()
+        if self.chain is not None:
+            self.chain.close()
         for serializer in self._serializers:
             try:
                 close = getattr(serializer, "close", None)
@@ -343,17 +351,286 @@ class RecordIntake:
                 logger.exception("a serializer raised in close()")
 
 
-def plain_bytes(data: Any, what: str) -> bytes | None:
-    """A serialized key or value as the batch takes it; copied, since the caller may go on with its buffer.
+class Admission:
+    """One record that ``send`` was given.
 
-    Raises:
-        TypeError: it is neither bytes-like nor None.
+    Attributes:
+        topic, key, value, headers, timestamp_ms: the record; key and value as bytes.
+        partition: where the application wants it, None: anywhere.
+        target: the partition it goes to, once that is decided.
+        waits_for: what has to happen before the next ``step``.
+        deadline_ms: when waiting ends, by the monotonic clock.
+        expected_bytes: what will follow it to the same partition, as far as it is known.
+        patient: False: the caller does not wait, but may come back.
     """
-    if data is None or type(data) is bytes:
-        return data
-    if not isinstance(data, bytes | bytearray | memoryview):
-        raise TypeError(
-            f"the {what} must be bytes-like or None once it is serialized, not {type(data).__name__};"
-            f" set {what}_serializer"
+
+    __slots__ = (
+        "_accepted",
+        "_given",
+        "_intake",
+        "_lookup",
+        "_ticket",
+        "_told",
+        "_transaction",
+        "deadline_ms",
+        "expected_bytes",
+        "headers",
+        "key",
+        "partition",
+        "patient",
+        "target",
+        "timestamp_ms",
+        "topic",
+        "value",
+        "waits_for",
+    )
+
+    def __init__(  # noqa: PLR0917 (made in the hot path, where keywords cost)
+        self,
+        intake: RecordIntake,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: HeaderPairs | None,
+        partition: int | None,
+        timestamp_ms: int,
+        given: tuple[Any, Any],
+    ) -> None:
+        self._intake = intake
+        self._accepted = False
+        self._given = given
+        self._lookup: TopicLookup | None = None
+        self._ticket: MemoryTicket | None = None
+        self._told = False  # the interceptors know how it ended
+        self._transaction = intake.transaction
+        self.topic = topic
+        self.key = key
+        self.value = value
+        self.headers = headers
+        self.partition = partition
+        self.timestamp_ms = timestamp_ms
+        self.target: TopicPartition | None = None
+        self.waits_for: Wait | None = None
+        self.expected_bytes = 0
+        self.patient = True
+        self.deadline_ms = intake.clock.now_ms() + intake.max_block_ms
+
+    def step(self) -> RecordFuture | None:
+        """One attempt; None: wait for ``waits_for`` and try again. Interceptors hear first how it ends.
+
+        Raises:
+            KafkaTimeoutError: it would have to wait, but ``deadline_ms`` has passed. Nothing is queued.
+            KafkaError, ValueError, TypeError: it cannot be sent at all. Nothing is queued.
+        """
+        chain = self._intake.chain
+        if chain is None:
+            return self._step()
+        try:
+            future = self._step()
+        except Exception as error:
+            self._tell(error)
+            raise
+        if future is not None:
+            self._told = True
+            future.add_both(chain.settled, future.outcome.topic_partition, self.headers)
+        return future
+
+    def _step(self) -> RecordFuture | None:
+        if self.target is not None:  # decided before: it waited for memory
+            return self._append(None)
+        refuse = self._intake.refuse
+        if refuse is not None and not self._accepted:
+            raise refuse()
+        lookup = self._lookup
+        if lookup is None:
+            lookup = self._lookup = TopicLookup(
+                self._intake, self.topic, self.partition, self.deadline_ms, patient=self.patient
+            )
+        lookup.accepted = self._accepted
+        try:
+            route = lookup.step()
+        except (BrokerResponseError, AuthenticationError) as error:
+            return self._failed(error)
+        if route is None:
+            self.waits_for = lookup.waits_for
+            return None
+        self._intake.check_size(self.key, self.value, self.headers)
+        return self._append(route)
+
+    def accept(self) -> None:
+        """The caller has its future: closing the producer does not turn the record away any more."""
+        self._accepted = True
+
+    def cancel(self) -> None:
+        """Gives up: a place in the line for memory, or the memory itself, goes to the next one."""
+        self._leave_the_line()
+        if self._intake.chain is not None:
+            self._tell(sys.exception() or KafkaError("the record was given up before it was in a batch"))
+
+    def _tell(self, error: BaseException) -> None:
+        chain = self._intake.chain
+        if chain is not None and not self._told:
+            self._told = True
+            chain.settled(self.topic_partition(), self.headers, error)
+
+    def _leave_the_line(self) -> None:
+        ticket, self._ticket = self._ticket, None
+        if ticket is not None:
+            self._intake.guard.run(self._intake.accumulator.cancel, ticket)
+
+    def size_bytes(self) -> int:
+        """What it holds in memory while it waits."""
+        return len(self.key or b"") + len(self.value or b"") + payload_size(self.headers or ())
+
+    def _append(self, route: TopicRoute | None) -> RecordFuture | None:
+        intake = self._intake
+        now_ms = intake.clock.now_ms()
+        result = self._attempt(route, now_ms)
+        if result.wake:
+            intake.wake()
+        if isinstance(result, Appended):
+            return result.future
+        if now_ms >= self.deadline_ms:
+            self._leave_the_line()
+            intake.tally.add("exhausted", 1)
+            raise BufferExhaustedError(intake.why_exhausted())
+        self.waits_for = MemoryWait(intake.guard, result.ticket)
+        return None
+
+    def _attempt(self, route: TopicRoute | None, now_ms: float) -> Appended[RecordFuture] | Exhausted:
+        intake = self._intake
+        if route is None:  # decided already: this record waits for memory
+            return self._insist(now_ms)
+        ask = None if intake.partition is None else partial(self._ask_partitioner, intake.partition, route)
+        lane = place(route, self.partition, self.key, ask)
+        if lane is None:
+            return intake.guard.run(self._attempt_sticky, route, now_ms)
+        self.target = lane.topic_partition
+        may_move = ask is not None and self.partition is None and self.key is None
+        if may_move and intake.on_new_batch is not None:
+            return self._attempt_or_move(route, ask, now_ms)
+        return self._insist(now_ms)
+
+    def _attempt_sticky(self, route: TopicRoute, now_ms: float) -> Appended[RecordFuture] | Exhausted:
+        """KIP-794: leaves a partition whose batches are all full once ``batch_size`` went there.
+
+        This record counts too. Java does not count it, so a batch that is full but for a few bytes is
+        followed by a second one on the same partition.
+        """
+        size_bytes = self.size_bytes() + RECORD_FRAMING_BYTES
+        if route.sticky_bytes >= route.sticky_limit_bytes:
+            route.switch()
+        self.target = route.sticky.topic_partition
+        if stay_is_over(route, size_bytes):
+            result = self._try(now_ms, abort_on_new_batch=True)
+            if isinstance(result, Appended):
+                route.sticky_bytes += size_bytes
+                return result
+            route.switch()
+            self.target = route.sticky.topic_partition
+        route.sticky_bytes += size_bytes
+        return self._insist(now_ms)
+
+    def _attempt_or_move(
+        self, route: TopicRoute, ask: Callable[[], int] | None, now_ms: float
+    ) -> Appended[RecordFuture] | Exhausted:
+        """If a null key would open a batch, the partitioner hears of that and is asked again."""
+        intake = self._intake
+        result = intake.guard.run(self._try, now_ms, abort_on_new_batch=True)
+        if not isinstance(result, BatchFull):
+            return result
+        assert self.target is not None
+        assert intake.on_new_batch is not None
+        # Without the guard: this is the application's code.
+        intake.on_new_batch(self.topic, route.view, self.target.partition)
+        lane = place(route, None, None, ask)
+        assert lane is not None
+        self.target = lane.topic_partition
+        return self._insist(now_ms)
+
+    def _ask_partitioner(self, choose: PartitionFunction, route: TopicRoute) -> int:
+        key, value = self._given
+        chosen = choose(self.topic, key, self.key, value, self.value, route.view)
+        if chosen is None or not 0 <= operator.index(chosen) < route.count:
+            raise no_such_partition(
+                self.topic, chosen, route.count, f"the partitioner chose partition {chosen!r}: "
+            )
+        return chosen
+
+    def _insist(self, now_ms: float) -> Appended[RecordFuture] | Exhausted:
+        result = self._intake.guard.run(self._try, now_ms)
+        assert not isinstance(result, BatchFull)  # that is answered only where it was asked for
+        return result
+
+    def _try(
+        self, now_ms: float, *, abort_on_new_batch: bool = False
+    ) -> Appended[RecordFuture] | BatchFull | Exhausted:
+        assert self.target is not None
+        if self._transaction != self._intake.transaction:
+            self.cancel()
+            raise IllegalStateError("the transaction has ended while this record waited; it is not queued")
+        result = self._intake.accumulator.append(
+            self.target,
+            now_ms,
+            self.timestamp_ms,
+            self.key,
+            self.value,
+            self.headers,
+            future_type=RecordFuture,
+            ticket=self._ticket,
+            abort_on_new_batch=abort_on_new_batch,
+            expected_bytes=self.expected_bytes,
         )
-    return bytes(data)
+        self._ticket = result.ticket  # before all else: a signal handler may raise, and then it is given back
+        return result
+
+    def _failed(self, error: BaseException) -> RecordFuture:
+        """A future that has failed already: kafka-python's answer where the cluster refuses a topic."""
+        future = self.promise()
+        future.outcome.fail(error)
+        return future
+
+    def topic_partition(self) -> TopicPartition:
+        """Where it goes, as far as that is known; partition -1 where it is not."""
+        if self.target is not None:
+            return self.target
+        return TopicPartition(self.topic, -1 if self.partition is None else self.partition)
+
+    def promise(self) -> RecordFuture:
+        """A future with an outcome of its own, for a record that is in no batch."""
+        return RecordFuture(
+            BatchOutcome(self.topic_partition()),
+            0,
+            self.timestamp_ms,
+            -1 if self.key is None else len(self.key),
+            -1 if self.value is None else len(self.value),
+            payload_size(self.headers) if self.headers else -1,
+        )
+
+
+class MemoryWait:
+    """Waits for the turn of a ticket in the line for memory."""
+
+    __slots__ = ("_guard", "_ticket")
+
+    what: ClassVar[str] = "memory"
+
+    def __init__(self, guard: Guard, ticket: MemoryTicket) -> None:
+        self._guard = guard
+        self._ticket = ticket
+
+    def subscribe(self, wake: Wake) -> object | None:
+        return self._guard.run(self._subscribe, wake)
+
+    def _subscribe(self, wake: Wake) -> object | None:
+        if self._ticket.ready:
+            return None
+        self._ticket.on_ready = wake
+        return self._ticket
+
+    def unsubscribe(self, handle: Any) -> None:
+        self._ticket.on_ready = None
+
+
+Wait: TypeAlias = MetadataWait | MemoryWait
+"""What an admission may have to wait for; ``what`` names it."""

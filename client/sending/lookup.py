@@ -1,20 +1,19 @@
-"""Finding a topic in the metadata, and asking for it where it is missing."""
+"""Finding a topic or a first broker in the metadata, and asking for it where it is missing."""
 
 from __future__ import annotations
 
 from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from splashdam.client.sending.numbers import check_partition
-from splashdam.client.sending.topics import check_topic_name
+from splashdam.client.sending.arguments import check_partition, check_topic_name
 from splashdam.client.waiters import Wake
 from splashdam.model.broker_errors import error_class, error_for
 from splashdam.model.cluster import ClusterMetadata
-from splashdam.model.errors import IllegalArgumentError, KafkaTimeoutError
+from splashdam.model.errors import IllegalArgumentError, KafkaTimeoutError, NoBrokersAvailable
 
 if TYPE_CHECKING:
+    from splashdam.client.partitioning.placing import TopicRoute
     from splashdam.client.sending.intake import RecordIntake
-    from splashdam.client.sending.routes import TopicRoute
 
 
 DOUBT_MS = 10_000
@@ -141,6 +140,55 @@ class TopicLookup:
                 f" the topic has {route.count} partitions"
             )
         return f"topic {self._topic!r} did not appear in the metadata {waited}: {self._intake.last_failure()}"
+
+
+class BootstrapLookup:
+    """Waits until a broker has answered who the cluster's brokers are. Decides and never waits itself.
+
+    Attributes:
+        waits_for: what has to happen before the next ``step``.
+        deadline_ms: when waiting ends, by the monotonic clock.
+    """
+
+    __slots__ = ("_intake", "_refusals", "_timeout_ms", "deadline_ms", "waits_for")
+
+    def __init__(self, intake: RecordIntake, timeout_ms: float) -> None:
+        self._intake = intake
+        self._refusals = intake.metadata.refusals
+        self._timeout_ms = timeout_ms
+        self.deadline_ms = intake.clock.now_ms() + timeout_ms
+        self.waits_for: MetadataWait | None = None
+
+    def step(self) -> ClusterMetadata | None:
+        """The cluster; None: wait for ``waits_for`` and try again.
+
+        Raises:
+            AuthenticationError: every broker was tried, and none lets us in.
+            NoBrokersAvailable: ``deadline_ms`` has passed.
+            IllegalStateError: the producer was closed meanwhile.
+        """
+        intake = self._intake
+        metadata = intake.metadata
+        cluster = metadata.cluster
+        if cluster.nodes:
+            return cluster
+        ended = intake.ended
+        if ended is not None:
+            raise ended()
+        if metadata.refusals != self._refusals and metadata.refusal is not None:
+            raise copy(metadata.refusal)
+        now_ms = intake.clock.now_ms()
+        if now_ms >= self.deadline_ms:
+            raise NoBrokersAvailable(
+                f"no broker has answered within {self._timeout_ms:g} ms: {intake.last_failure()}"
+            ) from metadata.last_error
+        intake.guard.run(metadata.request_brokers, now_ms)
+        intake.wake()
+        self.waits_for = MetadataWait(intake, cluster, self._refusals, accepted=False)
+        return None
+
+    def cancel(self) -> None:
+        """Nothing is held while it waits."""
 
 
 def no_such_partition(topic: str, partition: object, count: int, said_by: str = "") -> IllegalArgumentError:

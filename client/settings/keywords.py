@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
-from splashdam.client.observing.metric_objects import MetricsReporter
+from splashdam.client.observing.metrics import MetricsReporter
 from splashdam.client.partitioning.partitioners import Partitioner
 from splashdam.client.serializers import Serializer
 from splashdam.model.values import BatchMetadata, Buffer

@@ -10,9 +10,12 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from splashdam.client.running.guard import refuse_inside_a_send
+import trio
+
 from splashdam.client.running.lifecycle import State
-from splashdam.client.sending.topics import check_topic_name
+from splashdam.client.running.process import refuse_inside_a_send
+from splashdam.client.sending.arguments import check_topic_name
+from splashdam.client.waiters import wait_in_thread, wait_in_trio
 from splashdam.model.errors import KafkaError, KafkaTimeoutError
 from splashdam.model.log_text import fields
 from splashdam.model.options import MAX_INT, MAX_LONG
@@ -23,8 +26,8 @@ from splashdam.sender.transactions.manager import TransactionManager, Transactio
 
 if TYPE_CHECKING:
     from splashdam.accumulator.accumulator import RecordAccumulator
+    from splashdam.client.sending.deferred import DeferredRecords
     from splashdam.client.sending.intake import RecordIntake
-    from splashdam.client.sending.late import LateRecords
     from splashdam.client.settings.producer_settings import ProducerSettings
     from splashdam.net.guard import Guard
 
@@ -45,7 +48,7 @@ class Transacting(Protocol):
     @property
     def intake(self) -> RecordIntake: ...
     @property
-    def late(self) -> LateRecords: ...
+    def deferred(self) -> DeferredRecords: ...
 
     def refusal(self) -> BaseException:
         """Why no record is taken now."""
@@ -115,6 +118,18 @@ class Transactions:
             return None
         return self._call(lambda: self._manager.send_offsets(read, group), Operation.OFFSETS.value)
 
+    def wait_in_thread(self, call: PendingCall, timeout: float | None = None) -> None:
+        """Blocks until ``call`` has ended; by default as long as ``max_block_ms``. Raises as ``finish``."""
+        wait_in_thread(call.finished, self.timeout if timeout is None else timeout)
+        self.finish(call)
+
+    async def wait_in_trio(self, call: PendingCall, timeout: float | None = None) -> None:
+        """As ``wait_in_thread``, in a trio task."""
+        with trio.move_on_after(self.timeout if timeout is None else timeout):
+            await wait_in_trio(call.finished)
+            await trio.lowlevel.checkpoint()
+        self.finish(call)
+
     def finish(self, call: PendingCall) -> None:
         """The wait for ``call`` is over.
 
@@ -127,16 +142,16 @@ class Transactions:
         self._core.guard.run(self._manager.acknowledge, call)
         call.result()
 
-    def refuse_late(self) -> None:
+    def refuse_deferred(self) -> None:
         """Records sent in callbacks still wait for memory when a commit's time is up.
 
         Raises:
             KafkaTimeoutError: they do.
         """
-        if self._core.late.waiting:
+        if self._core.deferred.waiting:
             raise KafkaTimeoutError(
-                f"nothing is committed: {self._core.late.waiting} records sent from callbacks have waited for"
-                f" {self._core.settings.max_block_ms:g} ms; {self._core.intake.last_failure()}"
+                f"nothing is committed: {self._core.deferred.waiting} records sent from callbacks have waited"
+                f" for {self._core.settings.max_block_ms:g} ms; {self._core.intake.last_failure()}"
             )
 
     def log_failed_abort(self, error: KafkaError) -> None:

@@ -14,14 +14,221 @@ from typing import Any, Self
 import attrs
 
 from splashdam.embedded_broker.configs.groups import GroupSettings
-from splashdam.embedded_broker.configs.limits import LimitSettings
-from splashdam.embedded_broker.configs.replication import ReplicationSettings
 from splashdam.embedded_broker.configs.security import SecuritySettings
-from splashdam.embedded_broker.configs.transactions import TransactionSettings
 from splashdam.embedded_broker.configs.without_effect import WITHOUT_EFFECT
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.model.options import MAX_INT, kafka_name, nearest_name, option, parse_value, whole_number
-from splashdam.storage.settings import DirectorySettings, LogSettings, Synonym
+from splashdam.model.options import (
+    MAX_INT,
+    MAX_LONG,
+    kafka_name,
+    nearest_name,
+    one_of,
+    option,
+    parse_value,
+    whole_number,
+)
+from splashdam.storage.settings import DAY_MS, HOUR_MS, MINUTE_MS, DirectorySettings, LogSettings, Synonym
+
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+_LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
+_OWN_REQUEST_BYTES = 256 * 1024 * 1024
+
+
+@attrs.frozen(kw_only=True)
+class ReplicationSettings:
+    """How followers fetch from their leaders, and who leads."""
+
+    replica_lag_time_max_ms: int = option(
+        30_000,
+        check=whole_number(1),
+        doc="Milliseconds a follower may lag behind before it is not in sync any more",
+    )
+    replica_fetch_wait_max_ms: int = option(
+        500,
+        check=whole_number(0, MAX_INT),
+        doc="Milliseconds a leader may let a follower's fetch wait for data",
+    )
+    replica_fetch_min_bytes: int = option(
+        1, check=whole_number(0, MAX_INT), doc="Bytes that a leader waits for before it answers a follower"
+    )
+    replica_fetch_max_bytes: int = option(
+        1_048_576,
+        check=whole_number(0, MAX_INT),
+        doc="Most bytes of one partition in one answer to a follower; a larger batch comes whole",
+    )
+    replica_fetch_response_max_bytes: int = option(
+        10_485_760,
+        check=whole_number(0, MAX_INT),
+        doc="Most bytes of one answer to a follower; a larger first batch comes whole",
+    )
+    replica_fetch_backoff_ms: int = option(
+        1_000, check=whole_number(0, MAX_INT), doc="Milliseconds a follower rests after a failure"
+    )
+    replica_socket_timeout_ms: int = option(
+        30_000, check=whole_number(1, MAX_INT), doc="Milliseconds a leader may take to answer a follower"
+    )
+    replica_selector_class: str = option(
+        "",
+        check=one_of("", _LEADER_SELECTOR, RACK_AWARE_SELECTOR),
+        notes={"kind": "name"},
+        doc="Who tells consumers which replica to read from: empty or LeaderSelector, the leader; "
+        f"{RACK_AWARE_SELECTOR}: one in sync in the rack that the consumer names as its own (client.rack)",
+    )
+    auto_leader_rebalance_enable: bool = option(
+        True, doc="Whether preferred leaders that are in sync are given their partitions back in time"
+    )
+    leader_imbalance_check_interval_seconds: int = option(
+        300, check=whole_number(1, MAX_INT), doc="How often that is looked at"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class TransactionSettings:
+    """Transactions, and the topic that keeps them."""
+
+    transaction_state_log_num_partitions: int = option(
+        50, doc="Partitions of __transaction_state when it is made.", check=whole_number(1, MAX_INT)
+    )
+    transaction_state_log_replication_factor: int = option(
+        3,
+        check=whole_number(1, 32_767),
+        doc="Brokers that keep each partition of __transaction_state, or as many as there are",
+    )
+    transaction_state_log_min_isr: int = option(
+        2,
+        check=whole_number(1, MAX_INT),
+        doc="min.insync.replicas of __transaction_state when it is made, or as many as keep it",
+    )
+    transaction_state_log_segment_bytes: int = option(
+        104_857_600,
+        doc="segment.bytes of __transaction_state when it is made.",
+        check=whole_number(14, MAX_INT),
+    )
+    transaction_max_timeout_ms: int = option(
+        15 * MINUTE_MS,
+        doc="Largest transaction timeout in milliseconds that a producer may ask for.",
+        check=whole_number(1, MAX_INT),
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = option(
+        10_000,
+        doc="Milliseconds between two looks for transactions that are open for longer than their timeout.",
+        check=whole_number(1, MAX_INT),
+    )
+    transactional_id_expiration_ms: int = option(
+        7 * DAY_MS,
+        doc="Milliseconds without use after which a transactional id is forgotten.",
+        check=whole_number(1, MAX_INT),
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = option(
+        HOUR_MS,
+        doc="Milliseconds between two looks for transactional ids to forget.",
+        check=whole_number(1, MAX_INT),
+    )
+    transaction_partition_verification_enable: bool = option(
+        True,
+        doc="Whether a transactional batch is refused where its partition was not added to the transaction.",
+    )
+    transaction_version: int = option(
+        2,
+        doc="Level of the feature transaction.version: 0 none, 1 tagged fields in __transaction_state, 2 an "
+        "epoch for each transaction (KIP-890). Kafka sets it with kafka-features.",
+        check=whole_number(0, 2),
+    )
+
+
+def _overrides(value: Any) -> str | None:
+    if not isinstance(value, str):
+        return f"must be a text, not {type(value).__name__}"
+    try:
+        parse_overrides(value)
+    except ValueError:
+        return "must be ADDRESS:COUNT, separated by commas"
+    return None
+
+
+@attrs.frozen(kw_only=True)
+class LimitSettings:
+    """What bounds clients, one by one and together."""
+
+    quota_window_num: int = option(
+        11, check=whole_number(1, MAX_INT), doc="Windows that the rates of quotas are measured over."
+    )
+    quota_window_size_seconds: int = option(
+        1, check=whole_number(1, MAX_INT), doc="Seconds of each of these windows."
+    )
+    max_connections: int = option(
+        MAX_INT,
+        check=whole_number(0, MAX_INT),
+        doc="Most connections at a time; half of the files that the process may open is the most in any case,"
+        " since the log needs some, too.",
+    )
+    max_connections_per_ip: int = option(
+        MAX_INT, check=whole_number(0, MAX_INT), doc="Most connections of one address at a time."
+    )
+    max_connections_per_ip_overrides: str = option(
+        "",
+        check=_overrides,
+        notes={"kind": "list"},
+        doc="The same for single addresses, as ADDRESS:COUNT separated by commas.",
+    )
+    max_connection_creation_rate: int = option(
+        MAX_INT,
+        check=whole_number(0, MAX_INT),
+        doc="Most new connections per second, measured as quotas are; who comes beyond waits.",
+    )
+    queued_max_request_bytes: int = option(
+        -1,
+        check=whole_number(-1, MAX_LONG),
+        doc="Most bytes of requests that are received and not answered yet, all clients together, and one"
+        " request beyond that; further ones wait. While some wait, the smallest is first, users and networks"
+        " have equal shares, and who sends less than 16 KiB/s is closed."
+        " -1: 256 MiB (Kafka: no limit).",
+    )
+    socket_request_max_bytes: int = option(
+        104_857_600,
+        doc="Largest request in bytes; a larger one closes its connection.",
+        check=whole_number(1, MAX_INT),
+    )
+    connections_max_idle_ms: int = option(
+        600_000,
+        doc="A connection that neither sends nor takes a byte for this long is closed.",
+        check=whole_number(1),
+    )
+    fetch_max_bytes: int = option(
+        57_671_680,
+        doc="Most bytes one fetch answers with, whatever it asks for.",
+        check=whole_number(1024, MAX_INT),
+    )
+    max_incremental_fetch_session_cache_slots: int = option(
+        1000,
+        doc="Fetch sessions (KIP-227) that are kept at most; who has none asks for everything each time.",
+        check=whole_number(0, MAX_INT),
+    )
+    telemetry_max_bytes: int = option(
+        1_048_576,
+        doc="Most bytes of metrics that a client may push at one time.",
+        check=whole_number(1, MAX_INT),
+    )
+
+    @property
+    def request_bytes(self) -> int:
+        """``queued_max_request_bytes``, or what stands in for it."""
+        return _OWN_REQUEST_BYTES if self.queued_max_request_bytes < 1 else self.queued_max_request_bytes
+
+
+def parse_overrides(text: str) -> dict[str, int]:
+    """``ADDRESS:COUNT,…``
+
+    Raises:
+        ValueError: it is not that.
+    """
+    found = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        address, _, count = part.rpartition(":")
+        found[address.strip().strip("[]")] = int(count)
+        if not address or int(count) < 0:
+            raise ValueError(part)
+    return found
 
 
 @attrs.frozen(kw_only=True)

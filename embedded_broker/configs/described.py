@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import attrs
 
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
-from splashdam.embedded_broker.configs.dynamic import is_custom, is_dynamic
-from splashdam.embedded_broker.configs.table import KnownConfig, Scope, known_configs
+from splashdam.embedded_broker.configs.table import KnownConfig, Scope, is_custom, is_dynamic, known_configs
 from splashdam.embedded_broker.configs.topics import topic_settings
 from splashdam.embedded_broker.configs.without_effect import IDLE_CONFIGS
 from splashdam.model.options import kafka_name

@@ -16,7 +16,6 @@ from typing import Protocol
 import attrs
 
 from splashdam.embedded_broker.answering.answers import Address
-from splashdam.embedded_broker.configs.own_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.controller.election import IsEligible, changed, without_broker
 from splashdam.embedded_broker.controller.journal import DirectoryJournal, Keeps
 from splashdam.embedded_broker.controller.producer_ids import HandsOutIds
@@ -45,6 +44,7 @@ from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.partition_metadata import format_uuid, new_uuid
 from splashdam.storage.manager.topic_registry import NewTopic, Topic, new_topics
+from splashdam.storage.topic_names import INTERNAL_TOPICS
 
 _log = logging.getLogger(__name__)
 

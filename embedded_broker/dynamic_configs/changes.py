@@ -11,13 +11,14 @@ from enum import IntEnum
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from splashdam.embedded_broker.answering.turns import CHANGE_UNITS, Steps
-from splashdam.embedded_broker.dynamic_configs.loggers import check_levels, set_levels
 from splashdam.embedded_broker.dynamic_configs.resources import (
     RESOURCES,
     ConfigResource,
     HasConfigs,
     ResourceType,
     check_is_broker,
+    check_levels,
+    set_levels,
 )
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, InvalidRequestError, error_for
 

@@ -5,6 +5,7 @@ Error codes are those of Kafka's ``ConfigurationControlManager`` and ``Controlle
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from enum import IntEnum
@@ -22,9 +23,8 @@ from splashdam.embedded_broker.configs.described import (
     known,
     topic_entries,
 )
-from splashdam.embedded_broker.configs.dynamic import check_dynamic
 from splashdam.embedded_broker.configs.groups import check_group_configs
-from splashdam.embedded_broker.configs.table import Scope
+from splashdam.embedded_broker.configs.table import Scope, check_dynamic
 from splashdam.embedded_broker.configs.topics import new_topic_settings
 from splashdam.embedded_broker.dynamic_configs.stored import (
     ALL_BROKERS,
@@ -313,3 +313,61 @@ RESOURCES: Mapping[int, type[ConfigResource]] = {
     ResourceType.GROUP: GroupResource,
 }
 """All but the broker's loggers, of which nothing is kept."""
+
+
+# --- the broker's loggers: Kafka's BROKER_LOGGER -----------------------------------------------------------
+
+# Levels last no longer than the process. ``root`` is this package's logger: what else the program logs is not
+# the broker's business.
+
+ROOT = "root"
+_PACKAGE = "splashdam"
+_LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
+
+
+def logger_entries() -> list[ConfigEntry]:
+    """Every logger with its effective level."""
+    return [
+        ConfigEntry(name=name, value=_level_name(logger), source=ConfigSource.DYNAMIC_BROKER_LOGGER, doc="")
+        for name, logger in sorted(_loggers().items())
+    ]
+
+
+def check_levels(levels: Mapping[str, str | None]) -> None:
+    """Refuses levels that cannot be set; None takes a logger's own level away.
+
+    Raises:
+        BrokerResponseError: INVALID_CONFIG (40): no such logger or level; INVALID_REQUEST (42): the level of
+            the root logger has to be one.
+    """
+    known = _loggers()
+    for name, level in levels.items():
+        if name not in known:
+            raise error_for(ErrorCode.INVALID_CONFIG, f"logger {quoted(name)} does not exist")
+        if level is None and name == ROOT:
+            raise InvalidRequestError("the root logger needs a level")
+        if level is not None and level not in _LEVELS:
+            raise error_for(
+                ErrorCode.INVALID_CONFIG, f"{quoted(level)} is not one of {', '.join(sorted(_LEVELS))}"
+            )
+
+
+def set_levels(levels: Mapping[str, str | None]) -> None:
+    """Sets levels that have been checked."""
+    known = _loggers()
+    for name, level in levels.items():
+        known[name].setLevel(logging.NOTSET if level is None else _LEVELS[level])
+
+
+def _loggers() -> dict[str, logging.Logger]:
+    """Those of the broker that are in use, by name."""
+    found = {ROOT: logging.getLogger(_PACKAGE)}
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith(f"{_PACKAGE}.embedded_broker"):
+            found[name] = logging.getLogger(name)
+    return found
+
+
+def _level_name(logger: logging.Logger) -> str:
+    level = logger.getEffectiveLevel()
+    return next((name for name, number in reversed(_LEVELS.items()) if number <= level), "TRACE")

@@ -14,7 +14,6 @@ from uuid import uuid4
 import trio
 
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
-from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
 from splashdam.embedded_broker.groups.coordinator_shard import CoordinatorShard
 from splashdam.embedded_broker.groups.group import Group, Membership
 from splashdam.embedded_broker.groups.timers import Timers
@@ -33,6 +32,7 @@ from splashdam.model.broker_errors import (
 from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.storage.append_checks import check_size
+from splashdam.storage.topic_names import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.groups.consumer.context import BrokerTopics

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
-from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
 from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
 from splashdam.embedded_broker.groups.group import Group, GroupHost, StoredOffset
 from splashdam.embedded_broker.groups.offset_records import (
@@ -22,6 +21,7 @@ from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.aborted import ABORT, COMMIT, type_of_control_record
 from splashdam.record.record import Record
+from splashdam.storage.topic_names import CONSUMER_OFFSETS
 
 _log = logging.getLogger(__name__)
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
 from splashdam.embedded_broker.groups.offset_records import NewOffset, OffsetKey, offset_key_start
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
 from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
+from splashdam.storage.topic_names import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.configs.broker_settings import BrokerSettings

@@ -183,6 +183,7 @@ _CATEGORIES = frozenset(
     for second in ("", *seconds)
 )
 _CONTROLS = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
+_OCTAL = frozenset("01234567")
 _PLACES = {"A": "^", "z": "$", "b": "b", "B": "B"}
 _MOST_REPEATS = 1000
 _MOST_NESTED = 100
@@ -295,17 +296,21 @@ class _Parser:
                 self.position = len(self._text) - len(rest)
                 parts += [self._letter(each) for each in literal]
             else:
-                parts.append(self._repeated(self._atom(depth)))
+                self._next_part(parts, depth)
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
-    def _repeated(self, node: Node) -> Node:
+    def _next_part(self, parts: list[Node], depth: int) -> None:
+        """Add an atom, or repeat the last one. Flags such as ``(?i)`` may stand between it and its bounds."""
         bounds = self._bounds()
         if bounds is None:
-            return node
+            node = self._atom(depth)
+            if node is not None:
+                parts.append(node)
+            return
         self._take("?")  # reluctant: of a whole match it makes no difference
-        if self._bounds() is not None:
+        if not parts or self._bounds() is not None:
             raise InvalidPatternError(f"nothing to repeat at {self.position}")
-        return Repeat(node, *bounds)
+        parts[-1] = Repeat(parts[-1], *bounds)
 
     def _bounds(self) -> tuple[int, int | None] | None:
         for sign, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
@@ -324,7 +329,8 @@ class _Parser:
         self.position = end + 1
         return least, most
 
-    def _atom(self, depth: int) -> Node:
+    def _atom(self, depth: int) -> Node | None:
+        """A letter, a class, a place or a group; None for flags."""
         letter = self._next()
         match letter:
             case ".":
@@ -337,14 +343,12 @@ class _Parser:
                 return Letter(self._class())
             case "\\":
                 return self._escape()
-            case "*" | "+" | "?":
-                raise InvalidPatternError(f"nothing to repeat at {self.position - 1}")
         return self._letter(letter)
 
-    def _group(self, depth: int) -> Node:
+    def _group(self, depth: int) -> Node | None:
         flags = self._ignores_case, self._dot_is_all
         if self._take("?") and not self._group_head():
-            return Sequence(())  # of flags alone, which hold from here on
+            return None  # flags alone, which hold from here on
         node = self.choice(depth + 1)
         self._ignores_case, self._dot_is_all = flags
         if not self._take(")"):
@@ -394,9 +398,15 @@ class _Parser:
                 name, _, _ = self._text[self.position :].partition("}")
                 self.position += len(name) + 1
             is_negated = (letter == "P") != name.startswith("^")
-            found = frozenset(filter(_unicode_class(name.removeprefix("^")), self._all))
+            found = self._of_class(_unicode_class(name.removeprefix("^")))
             return self._alphabet - found if is_negated else found
         return self._cased(self._escaped_letter(letter))
+
+    def _of_class(self, has: Callable[[str], bool]) -> frozenset[str]:
+        """The letters of a class, and with ``(?i)`` those that differ from them by case alone."""
+        if not self._ignores_case:
+            return frozenset(filter(has, self._all))
+        return frozenset(each for each in self._all if any(map(has, {each, *each.lower(), *each.upper()})))
 
     def _escaped_letter(self, letter: str) -> str:
         if letter == "x":
@@ -412,6 +422,11 @@ class _Parser:
                 raise InvalidPatternError(f"illegal \\x{code}") from None
         if letter in _CONTROLS:
             return _CONTROLS[letter]
+        if letter in _OCTAL and (letter == "0" or self._text[self.position : self.position + 1] in _OCTAL):
+            code = letter
+            while len(code) < 3 and not self.is_at_end and self._peek() in _OCTAL:
+                code += self._next()
+            return chr(int(code, 8))
         if letter.isalnum():
             raise InvalidPatternError(f"unknown escape \\{letter}")
         return letter
@@ -427,7 +442,8 @@ class _Parser:
                 if not end or positive not in _POSIX:
                     raise InvalidPatternError(f"unknown class [:{name[:20]}")
                 self.position += len(name) + 2
-                inside = self._alphabet & _POSIX[positive]
+                posix = _POSIX[positive]
+                inside = self._of_class(posix.__contains__) if self._ignores_case else self._alphabet & posix
                 found |= inside if positive == name else self._all - inside
             else:
                 found |= self._class_item()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from splashdam.embedded_broker.answering.answers import Answer
-from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import InternalTopic, answer_when_safe
 from splashdam.embedded_broker.transactions.error_mapping import client_code
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
+from splashdam.storage.topic_names import CONSUMER_OFFSETS
 from splashdam.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 _FIRST_FENCED_VERSION = 2

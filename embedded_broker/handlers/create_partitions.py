@@ -43,7 +43,7 @@ def create_partitions(
             yield from context.broker.topics.wait_for(topic.name)  # one change after the other
             yield from _extend(topic, request.validate_only, context)
         except BrokerResponseError as error:
-            context.broker.disk_troubles.kept_from(f"extend topic {quoted(topic.name)}", error)
+            context.broker.disk_failures.change_failed(f"extend topic {quoted(topic.name)}", error)
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
     return CreatePartitionsResponse(results=results)

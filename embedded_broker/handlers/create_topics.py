@@ -142,7 +142,7 @@ class _Group:
 
     def refuse(self, name: str, error: BrokerResponseError) -> None:
         """Answers that a topic is not created."""
-        self._context.broker.disk_troubles.kept_from(f"create topic {quoted(name)}", error)
+        self._context.broker.disk_failures.change_failed(f"create topic {quoted(name)}", error)
         self.results[name] = CreatableTopicResult(
             name=name, error_code=error.code, error_message=error.message, configs=[]
         )

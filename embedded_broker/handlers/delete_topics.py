@@ -103,7 +103,7 @@ class _Group:
             self._refuse(self._going[name][1], error)
 
     def _refuse(self, result: DeletableTopicResult, error: BrokerResponseError) -> None:
-        self._context.broker.disk_troubles.kept_from(f"delete topic {quoted(result.name)}", error)
+        self._context.broker.disk_failures.change_failed(f"delete topic {quoted(result.name)}", error)
         result.error_code = error.code
         result.error_message = error.message
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps
-from splashdam.embedded_broker.configs.own_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.handlers.metadata import TOPIC_OPERATIONS, described_partition
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.values import TopicPartition
-from splashdam.storage.topic_names import is_topic_name
+from splashdam.storage.topic_names import INTERNAL_TOPICS, is_topic_name
 from splashdam.wire.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,

@@ -13,7 +13,7 @@ import trio
 
 from splashdam.embedded_broker.answering.answers import Answer, Parked
 from splashdam.embedded_broker.answering.turns import Steps
-from splashdam.embedded_broker.configs.replication import RACK_AWARE_SELECTOR
+from splashdam.embedded_broker.configs.broker_settings import RACK_AWARE_SELECTOR
 from splashdam.embedded_broker.fetching.reading import (
     FIRST_TOPIC_ID_VERSION,
     FetchLimits,

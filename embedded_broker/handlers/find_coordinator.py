@@ -8,12 +8,12 @@ is alone coordinates everything, and makes the topic when there is something to 
 from __future__ import annotations
 
 from splashdam.embedded_broker.answering.turns import Steps, units_of_names
-from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import InternalTopic
 from splashdam.model.broker_errors import BrokerResponseError, CoordinatorNotAvailableError, ErrorCode
 from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
+from splashdam.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from splashdam.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,

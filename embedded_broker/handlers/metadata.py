@@ -17,7 +17,6 @@ from splashdam.embedded_broker.answering.turns import (
     PARTITIONS_IN_A_UNIT,
     Steps,
 )
-from splashdam.embedded_broker.configs.own_topics import INTERNAL_TOPICS
 from splashdam.embedded_broker.controller.state import NOBODY, PartitionState
 from splashdam.embedded_broker.handlers.create_topics import (
     PARTITIONS_TOGETHER,
@@ -34,7 +33,7 @@ from splashdam.model.broker_errors import (
 )
 from splashdam.model.values import TopicPartition
 from splashdam.storage.manager.topic_registry import Topic
-from splashdam.storage.topic_names import check_topic_name, folded, is_topic_name
+from splashdam.storage.topic_names import INTERNAL_TOPICS, check_topic_name, folded, is_topic_name
 from splashdam.wire.fields import NO_UUID
 from splashdam.wire.messages.metadata import (
     MetadataRequest,

@@ -11,7 +11,7 @@ transaction is nobody's to end.
 
 With ``acks=all`` and other replicas it waits for those in sync (``replication/partition.py``).
 
-A batch that has to be unpacked (``producing/admission.py``) may take more than a turn of the loop
+A batch that has to be unpacked (``producing/appending.py``) may take more than a turn of the loop
 (``answering/turns.py``). Then the rest of the request waits for it, and so do the connection's later
 requests, as in Kafka: the batches of a partition are appended in the order in which they came. Whatever the
 broker knows of topic, leader and transaction is looked up behind that wait, in the turn that appends.
@@ -27,17 +27,14 @@ import trio
 
 from splashdam.embedded_broker.answering.answers import Answer, CloseConnectionError, Parked
 from splashdam.embedded_broker.answering.turns import Steps, let_others
-from splashdam.embedded_broker.configs.own_topics import INTERNAL_TOPICS
-from splashdam.embedded_broker.producing.admission import (
-    ATTRIBUTES_LOW_BYTE,
-    Admission,
-    Admitted,
-    is_taken_as_it_is,
-)
 from splashdam.embedded_broker.producing.appending import (
+    ATTRIBUTES_LOW_BYTE,
+    BatchValidation,
     TakesBatches,
+    ValidatedBatch,
     append_batch,
     check_attributes,
+    is_appended_as_sent,
     refuse,
 )
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
@@ -57,6 +54,7 @@ from splashdam.model.log_text import quoted
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import HEADER_BYTES, TRANSACTIONAL_BIT
 from splashdam.storage.log import Log
+from splashdam.storage.topic_names import INTERNAL_TOPICS
 from splashdam.wire.message import Response
 from splashdam.wire.messages.produce import (
     LeaderIdAndEpoch,
@@ -192,18 +190,18 @@ def _append(
     due: list[_Due],
 ) -> Steps[PartitionProduceResponse]:
     request, context, _ = asked
-    admitted = None
+    validated = None
     answer = PartitionProduceResponse(index=data.index, base_offset=-1)
     try:
         batch, log = _find(place, data, asked)
-        while not may_append(log, batch, admitted):
-            admitted = yield from _admitted(log, batch, context)
+        while not may_append(log, batch, validated):
+            validated = yield from _validated(log, batch, context)
             batch, log = _find(place, data, asked)
         state_log = _enrolled(batch, log, asked)
         replication = log.replication if request.acks == _ALL else None
         if replication is not None:
             replication.check_enough_in_sync()
-        appended = append_batch(log, batch, context.broker, admitted)
+        appended = append_batch(log, batch, context.broker, validated)
     except BrokerResponseError as error:
         refuse(answer, place.topic_partition, error, context.broker)
         return answer
@@ -218,21 +216,21 @@ def _append(
     return answer
 
 
-def may_append(log: Log, batch: Buffer, admitted: Admitted | None) -> bool:
+def may_append(log: Log, batch: Buffer, validated: ValidatedBatch | None) -> bool:
     """Whether a batch can be appended now; else its admission is due, for the first time or anew."""
     settings = log.settings
-    if admitted is None:
-        return is_taken_as_it_is(batch, settings)
-    return admitted.settings is settings
+    if validated is None:
+        return is_appended_as_sent(batch, settings)
+    return validated.settings is settings
 
 
-def _admitted(log: Log, batch: Buffer, context: RequestContext) -> Steps[Admitted | None]:
+def _validated(log: Log, batch: Buffer, context: RequestContext) -> Steps[ValidatedBatch | None]:
     """The batch as its log takes it; None where that needs no work."""
     settings = log.settings
-    if is_taken_as_it_is(batch, settings):
+    if is_appended_as_sent(batch, settings):
         return None
-    admitted: Admitted = yield Admission.of(batch, settings, context.broker.clock.wall_ms())
-    return admitted
+    validated: ValidatedBatch = yield BatchValidation.of(batch, settings, context.broker.clock.wall_ms())
+    return validated
 
 
 def _find(place: _Place, data: PartitionProduceData, asked: _Asked) -> tuple[Buffer, Log]:

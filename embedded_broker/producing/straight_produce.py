@@ -10,12 +10,13 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Protocol
 
-from splashdam.embedded_broker.configs.own_topics import INTERNAL_TOPICS
-from splashdam.embedded_broker.producing.admission import ATTRIBUTES_LOW_BYTE, Admission, is_taken_as_it_is
 from splashdam.embedded_broker.producing.appending import (
+    ATTRIBUTES_LOW_BYTE,
+    BatchValidation,
     TakesBatches,
     append_batch,
     check_attributes,
+    is_appended_as_sent,
     refuse,
 )
 from splashdam.embedded_broker.transactions.verification import Enrols, enrol
@@ -23,6 +24,7 @@ from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.options import MAX_LONG
 from splashdam.record.batch import TRANSACTIONAL_BIT
 from splashdam.record.compression import OverLimitError
+from splashdam.storage.topic_names import INTERNAL_TOPICS
 from splashdam.wire.fields import Part
 from splashdam.wire.header import encode_response
 from splashdam.wire.messages.produce import (
@@ -155,18 +157,18 @@ class StraightProduce:
     def _append(self, log: Log, batch: memoryview, version: int) -> AppendResult | None:
         """None where the batch is too much for a turn of the loop."""
         check_attributes(batch, version)
-        admitted = None
-        if not is_taken_as_it_is(batch, log.settings):
+        validated = None
+        if not is_appended_as_sent(batch, log.settings):
             try:
-                admitted = self._broker.turns.attempt(
-                    Admission.of(batch, log.settings, self._broker.clock.wall_ms())
+                validated = self._broker.turns.attempt(
+                    BatchValidation.of(batch, log.settings, self._broker.clock.wall_ms())
                 )
             except OverLimitError:
                 self.is_heavy = True
                 return None
         if batch[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
             enrol(self._broker, None, batch, log, version)
-        return append_batch(log, batch, self._broker, admitted)
+        return append_batch(log, batch, self._broker, validated)
 
     def _of_other_size(
         self, templates: dict[bytes, ProduceTemplate], frame: memoryview, version: int, start: int

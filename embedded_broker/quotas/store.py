@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 from splashdam.embedded_broker.answering.turns import Steps, in_steps
-from splashdam.embedded_broker.configs.listed_json import listed
 from splashdam.embedded_broker.quotas.entities import Entity, Quotas, check_entity, check_quota
 from splashdam.model.broker_errors import InvalidRequestError, KafkaStorageError
 from splashdam.storage.files.disk import Files
@@ -71,7 +70,11 @@ class QuotaStore:
         if quotas == before:
             return
         self._files.make_directory(self._directory)
-        self._files.write_atomic(self._path, listed(_VERSION, "quotas", lines.values()))
+        # A change writes the whole file. Each entry was encoded when it was new: to encode tens of thousands
+        # of them takes a second, to join their lines a millisecond.
+        entries = ",\n".join(lines.values())
+        text = f'{{"version": {_VERSION}, "quotas": [\n{entries}\n]}}\n'
+        self._files.write_atomic(self._path, text.encode())
         self._quotas, self._lines = quotas, lines
         self._told(quotas)
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.security.authentication import SaslSession
     from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
     from splashdam.embedded_broker.telemetry.client_metrics import ClientTelemetry
-    from splashdam.embedded_broker.topics.disk_troubles import DiskTroubles
+    from splashdam.embedded_broker.topics.disk_failures import DiskFailures
     from splashdam.embedded_broker.topics.parking import FetchParking
     from splashdam.embedded_broker.topics.topics import Topics
     from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
@@ -73,7 +73,7 @@ class AskedBroker(Protocol):
     authorizer: StandardAuthorizer | None
     configs: DynamicConfigs
     controller: Controller
-    disk_troubles: DiskTroubles
+    disk_failures: DiskFailures
     enrolments: RemoteEnrolments
     fetch_sessions: FetchSessions
     groups: GroupCoordinator

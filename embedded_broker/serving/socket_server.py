@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import trio
 
 from splashdam.embedded_broker.answering.answers import ANYBODY, Address
-from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
-from splashdam.embedded_broker.configs.limits import parse_overrides
+from splashdam.embedded_broker.configs.broker_settings import BrokerSettings, parse_overrides
 from splashdam.embedded_broker.configs.security import Listener
 from splashdam.embedded_broker.security.access import AccessControl
 from splashdam.embedded_broker.serving.client_connection import ClientConnection, ServedBroker

@@ -1,7 +1,7 @@
 """The broker's own topics: consumer offsets and the state of transactions.
 
 They are ordinary compacted topics with Kafka's names, options and record formats, made when they are first
-needed (``configs/own_topics.py``). Clients may read them and may not write to them; the broker appends
+needed (``new_internal_topic``). Clients may read them and may not write to them; the broker appends
 through ``InternalTopic``.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 import trio
 
 from splashdam.embedded_broker.answering.answers import Answer, Parked
-from splashdam.embedded_broker.configs.own_topics import new_internal_topic
+from splashdam.embedded_broker.topics.topics import new_internal_topic
 from splashdam.model.broker_errors import (
     BrokerResponseError,
     CoordinatorNotAvailableError,
@@ -36,7 +36,7 @@ from splashdam.wire.message import Response
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
-    from splashdam.embedded_broker.topics.disk_troubles import DiskTroubles
+    from splashdam.embedded_broker.topics.disk_failures import DiskFailures
     from splashdam.embedded_broker.topics.parking import FetchParking
     from splashdam.embedded_broker.topics.topics import Topics
     from splashdam.net.clock import Clock
@@ -88,7 +88,7 @@ class OwnsTopics(Protocol):
     logs: LogManager
     topics: Topics
     parking: FetchParking
-    disk_troubles: DiskTroubles
+    disk_failures: DiskFailures
     refused_topics: set[str]
 
 
@@ -128,7 +128,7 @@ class InternalTopic:
             if self._broker.topics.get(self.name) is None:
                 self._broker.topics.create(self.name)
         except BrokerResponseError as error:
-            self._broker.disk_troubles.kept_from(f"create topic {self.name}", error)
+            self._broker.disk_failures.change_failed(f"create topic {self.name}", error)
             self._broker.refused_topics.add(self.name)
             raise CoordinatorNotAvailableError(f"{self.name} cannot be made: {error.message}") from error
         self._broker.refused_topics.discard(self.name)

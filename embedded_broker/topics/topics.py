@@ -10,7 +10,6 @@ import attrs
 
 from splashdam.embedded_broker.answering.turns import PARTITION_UNITS, TURN_UNITS, Steps
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
-from splashdam.embedded_broker.configs.own_topics import new_internal_topic
 from splashdam.embedded_broker.configs.topics import new_topic_settings
 from splashdam.embedded_broker.topics.parking import FetchParking
 from splashdam.model.broker_errors import BrokerResponseError, InvalidRequestError
@@ -19,7 +18,7 @@ from splashdam.net.clock import Clock
 from splashdam.storage.directories.partition_metadata import new_uuid
 from splashdam.storage.manager.log_manager import MAX_REMOVED_AT_ONCE, LogManager
 from splashdam.storage.manager.topic_registry import NewTopic, Topic
-from splashdam.storage.topic_names import METADATA_TOPIC, folded
+from splashdam.storage.topic_names import CONSUMER_OFFSETS, METADATA_TOPIC, TRANSACTION_STATE, folded
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.controller.controller import Controller
@@ -257,3 +256,31 @@ class Topics:
                     del self._name_by_id[topic.topic_id]
                     for partition in topic.partitions:
                         self._parking.changed(TopicPartition(topic.name, partition))
+
+
+_COMPACTED = {"cleanup.policy": "compact", "compression.type": "producer"}
+
+
+def new_internal_topic(name: str, settings: BrokerSettings) -> NewTopic | None:
+    """How Kafka makes its own topic of this name; None for a name that is not the broker's."""
+    if name == CONSUMER_OFFSETS:
+        configs = {"segment.bytes": str(settings.groups.offsets_topic_segment_bytes)}
+        return NewTopic(
+            name,
+            settings.groups.offsets_topic_num_partitions,
+            {**_COMPACTED, **configs},
+            replication_factor=settings.groups.offsets_topic_replication_factor,
+        )
+    if name == TRANSACTION_STATE:
+        configs = {
+            "compression.type": "uncompressed",
+            "segment.bytes": str(settings.transactions.transaction_state_log_segment_bytes),
+            "min.insync.replicas": str(settings.transactions.transaction_state_log_min_isr),
+        }
+        return NewTopic(
+            name,
+            settings.transactions.transaction_state_log_num_partitions,
+            {**_COMPACTED, **configs},
+            replication_factor=settings.transactions.transaction_state_log_replication_factor,
+        )
+    return None

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from splashdam.embedded_broker.configs.own_topics import TRANSACTION_STATE
 from splashdam.embedded_broker.topics.internal_topics import InternalTopic, OwnsTopics, wait_safe
 from splashdam.embedded_broker.transactions.end_txn import EndDecision, decide_end
 from splashdam.embedded_broker.transactions.hanging_transactions import settle_hanging
@@ -47,6 +46,7 @@ from splashdam.model.broker_errors import (
 from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.storage.background import log_failures
+from splashdam.storage.topic_names import TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.controller.producer_ids import HandsOutIds

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
-from splashdam.embedded_broker.configs.own_topics import TRANSACTION_STATE
 from splashdam.embedded_broker.controller.leadership import ClusterView
 from splashdam.embedded_broker.transactions.markers import CompletesTransactions, WritesMarkers, write_marker
 from splashdam.embedded_broker.transactions.metadata import EPOCH_BUMPS, TransactionMetadata, TransactionState
 from splashdam.storage.background import log_failures
+from splashdam.storage.topic_names import TRANSACTION_STATE
 from splashdam.storage.transaction_marker import TransactionMarker
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
 from splashdam.embedded_broker.controller.state import NOBODY
 from splashdam.embedded_broker.topics.internal_topics import term_of, wait_safe
 from splashdam.embedded_broker.topics.partitions import KnowsPartitions, leader_log
@@ -32,6 +31,7 @@ from splashdam.model.errors import KafkaError
 from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
 from splashdam.storage.background import log_failures
+from splashdam.storage.topic_names import CONSUMER_OFFSETS
 from splashdam.storage.transaction_marker import MARKER_BYTES, TransactionMarker
 from splashdam.wire.messages.write_txn_markers import (
     WritableTxnMarker,

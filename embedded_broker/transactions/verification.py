@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from splashdam.embedded_broker.configs.own_topics import TRANSACTION_STATE
 from splashdam.embedded_broker.topics.internal_topics import InternalTopic, OwnsTopics
 from splashdam.embedded_broker.topics.partitions import KnowsPartitions
 from splashdam.embedded_broker.transactions.error_mapping import FIRST_IMPLICIT_PRODUCE, produce_error
@@ -26,6 +25,7 @@ from splashdam.model.broker_errors import (
 from splashdam.model.errors import KafkaError
 from splashdam.model.values import TopicPartition
 from splashdam.record.batch import PRODUCER, PRODUCER_AT
+from splashdam.storage.topic_names import TRANSACTION_STATE
 from splashdam.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from splashdam.testing.contract.line_up import Driver, MissingToolError
+from splashdam.testing.contract.available_clients import Driver, MissingToolError
 
 DRIVERS = Path(__file__).parent
 """Their sources."""

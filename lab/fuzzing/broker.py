@@ -29,10 +29,10 @@ from trio.testing import MockClock
 
 from lab.fuzzing.hostile_requests import RequestMaker
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.configs.own_topics import TRANSACTION_STATE
 from splashdam.embedded_broker.transactions.metadata import TransactionState
 from splashdam.model.errors import ProtocolError
 from splashdam.net.memory import memory_stream_pair
+from splashdam.storage.topic_names import TRANSACTION_STATE
 from splashdam.testing.clock import VirtualClock
 from splashdam.wire.header import decode_response
 from splashdam.wire.message import Request

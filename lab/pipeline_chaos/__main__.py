@@ -12,8 +12,7 @@ import argparse
 import os
 import random
 import signal
-import sys
-import tempfile
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -21,13 +20,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from lab import ROOT
-from lab.pipeline_chaos.checking import compare, read_log
+from lab.ledger import read_topic
 from lab.pipeline_chaos.driver import FINISH, TOPIC
-from lab.pipeline_chaos.driving import Driver, DriverStuck
-from lab.pipeline_chaos.sending import PARTITIONS, Sender
-from splashdam import EmbeddedBroker
-from splashdam.cli.endings import exit_status, interrupts_wait, signals_interrupt
+from lab.pipeline_chaos.driver_process import Driver, DriverStuck
+from lab.pipeline_chaos.table_check import compare
+from lab.trial import Verdict, run_trial, trial_parser
+from splashdam import EmbeddedBroker, KafkaProducer
+from splashdam.cli.endings import interrupts_wait
 from splashdam.pipeline.session import JavaMissingError, need_java
 from splashdam.pipeline.tables import FORMATS
 from splashdam.testing.topics import create_topic
@@ -36,6 +35,8 @@ KINDS = ("worker", "driver", "commit")
 """The first is survived by the driver, which then need not be started again."""
 CANNOT_RUN = 2
 _STARTS = 3
+PARTITIONS = 3
+_SEND_PAUSE_SECONDS = 0.05
 
 
 class Run:
@@ -50,8 +51,8 @@ class Run:
         self._driver = Driver(servers, folder)
         self._sender = Sender(servers, options.rate)
 
-    def run(self) -> int:
-        """Everything, in order; the status of the command."""
+    def run(self) -> Verdict:
+        """Send, kill as often as asked for, let the ingests finish, and compare."""
         self._sender.start()
         try:
             with self._bar() as bar:
@@ -62,8 +63,7 @@ class Run:
             self._sender.stop()
             self._finish()
         except DriverStuck as stuck:
-            self._console.print(f"violated: {stuck}", markup=False)
-            return 1
+            return Verdict([str(stuck)])
         finally:
             with interrupts_wait():
                 self._driver.destroy()
@@ -126,30 +126,81 @@ class Run:
                 return
         raise DriverStuck(f"the last driver fails: {self._driver.last_words()}")
 
-    def _verdict(self) -> int:
-        log = read_log(self._servers, PARTITIONS)
-        verdicts = {each: compare(each, self._folder / each, log) for each in FORMATS}
-        for table_format, verdict in verdicts.items():
-            if not verdict.is_good:
-                self._console.print(f"violated: {table_format}: {verdict}", markup=False)
-        gaps, twice = (
-            sum(getattr(each, name) for each in verdicts.values()) for name in ("gaps", "duplicates")
-        )
-        is_good = all(verdict.is_good for verdict in verdicts.values()) and len(log) == self._sender.sent
-        word = "verified" if is_good else "violated"
-        print(
+    def _verdict(self) -> Verdict:
+        log = {
+            (partition, record.offset): record.value
+            for partition, records in read_topic(self._servers, TOPIC, PARTITIONS)
+            for record in records
+        }
+        found = {each: compare(each, self._folder / each, log) for each in FORMATS}
+        verdict = Verdict([f"{name}: {counts}" for name, counts in found.items() if not counts.is_good])
+        if len(log) != self._sender.sent:
+            verdict.violations.append(f"{self._sender.sent} records were sent, and {len(log)} are in the log")
+        gaps, twice = (sum(getattr(each, name) for each in found.values()) for name in ("gaps", "duplicates"))
+        word = "violated" if verdict.violations else "verified"
+        verdict.closing = (
             f"{word}: {len(log)} records, {gaps} gaps, {twice} duplicates after {self._options.kills} kills"
         )
-        return int(not is_good)
+        return verdict
+
+
+class Sender:
+    """A thread with a producer, which sends to all partitions of the topic from ``start`` to ``stop``.
+
+    Args:
+        servers: of the cluster.
+        rate: records per second, about.
+
+    Attributes:
+        sent: records so far.
+    """
+
+    def __init__(self, servers: str, rate: float) -> None:
+        self.sent = 0
+        self._per_turn = max(1, int(rate * _SEND_PAUSE_SECONDS))
+        self._servers = servers
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sender")
+
+    def start(self) -> None:
+        """Begins."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when all that was sent is acknowledged."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        with KafkaProducer(bootstrap_servers=self._servers) as producer:
+            while True:
+                for number in range(self.sent, self.sent + self._per_turn):
+                    producer.send(
+                        TOPIC,
+                        b"record %d" % number,
+                        key=b"%d" % (number % 100),
+                        partition=number % PARTITIONS,
+                    )
+                self.sent += self._per_turn
+                if self._ended.wait(_SEND_PAUSE_SECONDS):
+                    break
+            producer.flush()
+
+
+def pipeline_chaos(options: argparse.Namespace, folder: Path, console: Console) -> Verdict:
+    """Run the trial, from an empty folder to the verdict."""
+    with EmbeddedBroker(folder / "data", port=0) as broker:
+        create_topic(broker.bootstrap_servers, TOPIC, PARTITIONS)
+        return Run(options, folder, broker.bootstrap_servers, console).run()
 
 
 def main() -> int:
-    """The command."""
-    parser = argparse.ArgumentParser(prog="python -m lab.pipeline_chaos", description=__doc__)
+    """Run the command; 1 where a table is not as it should be, 2 where it cannot run here."""
+    parser = trial_parser(
+        "pipeline_chaos", __doc__, rate=1000, pause=1.5, pause_help="most seconds from a commit to a kill"
+    )
     parser.add_argument("--kills", type=int, default=20, help="in all (20)")
-    parser.add_argument("--seed", type=int, default=0, help="of the dice; time is not repeated (0)")
-    parser.add_argument("--rate", type=int, default=1000, help="records per second (1000)")
-    parser.add_argument("--pause", type=float, default=1.5, help="most seconds from a commit to a kill (1.5)")
     options = parser.parse_args()
     if not Path("/proc/self/stat").exists():
         parser.error("this needs Linux: it finds processes in /proc")
@@ -158,23 +209,7 @@ def main() -> int:
     except JavaMissingError as missing:
         print(missing)
         return CANNOT_RUN
-    try:
-        with signals_interrupt():
-            return _run(options)
-    except KeyboardInterrupt as interrupt:
-        print("interrupted", file=sys.stderr)
-        return exit_status(interrupt)
-
-
-def _run(options: argparse.Namespace) -> int:
-    # The processes started here import this package from where this one did.
-    os.environ["PYTHONPATH"] = str(ROOT)
-    with (
-        tempfile.TemporaryDirectory(prefix="splashdam-chaos-", ignore_cleanup_errors=True) as folder,
-        EmbeddedBroker(Path(folder) / "data", port=0) as broker,
-    ):
-        create_topic(broker.bootstrap_servers, TOPIC, PARTITIONS)
-        return Run(options, Path(folder), broker.bootstrap_servers, Console(stderr=True)).run()
+    return run_trial("pipeline_chaos", pipeline_chaos, options, Console(stderr=True))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from typing import Any
 
 from lab.simulator.cluster import PORT, ROOT, BrokerNode, Parts, SimulatedCluster
 from splashdam.embedded_broker.answering.answers import Address
-from splashdam.embedded_broker.configs.own_topics import TRANSACTION_STATE
 from splashdam.embedded_broker.controller.leadership import LeadershipMap
 from splashdam.embedded_broker.controller.producer_ids import ProducerIds
 from splashdam.model.broker_errors import KafkaStorageError
@@ -18,6 +17,7 @@ from splashdam.model.values import TopicPartition
 from splashdam.storage.files.disk import Files
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.storage.log import Log
+from splashdam.storage.topic_names import TRANSACTION_STATE
 
 
 class HandedOverLogs(SimulatedCluster):

@@ -20,11 +20,6 @@ from lab.simulator.report import RunRecord
 from lab.simulator.scenario import ReplicationPlan
 from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
-from splashdam.embedded_broker.configs.own_topics import (
-    INTERNAL_TOPICS,
-    TRANSACTION_STATE,
-    new_internal_topic,
-)
 from splashdam.embedded_broker.controller.controller import Controller, Member
 from splashdam.embedded_broker.controller.election import changed, moved
 from splashdam.embedded_broker.controller.producer_ids import ProducerIds
@@ -37,6 +32,7 @@ from splashdam.embedded_broker.controller.state import (
     IsrProposal,
 )
 from splashdam.embedded_broker.replication.replica_manager import Membership
+from splashdam.embedded_broker.topics.topics import new_internal_topic
 from splashdam.model.broker_errors import BrokerResponseError, NetworkExceptionError
 from splashdam.model.errors import KafkaConnectionError
 from splashdam.model.values import Buffer, TopicPartition
@@ -44,6 +40,10 @@ from splashdam.net.memory import MemoryStream
 from splashdam.record.batch import BatchHeader, iter_headers
 from splashdam.storage.files.memory import MemoryFiles, PowerCutError
 from splashdam.storage.log import AppendResult, Log
+from splashdam.storage.topic_names import (
+    INTERNAL_TOPICS,
+    TRANSACTION_STATE,
+)
 
 if TYPE_CHECKING:
     from lab.simulator.cluster import BrokerNode

@@ -1,4 +1,4 @@
-"""One connection to a broker: frames, correlation, requests in flight, negotiation, time-outs; what listens.
+"""One connection to a broker: frames, correlation ids, in-flight requests, version negotiation, timeouts.
 
 May import: clock, connect.
 """

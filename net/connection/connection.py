@@ -1,12 +1,14 @@
-"""The one connection to a broker that sender, follower, pipeline and ``tail`` share.
+"""The connection to a broker that sender, follower, pipeline and ``tail`` share.
 
-Requests are pipelined: each is written as soon as there is room, and answers come in the same order, which
-correlation ids prove. Anything that leaves the byte stream in doubt closes the connection: a wrong id, an
-illegal answer, a late one, a write that failed or was cancelled half way.
+Requests are pipelined: each is written as soon as fewer than ``max_in_flight_requests`` wait, and responses
+come in the same order, which is checked by their correlation ids. Whatever leaves the byte stream in an
+unknown state closes the connection: a wrong id, an invalid response, a late one, a write that failed or was
+cancelled half way.
 
-There are two ways in. ``submit`` and ``request`` wait for room, for the write, for the answer. ``submit_now``
-never waits and needs no task: what the stream takes at once is written there, and the answer is told to a
-callback in the reader's turn; only what the stream does not take goes to a task, which ends with it.
+Requests are sent in two ways. ``submit`` and ``request`` wait for room, for the write and for the response.
+``submit_now`` never waits and needs no task: it writes what the stream takes at once, and the reader's task
+passes the response to a callback. Only a rest that the stream does not take at once goes to a task of its
+own.
 """
 
 from __future__ import annotations
@@ -47,16 +49,12 @@ R = TypeVar("R", bound=Response)
 
 
 class ConnectionState(Stage):
-    """Where a connection is in its life."""
-
     NEW = auto()
     OPEN = auto()
     CLOSED = auto()
 
 
 class ConnectionEvent(Stage):
-    """What can happen to a connection."""
-
     RUN = auto()
     SUBMIT = auto()
     CLOSE = auto()
@@ -72,26 +70,28 @@ TRANSITIONS: dict[tuple[ConnectionState, ConnectionEvent], ConnectionState] = {
 
 
 class Connection:
-    """Speaks the protocol over one stream. One task tree owns it; every method belongs to its trio loop:
-    start `run` in a nursery, then `negotiate`, then `submit` and `request`.
+    """Sends requests over one stream and matches the responses.
+
+    Start `run` in a nursery, then call `negotiate`, then `submit` and `request`. All methods must be called
+    in the connection's trio loop.
 
     Args:
         stream: a connected stream; the connection closes it.
         clock: for deadlines and throttling.
         client_id: sent in each request's header.
-        request_timeout_ms: how long an answer may take where a call does not say otherwise.
-        max_in_flight_requests: how many requests may wait for their answers.
-        max_response_bytes: the largest answer accepted (Kafka: ``receive.message.max.bytes``).
-        peer: the broker in messages, for example ``node 1 at localhost:9092``.
-        on_progress: called after answers were handled and after a task has ended its write: there may be
-            room again. Not called for the end of the connection, with which `run` returns.
-        traffic: counts requests, answers and bytes.
+        request_timeout_ms: time limit for a response unless a call sets its own.
+        max_in_flight_requests: how many requests may wait for their responses.
+        max_response_bytes: the largest response accepted (Kafka: ``receive.message.max.bytes``).
+        peer: name of the broker in messages, for example ``node 1 at localhost:9092``.
+        on_progress: called after responses were handled and after a task has ended its write: there may be
+            room for a request again. Not called when the connection closes; then `run` returns.
+        traffic: counters of requests, responses and bytes.
 
     Attributes:
-        api_versions: what the broker speaks by API key, after `negotiate`.
-        finalized_features: levels of the cluster's features, for example ``transaction.version``.
-        is_writing: whether a task still writes what `submit_now` began.
-        closed_by: why the connection closed, None while it is open or where `aclose` closed it.
+        api_versions: the broker's versions by API key, set by `negotiate`.
+        finalized_features: finalized feature levels of the cluster, for example ``transaction.version``.
+        is_writing: whether a task is still writing the rest of a request of `submit_now`.
+        closed_by: why the connection closed; None while it is open, and after `aclose`.
     """
 
     def __init__(
@@ -139,38 +139,38 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        """Requests whose answer is not there yet."""
+        """Number of requests without a response so far."""
         return len(self._in_flight.queue)
 
     @property
     def requests_sent(self) -> int:
-        """How many there were; the last one's correlation id."""
+        """Number of requests sent: the correlation id of the last."""
         return self._in_flight.last_correlation_id
 
     @property
     def responses_received(self) -> int:
-        """How many requests were answered."""
+        """Number of responses received."""
         return self._traffic.responses - self._responses_before
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is of no more use."""
+        """Whether the connection has closed."""
         return self._state is ConnectionState.CLOSED
 
     @property
     def throttled_ms(self) -> float:
-        """How long the broker wants to be left alone (KIP-219), 0 if not."""
+        """Remaining throttle time that the broker asked for (KIP-219), 0 for none."""
         return self._in_flight.throttled_ms
 
     @property
     def can_send(self) -> bool:
-        """Whether a request would be written at once: open, last write finished, room, not throttled."""
+        """Whether a request would be written at once: open, no write in progress, room, not throttled."""
         if self._state is not ConnectionState.OPEN or self._turn.locked() or self.is_writing:
             return False
         return self._in_flight.can_send_more()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Reads answers until the connection is closed; what closed it is then in ``closed_by``."""
+        """Read responses until the connection is closed; ``closed_by`` then says why."""
         self._advance(ConnectionEvent.RUN)
         try:
             async with trio.open_nursery() as self._tasks:
@@ -194,7 +194,7 @@ class Connection:
             self._close(error, self._in_flight.first())
 
     async def _read(self) -> None:
-        """Many reads in one cancel scope, which costs as much as handling an answer."""
+        """Read in a loop: a cancel scope for each read would cost as much as handling a response."""
         while self._state is ConnectionState.OPEN:
             data = await self._receive(self._frames.wanted_bytes)
             if not data:
@@ -208,7 +208,7 @@ class Connection:
         self._progress()
 
     def read_eagerly(self) -> None:
-        """Handles the next answer if it comes at once; the loop stands still meanwhile, 0.1 ms at most."""
+        """Handle the next response if it arrives within 0.1 ms; the loop is blocked meanwhile."""
         if self._state is ConnectionState.OPEN and (data := self._eager_reader.read()):
             try:
                 self._take(data)
@@ -216,18 +216,18 @@ class Connection:
                 self._close(error, self._in_flight.first())
 
     def _progress(self) -> None:
-        if self._changed:  # somebody waits for room
+        if self._changed:  # tasks wait for room
             self._changed.unpark_all()
         if self._on_progress is not None:
             self._on_progress()
 
     def _next_deadline(self) -> float:
-        """When the next answer is late, in trio's time; the loop may run on another clock than ours."""
+        """Return the earliest deadline of a response in trio's time: the loop may use another clock."""
         self._watched_until_ms = self._in_flight.next_deadline_ms()
         return self._loop_time(self._watched_until_ms)
 
     def _watch(self, pending: AnyPending) -> None:
-        """The reader wakes when the answer is late. It may wake before: then it looks anew."""
+        """Make the reader wake at the request's deadline; if it wakes earlier, it computes the next one."""
         if pending.deadline_ms < self._watched_until_ms:
             self._watched_until_ms = pending.deadline_ms
             self._reading.deadline = self._loop_time(pending.deadline_ms)
@@ -245,7 +245,7 @@ class Connection:
         self._state = next_state(TRANSITIONS, self._state, event, self._name)
 
     def _close(self, reason: KafkaError | None, blamed: list[AnyPending] | None = None) -> None:
-        """Closes once: ``blamed`` requests fail with the reason, others because the connection is gone."""
+        """Close once. ``blamed`` requests fail with the reason, all others with ``NetworkExceptionError``."""
         if self._state is ConnectionState.CLOSED:
             return
         self._advance(ConnectionEvent.CLOSE)
@@ -258,7 +258,7 @@ class Connection:
 
     def _broke(self, error: BaseException) -> None:
         reason = NetworkExceptionError(f"{self._name} broke: {error}")
-        reason.__cause__ = error  # it may be that the broker does not trust us
+        reason.__cause__ = error  # perhaps a TLS error, which means that the broker does not trust us
         self._close(reason)
 
     def _lost(self, what: str) -> NetworkExceptionError:
@@ -276,14 +276,14 @@ class Connection:
                 await self._changed.park()
 
     async def negotiate(self, software_name: str, software_version: str) -> None:
-        """Asks what the broker speaks and fills ``api_versions`` and ``finalized_features``.
+        """Request the broker's versions; fill ``api_versions`` and ``finalized_features``.
 
         Args:
-            software_name: letters, digits, ``-`` and ``.``, as KIP-511 wants them.
+            software_name: letters, digits, ``-`` and ``.``, as KIP-511 demands.
             software_version: likewise.
 
         Raises:
-            BrokerResponseError: the broker refuses; for example 42 for an illegal name.
+            BrokerResponseError: the broker rejects the request, for example with 42 for an invalid name.
             RequestTimedOutError, NetworkExceptionError, ProtocolError: as `request`.
         """
         answer = await ask_versions(self.request, software_name, software_version, self._peer)
@@ -292,16 +292,16 @@ class Connection:
         self._versions.clear()
 
     def version_for(self, request_cls: type[Request[Any]], newest: int | None = None) -> int:
-        """The newest version of a request that both sides speak, and no newer one than ``newest``.
+        """Return the newest version of a request that both sides support, ``newest`` at most.
 
         Raises:
             UnsupportedVersionError: there is none.
-            IllegalStateError: `negotiate` has not run.
+            IllegalStateError: `negotiate` was not called.
         """
         version = self._versions.get((request_cls, newest))
         if version is None:
             if not self.api_versions:
-                raise IllegalStateError(f"{self._name}: negotiate comes before {request_cls.NAME}")
+                raise IllegalStateError(f"{self._name}: call negotiate() before {request_cls.NAME}")
             version = highest_common(request_cls, self.api_versions, self._peer, newest)
             self._versions[request_cls, newest] = version
         return version
@@ -314,19 +314,19 @@ class Connection:
         timeout_ms: float | None = None,
         expect_response: bool = True,
     ) -> PendingResponse[R]:
-        """Writes a request in its turn and once there is room; returns when it is written.
+        """Write a request, after earlier ones and once there is room; return when it is written.
 
         Args:
             request: what to send.
-            version: in which version; None takes the highest that both sides speak.
-            timeout_ms: how long writing and answer may take; None takes ``request_timeout_ms``.
+            version: of the request; None: the newest that both sides support.
+            timeout_ms: time limit for write and response; None: ``request_timeout_ms``.
             expect_response: False for a Produce request with ``acks=0``, which brokers do not answer.
 
         Raises:
-            IllegalStateError: `run` has not been started, or there is no version and `negotiate` has not run.
-            ProtocolError, UnsupportedVersionError: the request cannot be sent; the connection stays open.
+            IllegalStateError: `run` was not started, or ``version`` is None before `negotiate`.
+            ProtocolError, UnsupportedVersionError: the request cannot be encoded; the connection stays open.
             RequestTimedOutError: the write took too long; the connection is closed.
-            NetworkExceptionError: the connection is or becomes closed.
+            NetworkExceptionError: the connection is closed, or closes meanwhile.
         """
         if version is None:
             version = self.version_for(type(request))
@@ -351,8 +351,10 @@ class Connection:
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[Ask]:
-        """Holds back everybody else's requests while the block asks its own; those in flight keep their
-        places. For authentication, between whose requests there must be no other."""
+        """Delay all other requests while the block sends its own; in-flight requests are not affected.
+
+        For authentication: no other request may be sent between those of a SASL exchange.
+        """
 
         async def ask(request: Request[R], version: int) -> R:
             return await (await self._submit_in_turn(request, version, None, True)).wait()
@@ -370,24 +372,25 @@ class Connection:
         expect_response: bool = True,
         patience_ms: float = 0.0,
     ) -> None:
-        """Writes a request without waiting; the caller has seen `can_send`.
+        """Write a request without waiting; the caller has checked `can_send`.
 
         Args:
             request: what to send.
-            version: in which version.
-            on_done: called once with what came of it: from the reader's turn, at the end of the connection,
-                or, where no answer is expected, when it is written, which can be before this returns.
+            version: of the request.
+            on_done: called once with the result: by the reader's task, when the connection closes, or, if no
+                response is expected, when the request is written, which may be before this method returns.
             expect_response: as in `submit`.
-            patience_ms: how long the loop may stand still so that less is left to a task; see `send_now`.
+            patience_ms: how long the loop may block so that less is left for a task; see `send_now`.
 
         Raises:
             IllegalStateError: the connection is not open.
-            ProtocolError: the request cannot be sent; the connection stays open, ``on_done`` is not called.
+            ProtocolError: the request cannot be encoded; the connection stays open, ``on_done`` is not
+                called.
         """
         pending = self._in_flight.pend(request, version, None, on_done)
         rest = self._begin(request, pending, expect_response, patience_ms)
         if rest:
-            assert self._tasks is not None  # it is open, so it runs
+            assert self._tasks is not None  # an open connection runs
             self.is_writing = True
             self._tasks.start_soon(self._write_rest, rest, pending, expect_response)
         elif not expect_response:
@@ -396,9 +399,9 @@ class Connection:
     def _begin(
         self, request: Request[Any], pending: AnyPending, expect_response: bool, patience_ms: float = 0.0
     ) -> list[memoryview]:
-        """Writes what the stream takes now; the answer is awaited from now on. Returns the rest."""
+        """Write what the stream takes now and await the response from now on; return the rest."""
         if self._state is not ConnectionState.OPEN:
-            self._advance(ConnectionEvent.SUBMIT)  # which says what is wrong
+            self._advance(ConnectionEvent.SUBMIT)  # raises and names the state
         parts = encode_request(
             request,
             version=pending.version,
@@ -418,14 +421,14 @@ class Connection:
                 pending.written()
         except KafkaError as error:
             pending.fail(error)
-        finally:  # a cancel has closed the connection, which knows only of requests that await an answer
+        finally:  # after a cancel: closing has failed only the requests that await a response
             self.is_writing = False
             if self._state is ConnectionState.CLOSED:
                 pending.fail(self._lost(str(pending)))
         self._progress()
 
     async def _write(self, parts: Sequence[memoryview], pending: AnyPending) -> None:
-        """Writes a frame; an interruption closes the connection, as half a frame cannot be taken back."""
+        """Write a frame. An interruption closes the connection: half a frame cannot be taken back."""
         try:
             with trio.CancelScope(deadline=self._loop_time(pending.deadline_ms)) as scope:
                 await send_parts(self._stream, parts)
@@ -439,44 +442,44 @@ class Connection:
             self._close(late, [pending])
             raise late
         if self._state is ConnectionState.CLOSED:
-            raise self._lost(str(pending))  # also where an illegal answer did it: that one is not our fault
+            raise self._lost(str(pending))  # also after an invalid response to another request
 
     async def request(
         self, request: Request[R], version: int | None = None, *, timeout_ms: float | None = None
     ) -> R:
-        """Submits and waits for the answer; raises what `submit` and ``PendingResponse.wait`` raise."""
+        """Submit a request and wait for its response; raise as `submit` and ``PendingResponse.wait``."""
         pending = await self.submit(request, version, timeout_ms=timeout_ms)
         return await pending.wait()
 
     async def aclose(self) -> None:
-        """Closes at once; requests without an answer fail with ``NetworkExceptionError``."""
+        """Close at once; requests without a response fail with ``NetworkExceptionError``."""
         self._close(None)
         await trio.aclose_forcefully(self._stream)
 
 
 class Authenticator(Protocol):
-    """Proves to brokers who we are."""
+    """Authenticates connections of a client."""
 
     async def authenticate(self, connection: Connection, host: str) -> float:
-        """Does so on a connection that is negotiated, for the first time or again (KIP-368).
+        """Authenticate on a negotiated connection, for the first time or again (KIP-368).
 
         Returns:
-            how long that holds, in milliseconds; 0: for as long as the connection.
+            Lifetime of the session in milliseconds; 0: as long as the connection.
 
         Raises:
-            AuthenticationError: the broker refuses us, or we do not trust it.
+            AuthenticationError: the broker rejects the credentials, or did not prove its identity.
             KafkaError: the connection failed.
         """
         ...
 
 
 def renewal_delay_ms(lifetime_ms: float, random: Callable[[], float]) -> float:
-    """When to authenticate again: after 85 to 95 % of the time, as Java's clients do."""
+    """Return when to authenticate again: after 85 to 95 % of the lifetime, as Java's clients do."""
     return lifetime_ms * (0.85 + 0.1 * random())
 
 
 def distrust(error: BaseException | None) -> AuthenticationError | None:
-    """The failure of authentication that is behind an error, if one is."""
+    """Return the AuthenticationError among the causes of an error, or None."""
     seen: set[int] = set()  # an error raised from itself is its own cause
     while error is not None and id(error) not in seen:
         if isinstance(error, AuthenticationError):

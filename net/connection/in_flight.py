@@ -1,7 +1,7 @@
-"""The requests of one connection that wait for their answers (Kafka: ``InFlightRequests``); no I/O.
+"""The in-flight requests of one connection (Kafka: ``InFlightRequests``) and traffic counters; no I/O.
 
-They are answered in the order in which they were written. When an answer is late, and for how long the broker
-wants to be left alone, is known here too; to act on it is the connection's.
+Responses come in the order of the requests. Deadlines and throttle times are computed here; the connection
+acts on them.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from splashdam.wire.registry import response_class
 
 
 class Traffic(Tally):
-    """Counted by ``Connection``, and by who opens and closes them.
+    """Counters of the connections to one broker; ``Connection`` and the code that opens it count.
 
     Attributes:
         requests: requests written.
-        request_bytes: their bytes, frames included.
-        request_bytes_max: of the largest one.
-        responses: answers.
+        request_bytes: bytes of the request frames.
+        request_bytes_max: of the largest request.
+        responses: responses received.
         response_bytes: bytes read.
-        latency_ms: from writing a request to its answer, summed over all answers.
-        latency_ms_max: of the slowest one.
-        throttle_ms: how long the broker wanted to be left alone, summed over all answers.
-        throttle_ms_max: the longest of these times.
-        opened: connections that were made and agreed on versions.
-        closed: those of them that have ended.
-        network_io: requests and answers together.
+        latency_ms: time from write to response, summed over all responses.
+        latency_ms_max: of the slowest response.
+        throttle_ms: throttle times that the broker asked for, summed.
+        throttle_ms_max: the longest throttle time.
+        opened: connections opened and negotiated.
+        closed: of those, how many have closed.
+        network_io: requests and responses together.
     """
 
     requests: int = 0
@@ -54,14 +54,14 @@ class Traffic(Tally):
     network_io: int = 0
 
     def sent(self, size_bytes: int) -> None:
-        """A request is being written."""
+        """Count a request."""
         self.requests += 1
         self.network_io += 1
         self.request_bytes += size_bytes
         self.request_bytes_max = max(self.request_bytes_max, size_bytes)
 
     def answered(self, latency_ms: float, throttle_ms: float) -> None:
-        """An answer is there."""
+        """Count a response."""
         self.responses += 1
         self.network_io += 1
         self.latency_ms += latency_ms
@@ -75,22 +75,22 @@ R = TypeVar("R", bound=Response)
 
 
 class Ask(Protocol):
-    """Sends a request in a version and waits for its answer; raises as ``Connection.request``."""
+    """Sends a request and waits for its response; raises as ``Connection.request``."""
 
     async def __call__(self, request: Request[R], version: int, /) -> R: ...
 
 
 OnDone = Callable[["PendingResponse[R]"], None]
-"""Called once with a request that is done, whatever came of it."""
+"""Called once with a request that is done, answered or failed."""
 
 
 class PendingResponse(Generic[R]):
-    """The answer to one request, once it is there: to be waited for, or told to ``on_done``.
+    """The future response to one request: to wait for, or passed to ``on_done``.
 
     Attributes:
-        version: the version in which the request was sent.
+        version: version of the request.
         sent_at_ms: when writing began, by the connection's clock.
-        deadline_ms: when the answer is late.
+        deadline_ms: when the request times out.
     """
 
     __slots__ = (
@@ -126,7 +126,7 @@ class PendingResponse(Generic[R]):
         self._correlation_id = correlation_id
         self._on_done = on_done
         self._is_done = False
-        self._event: trio.Event | None = None  # made for whoever waits, and most requests have a callback
+        self._event: trio.Event | None = None  # made by wait(): most requests have a callback
         self._response: R | None = None
         self._error: KafkaError | None = None
 
@@ -135,20 +135,20 @@ class PendingResponse(Generic[R]):
 
     @property
     def error(self) -> KafkaError | None:
-        """Why no answer will come, None where it came or may come."""
+        """Why the request failed; None if it was answered or may be."""
         return self._error
 
     def done(self) -> bool:
-        """Whether `wait` has nothing to wait for."""
+        """Return whether the request is answered or has failed."""
         return self._is_done
 
     async def wait(self) -> R:
-        """Waits for the answer. Cancelling the wait leaves the connection usable; the answer is then dropped.
+        """Wait for the response. After a cancel the connection stays usable, and the response is dropped.
 
         Raises:
-            RequestTimedOutError: it did not come in time; the connection is closed.
-            NetworkExceptionError: the connection was lost before it came.
-            ProtocolError: it is not a legal answer; the connection is closed.
+            RequestTimedOutError: there was no response in time; the connection is closed.
+            NetworkExceptionError: the connection was lost first.
+            ProtocolError: the response is invalid; the connection is closed.
         """
         if self._is_done:
             await trio.lowlevel.checkpoint()
@@ -159,45 +159,45 @@ class PendingResponse(Generic[R]):
         return self.result()
 
     def result(self) -> R:
-        """The answer, once it is `done`; raises what `wait` does.
+        """Return the response of a request that is `done`; raise what `wait` raises.
 
         Raises:
-            IllegalStateError: no answer was expected, or it is not there.
+            IllegalStateError: no response was expected, or there is none yet.
         """
         if self._error is not None:
             raise self._error
         if self._response is None:
-            raise IllegalStateError(f"{self} has no answer")
+            raise IllegalStateError(f"{self} has no response")
         return self._response
 
     def answers(self, correlation_id: int) -> bool:
-        """Whether a response with this correlation id is this request's."""
+        """Return whether the correlation id is this request's."""
         return correlation_id == self._correlation_id
 
     def decode(self, frame: Buffer) -> R:
-        """Decodes this request's response frame."""
+        """Decode the response frame."""
         return decode_answer(frame, self._cls, self.version)
 
     def throttle_ms(self, response: R) -> int:
-        """How long the client itself has to wait now; 0 in versions in which the broker has waited."""
+        """Return the time for the client to wait (KIP-219); 0 in versions where the broker itself waits."""
         if self.version not in response.THROTTLES:
             return 0
         throttle_time_ms: int = response.throttle_time_ms  # type: ignore[attr-defined]  # such versions have it
         return throttle_time_ms
 
     def resolve(self, response: R) -> None:
-        """The answer is there."""
+        """Set the response."""
         self._response = response
         self._finish()
 
     def fail(self, error: KafkaError) -> None:
-        """No answer will come. Ignored when it is done already."""
+        """Fail the request; ignored if it is done already."""
         if not self._is_done:
             self._error = error
             self._finish()
 
     def written(self) -> None:
-        """The request is written, and nobody will answer it."""
+        """Complete a written request that has no response."""
         self._finish()
 
     def _finish(self) -> None:
@@ -215,23 +215,23 @@ AnyPending = PendingResponse[Any]
 _LARGEST_CORRELATION_ID = 0x7FFFFFFF
 
 _TOLERANCE_MS = 0.01
-"""Deadlines this close have passed: seconds and milliseconds do not convert exactly."""
+"""A deadline this close counts as passed: seconds and milliseconds do not convert exactly."""
 
 
 class InFlightRequests:
-    """Gives requests their correlation ids and finds the request of each answer.
+    """Assigns correlation ids and matches responses to requests.
 
     Args:
-        max_requests: how many may wait at one time.
+        max_requests: limit of requests in flight.
         clock: for deadlines and throttling.
-        timeout_ms: how long an answer may take where a request does not say otherwise.
-        traffic: counts answers.
-        peer: the broker in messages.
+        timeout_ms: time limit for a response unless a request has its own.
+        traffic: counts responses.
+        peer: name of the broker in messages.
 
     Attributes:
-        queue: who waits, oldest first; whoever writes a request that will be answered appends it.
-        last_correlation_id: of the last request; how many there were.
-        throttled_until_ms: until when the broker wants to be left alone (KIP-219), by the clock.
+        queue: requests in flight, oldest first; the connection appends each that expects a response.
+        last_correlation_id: of the last request.
+        throttled_until_ms: end of the throttle time (KIP-219), by the clock.
     """
 
     def __init__(
@@ -248,11 +248,11 @@ class InFlightRequests:
 
     @property
     def throttled_ms(self) -> float:
-        """How long the broker wants to be left alone, 0 if not."""
+        """Remaining throttle time, 0 for none."""
         return max(0.0, self.throttled_until_ms - self._clock.now_ms())
 
     def can_send_more(self) -> bool:
-        """Whether there is room for one more, and the broker lets us."""
+        """Return whether there is room for one more request and no throttle time."""
         if len(self.queue) >= self._max_requests:
             return False
         return not self.throttled_until_ms or self.throttled_ms <= _TOLERANCE_MS
@@ -260,7 +260,7 @@ class InFlightRequests:
     def pend(
         self, request: Request[R], version: int, timeout_ms: float | None, on_done: OnDone[R] | None
     ) -> PendingResponse[R]:
-        """Gives a request its correlation id and its deadline. It is not in the queue yet."""
+        """Assign correlation id and deadline; the caller adds the request to the queue."""
         self.last_correlation_id = (self.last_correlation_id + 1) & _LARGEST_CORRELATION_ID
         now_ms = self._clock.now_ms()
         return PendingResponse(
@@ -274,17 +274,19 @@ class InFlightRequests:
         )
 
     def complete_next(self, frame: memoryview) -> None:
-        """Gives an answer to the oldest request.
+        """Complete the oldest request with a response frame.
 
         Raises:
-            ProtocolError: it is not that request's, or not legal; the request stays in the queue.
+            ProtocolError: the response is not that request's, or invalid; the request stays in the queue.
         """
         correlation_id = decode_correlation_id(frame)
         if not self.queue:
-            raise ProtocolError(f"{self._peer} answered correlation id {correlation_id} unasked")
+            raise ProtocolError(
+                f"{self._peer} sent correlation id {correlation_id}, but no request is in flight"
+            )
         pending = self.queue[0]
         if not pending.answers(correlation_id):
-            raise ProtocolError(f"{self._peer} answered correlation id {correlation_id} instead of {pending}")
+            raise ProtocolError(f"{self._peer} sent correlation id {correlation_id} instead of {pending}")
         response = pending.decode(frame)
         self.queue.popleft()
         throttle_ms, now_ms = pending.throttle_ms(response), self._clock.now_ms()
@@ -295,14 +297,14 @@ class InFlightRequests:
         pending.resolve(response)
 
     def first(self) -> list[AnyPending]:
-        """The oldest request, if there is any: the one to blame for an answer that is not legal."""
+        """Return the oldest request, if any: an invalid response is blamed on it."""
         return [*self.queue][:1]
 
     def next_deadline_ms(self) -> float:
-        """When the next answer is late, infinity where none is awaited."""
+        """Return the earliest deadline, infinity without requests."""
         return min((pending.deadline_ms for pending in self.queue), default=float("inf"))
 
     def late(self) -> list[AnyPending]:
-        """The requests whose answers should have been there by now."""
+        """Return the requests whose deadline has passed."""
         now_ms = self._clock.now_ms() + _TOLERANCE_MS
         return [pending for pending in self.queue if pending.deadline_ms <= now_ms]

@@ -1,8 +1,8 @@
-"""Which versions to speak: asking for them, and functions over the answers.
+"""Version negotiation: ApiVersions requests, and functions over the responses.
 
-A broker that does not know the version of an ApiVersions request answers in version 0 with error 35. Some do
-not keep to version 0 (librdkafka's mock has a compact count and a throttle time), so behind the error code
-whatever cannot be read is ignored.
+A broker that does not know the version of an ApiVersions request responds in version 0 with error 35
+(KIP-511). Some do not keep to version 0 (librdkafka's mock broker has a compact count and a throttle time),
+so whatever cannot be decoded behind the error code is ignored.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _ERROR_CODE_POSITION = 4  # behind the correlation id, in every version
 
 
 def decode_answer(frame: Buffer, response_cls: type[R], version: int) -> R:
-    """Decodes a response frame; an ApiVersions error 35 is read as version 0, whatever was asked.
+    """Decode a response frame; an ApiVersions response with error 35 is decoded as version 0.
 
-    Bytes behind a response are ignored, as other clients ignore them: frame and correlation id leave no doubt
-    where it ends, and librdkafka's mock adds some to Metadata.
+    Bytes behind the response are ignored, as in other clients: the frame's size says where it ends, and
+    librdkafka's mock broker adds some to Metadata responses.
 
     Raises:
-        ProtocolError: the bytes are not such a response.
+        ProtocolError: the bytes are not a valid response.
     """
     if issubclass(response_cls, ApiVersionsResponse) and _is_refusal(frame):
         try:
@@ -56,13 +56,13 @@ async def ask_versions(
     software_version: str,
     peer: str,
 ) -> ApiVersionsResponse:
-    """Asks in version 4 and then in older ones, until the broker understands.
+    """Send ApiVersions in version 4, then in older ones, until the broker knows the version.
 
-    Version 5 (Kafka 4.4) adds which cluster and node we believe to talk to. We do not say, and every older
-    broker would cost a second question.
+    Version 5 (Kafka 4.4) adds the cluster and node that the client expects. It is not used: with every older
+    broker it would cost a second request.
 
     Raises:
-        BrokerResponseError: it refuses for another reason.
+        BrokerResponseError: the broker rejects the request for another reason.
     """
     version = _ASKED_FIRST
     question = ApiVersionsRequest(
@@ -73,12 +73,12 @@ async def ask_versions(
         version = version_to_retry(answer, version)
         answer = await ask(question, version)
     if answer.error_code:
-        raise error_for(answer.error_code, f"{peer} refused ApiVersionsRequest v{version}")
+        raise error_for(answer.error_code, f"{peer} rejected ApiVersionsRequest v{version}")
     return answer
 
 
 def version_to_retry(refusal: ApiVersionsResponse, refused: int) -> int:
-    """The version of ApiVersions to ask in after ``refused``: the best one the broker lists, else 0."""
+    """Return the version to try after ``refused``: the newest that the broker lists, else 0."""
     for api in refusal.api_keys:
         if api.api_key == ApiVersionsRequest.API_KEY:
             return max(0, min(api.max_version, refused - 1))
@@ -86,12 +86,12 @@ def version_to_retry(refusal: ApiVersionsResponse, refused: int) -> int:
 
 
 def offered_versions(answer: ApiVersionsResponse) -> dict[int, Versions]:
-    """What a broker speaks, by API key."""
+    """Return the broker's versions by API key."""
     return {api.api_key: Versions(api.min_version, api.max_version) for api in answer.api_keys}
 
 
 def finalized_levels(answer: ApiVersionsResponse) -> dict[str, int]:
-    """The levels of a cluster's features, by name; none from a broker that does not know them yet."""
+    """Return the finalized feature levels by name; none from a broker that does not know them yet."""
     return {
         feature.name: feature.max_version_level
         for feature in answer.finalized_features
@@ -102,7 +102,7 @@ def finalized_levels(answer: ApiVersionsResponse) -> dict[str, int]:
 def highest_common(
     cls: type[Request[Any]], offered: Mapping[int, Versions], peer: str, newest: int | None = None
 ) -> int:
-    """The newest version that both sides speak, and no newer one than ``newest``.
+    """Return the newest version that both sides support, ``newest`` at most.
 
     Raises:
         UnsupportedVersionError: there is none; the text names both ranges.
@@ -113,7 +113,7 @@ def highest_common(
         raise UnsupportedVersionError(f"{peer} does not offer {cls.NAME}; it offers {_listed(offered)}")
     version = min(ours.last, theirs.last)
     if version < max(ours.first, theirs.first):
-        raise UnsupportedVersionError(f"{peer} speaks {cls.NAME} v{theirs}, splashdam v{ours}")
+        raise UnsupportedVersionError(f"{peer} supports {cls.NAME} v{theirs}, splashdam v{ours}")
     return version
 
 

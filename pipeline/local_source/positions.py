@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import attrs
 
-from splashdam.client.sending.topics import check_topic_name
+from splashdam.client.sending.arguments import check_topic_name
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import MAX_INT, MAX_LONG
 from splashdam.model.values import TopicPartition

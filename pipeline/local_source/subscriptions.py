@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 import attrs
 
-from splashdam.client.sending.topics import check_topic_name
+from splashdam.client.sending.arguments import check_topic_name
 from splashdam.model.broker_errors import UnknownTopicOrPartitionError
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.options import comma_list

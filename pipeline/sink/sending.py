@@ -23,7 +23,7 @@ from splashdam.pipeline.sink.rows import RowReader
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from splashdam.client.bulk.reports import BulkDelivery
+    from splashdam.client.reports import BulkDelivery
 
 
 def send_rows(producer: KafkaProducer, reader: RowReader, batches: Iterable[pa.RecordBatch]) -> int:

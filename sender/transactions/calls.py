@@ -10,7 +10,7 @@ from splashdam.model.errors import FatalTransactionError, KafkaError, Transactio
 from splashdam.model.transactions import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction
 from splashdam.model.values import TopicPartition
 from splashdam.record.kernel.outcomes.outcome import fresh
-from splashdam.sender.latch import Latch
+from splashdam.sender.wakeup import Latch
 
 
 class Operation(Enum):

@@ -216,13 +216,13 @@ class CleanedTransactions:
         self._with_data: list[AbortedTransaction] = []
 
     def on_data(self, header: BatchHeader) -> bool:
-        """Takes a batch of data in; whether its transaction was aborted."""
+        """Take a batch of data in; whether its transaction was aborted."""
         if header.is_transactional:
             self._with_batches.add(header.producer_id)
         return self._aborted.of_data(header) is not None
 
     def on_marker(self, header: BatchHeader, batch: Buffer) -> bool:
-        """Takes a control batch in; whether it ends a transaction of which nothing is left.
+        """Take a control batch in; whether it ends a transaction of which nothing is left.
 
         Raises:
             CorruptMessageError: its record cannot be read.

@@ -70,7 +70,7 @@ class LogCleaner:
         return done_ms + (backoff_ms if self._pause_ms is None else self._pause_ms)
 
     async def work(self, logs: Mapping[TopicPartition, Log], now: Now) -> None:
-        """Goes on with the log at hand, or begins with the next, or finds nothing to do."""
+        """Go on with the log at hand, or begins with the next, or finds nothing to do."""
         if self._cleaning is None and not self._begin(logs, now):
             self._pause_ms = None
             self._refused.clear()
@@ -87,7 +87,7 @@ class LogCleaner:
         return self._cleaning is not None and self._cleaning.target.log is log
 
     def close(self) -> None:
-        """Ends the cleaning at hand, if there is one; the next start does it anew."""
+        """End the cleaning at hand, if there is one; the next start does it anew."""
         if self._cleaning is not None:
             self._end(self._cleaning)
 
@@ -189,7 +189,7 @@ class LogCleaner:
 
 
 def cleanable_of(log: Log, checkpointed: int | None, wall_ms: int) -> Cleanable:
-    """Looks at one log.
+    """Look at one log.
 
     Args:
         log: an open log of a compacted topic.

@@ -155,7 +155,7 @@ class Cleaning:
             self._log.swapper.swap_in(group, cleaned, self.began.now_ms + delay_ms)
 
     def discard(self) -> None:
-        """Removes a copy that is not complete; for a cleaning that ends early.
+        """Remove a copy that is not complete; for a cleaning that ends early.
 
         Raises:
             KafkaStorageError: the disk refuses; the next start removes it.
@@ -337,7 +337,7 @@ def map_keys(
     first_dirty: int,
     bytes_at_once: int,
 ) -> Generator[int, None, int]:
-    """Fills ``offset_map`` until it is full or all is in; yields bytes read, about so many at once.
+    """Fill ``offset_map`` until it is full or all is in; yields bytes read, about so many at once.
 
     Control records and those of aborted transactions are no news of their keys.
 
@@ -375,7 +375,7 @@ def _put(
     batch: memoryview,
     first_dirty: int,
 ) -> int:
-    """Returns the offset of the first record that found no room."""
+    """Return the offset of the first record that found no room."""
     if header.magic != MAGIC:
         for record in iter_records(batch):
             is_news = record.key is not None and record.offset >= first_dirty

@@ -1,4 +1,4 @@
-"""What stands in a data directory beside logs: identity, checkpoints, topic ids; and all of a broker's.
+"""The data directories of a broker: identity, checkpoints, topic ids, and what else lies in them.
 
 May import: files, segments, topic_names.
 """

@@ -1,9 +1,9 @@
-"""A file of changes to what another file holds as a whole: one line for each, synced before it counts.
+"""An append-only file of changes to a JSON file: one line for each change, synced before it counts.
 
-The whole (a JSON file that is replaced atomically) and the changes belong together by their generation, a
-number that both name: changes of another generation are in the whole already, or were given up, and count no
-more. So replacing the whole by one of the next generation makes all changes void in one step. Format:
-docs/format/log-directory.md.
+The JSON file is replaced atomically, and both files name a generation. Changes of another generation are in
+the JSON file already, or were given up, and do not count. So replacing the JSON file by one of the next
+generation makes all changes void in one step, whether or not the removal of this file lasts. Writing the JSON
+file for each topic was the largest cost of creating hundreds. Format: docs/format/log-directory.md.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _logger = logging.getLogger(__name__)
 
 
 class ChangeLog:
-    """The changes to one generation of a whole.
+    """The changes to one generation of a JSON file.
 
     Args:
         files: the file system.
-        path: of the file; its directory exists. It is made with the first change.
+        path: path of the file, whose directory exists. The first change creates it.
 
     Attributes:
-        length: how many changes it holds.
-        must_rewrite: a failure left the file in a state that is not known; the whole has to be replaced, by
-            the next generation, before another change can be kept.
+        length: the number of changes.
+        must_rewrite: a failure left the file in an unknown state, so the JSON file has to be replaced, by the
+            next generation, before another change can be written.
     """
 
     def __init__(self, files: Files, path: str) -> None:
@@ -40,18 +40,18 @@ class ChangeLog:
         self._path = path
         self._file: LogFile | None = None
         self._generation = 0
-        self._last = (0, 0)  # where the changes of the last ``append`` begin, and how many they are
+        self._last = (0, 0)  # position and number of the changes of the last ``append``
 
     def begin(self, generation: int) -> None:
-        """The whole is of this generation now, and there are no changes to it yet."""
+        """Begin a generation, without changes."""
         self.close()
         self.length, self.must_rewrite, self._generation = 0, False, generation
         self._last = (0, 0)
 
     def read(self, generation: int) -> list[Any]:
-        """The changes to the whole of this generation, in order.
+        """Return the changes of a generation, in order.
 
-        A last line that is torn was never synced, so nobody was told that it counts: it is left out.
+        A torn last line is ignored: it was never synced, so its change was never reported as done.
 
         Raises:
             KafkaStorageError: the file cannot be read or understood.
@@ -64,11 +64,9 @@ class ChangeLog:
                 values.append(_value(line))
             except ValueError as error:
                 if number < len(lines) - 1:
-                    raise unusable_file_error(
-                        self._path, f"makes no sense in line {number} ({error})"
-                    ) from error
+                    raise unusable_file_error(self._path, f"is damaged in line {number} ({error})") from error
                 if line:
-                    _logger.warning("%s: its last line is torn, and left out (%s)", self._path, error)
+                    _logger.warning("%s: ignoring its last line, which is torn (%s)", self._path, error)
                 break
         if not values or values[0] != {"generation": generation}:
             return []
@@ -76,7 +74,7 @@ class ChangeLog:
         return values[1:]
 
     def append(self, *changes: object) -> None:
-        """Makes changes durable, in one turn of the disk.
+        """Write changes and sync them, with one sync for all.
 
         Raises:
             KafkaStorageError: the disk refuses.
@@ -91,13 +89,13 @@ class ChangeLog:
                     self._file.truncate(0)
                 self._file.append([_line({"generation": self._generation})])
             end = self._file.end
-            self._file.append((b"".join(lines),))  # of pieces the system takes a thousand at most
+            self._file.append((b"".join(lines),))  # joined: pwritev takes 1,024 buffers at most
             try:
                 self._file.sync_now()
                 if is_new:
                     self._files.sync_directory(self._path.rpartition("/")[0])
             except KafkaStorageError:
-                self._file.truncate(end)  # or a start after ``kill -9`` would read what was refused
+                self._file.truncate(end)  # or a start after ``kill -9`` would read the refused changes
                 raise
         except KafkaStorageError:
             self.must_rewrite = True
@@ -106,7 +104,7 @@ class ChangeLog:
         self.length += len(changes)
 
     def take_back(self) -> None:
-        """Makes the changes of the last ``append`` void; a cut does that, which needs no room.
+        """Cut off the changes of the last ``append``; this needs no room on a full disk.
 
         Raises:
             KafkaStorageError: the disk refuses even that, or there is nothing to take back.
@@ -123,7 +121,7 @@ class ChangeLog:
         self.length -= count
 
     def remove(self) -> None:
-        """Removes the file, whose changes are in the whole; where that fails, they still do not count.
+        """Remove the file after its changes were written to the JSON file; if that fails, they do not count.
 
         Raises:
             KafkaStorageError: the disk refuses.
@@ -132,7 +130,7 @@ class ChangeLog:
         self._files.unlink(self._path)
 
     def close(self) -> None:
-        """Gives the file back; everything in it is synced."""
+        """Close the file; everything in it is synced."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -144,10 +142,10 @@ def _line(value: object) -> bytes:
 
 
 def _value(line: bytes) -> Any:
-    """What a line says.
+    """Decode one line.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: the line is damaged.
     """
     crc, _, text = line.partition(b" ")
     if len(crc) != 8 or int(crc, 16) != crc32c(text):

@@ -1,6 +1,6 @@
-"""Checkpoint files in the root of a data directory: what the next start has to know of each partition.
+"""Checkpoint files in the root of a data directory: offsets of each partition for the next start.
 
-They are small tables in text, replaced as a whole. Format: docs/format/checkpoints.md.
+They are small text tables, replaced as a whole. Format: docs/format/checkpoints.md.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ LOG_START_NAME = "log-start-offset-checkpoint"
 CLEANER_OFFSET_NAME = "cleaner-offset-checkpoint"
 
 _VERSION = "0"
-_MAX_DIGITS = 20  # of an offset in a file's name
+_MAX_DIGITS = 20  # of a base offset in a file name
 _logger = logging.getLogger(__name__)
 
 
 def encode_lines(lines: Iterable[str]) -> bytes:
-    """The whole file: version, number of entries, entries."""
+    """Return a checkpoint file: version, number of entries, entries."""
     listed = list(lines)
     return "".join(f"{line}\n" for line in (_VERSION, str(len(listed)), *listed)).encode()
 
 
 def decode_lines(data: bytes, path: str) -> list[str]:
-    """The entries of a whole file.
+    """Return the entries of a checkpoint file.
 
     Raises:
-        KafkaStorageError: version or count is wrong.
+        KafkaStorageError: the version or the count is wrong.
     """
     lines = data.decode(errors="replace").split("\n")
     if len(lines) < 3 or lines[0] != _VERSION:
-        raise KafkaStorageError(f"{path} is no checkpoint of version {_VERSION}")
+        raise KafkaStorageError(f"{path} is not a checkpoint file of version {_VERSION}")
     entries = lines[2:-1]
     if not lines[1].isdigit() or int(lines[1]) != len(entries) or lines[-1]:
         raise KafkaStorageError(f"{path} says {lines[1]} entries and has {len(entries)}")
@@ -47,14 +47,14 @@ def decode_lines(data: bytes, path: str) -> list[str]:
 
 
 class CleanerOffsets(Protocol):
-    """One offset for each partition, kept for the next start."""
+    """The first dirty offset of each log, stored for the next cleaning."""
 
     def read(self) -> dict[TopicPartition, int]:
-        """The offsets."""
+        """Return the offsets."""
         ...
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replaces them; KafkaStorageError: it could not be written."""
+        """Replace the offsets; raise KafkaStorageError if the disk refuses."""
         ...
 
 
@@ -67,7 +67,10 @@ class OffsetCheckpoint:
         self._written: dict[TopicPartition, int] | None = None
 
     def read(self) -> dict[TopicPartition, int]:
-        """The offsets; empty where the file is missing or damaged (each use has a safe fallback for that)."""
+        """Return the offsets.
+
+        None if the file is missing or damaged, for which each use has a safe fallback.
+        """
         return self._read() or {}
 
     def _read(self) -> dict[TopicPartition, int] | None:
@@ -77,19 +80,19 @@ class OffsetCheckpoint:
         try:
             return dict(parse_entry(line, self._path) for line in decode_lines(data, self._path))
         except KafkaStorageError as error:
-            _logger.warning("%s; going on without it", error.message)
+            _logger.warning("%s; ignoring the file", error.message)
             return None
 
     def forget(self, topics: Collection[str]) -> None:
-        """Removes the offsets of some topics; the file is read only while it is not known what it says.
+        """Remove the offsets of some topics.
 
         Raises:
-            KafkaStorageError: it could not be written; the old one stands.
+            KafkaStorageError: the file could not be written; the old one stays.
         """
         self._keep(lambda topic_partition: topic_partition.topic not in topics)
 
     def keep_only(self, partitions: Container[TopicPartition]) -> None:
-        """Removes the offsets of all other partitions, likewise."""
+        """Remove the offsets of all other partitions; errors as ``forget``."""
         self._keep(partitions.__contains__)
 
     def _keep(self, is_kept: Callable[[TopicPartition], bool]) -> None:
@@ -101,12 +104,12 @@ class OffsetCheckpoint:
             self.write(kept)
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replaces the file, unless it says the same already.
+        """Replace the file, unless nothing has changed.
 
         Raises:
-            KafkaStorageError: it could not be written; the old one stands.
+            KafkaStorageError: the file could not be written; the old one stays.
         """
-        if offsets == self._written:  # so it is every few seconds in a broker that nobody uses
+        if offsets == self._written:  # the rule in an idle broker, every few seconds
             return
         lines = (f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items()))
         self._written = None  # a write that fails may have replaced the file all the same
@@ -124,14 +127,14 @@ def parse_entry(line: str, path: str) -> tuple[TopicPartition, int]:
 
 
 def whole_number_of(text: str, maximum: int = MAX_LONG) -> int | None:
-    """The number that plain digits stand for; None where they do not, or for more than ``maximum``."""
+    """Return the number of plain ASCII digits; None for other text, or a number above ``maximum``."""
     if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
         return None
     return number if (number := int(text)) <= maximum else None
 
 
 class CheckpointedLog(Protocol):
-    """What checkpoints keep of a log, and where it lies."""
+    """What checkpoints need of a log."""
 
     @property
     def directory(self) -> str: ...
@@ -153,12 +156,12 @@ Logs: TypeAlias = Mapping[TopicPartition, CheckpointedLog]
 
 
 class CheckpointedOffsets(NamedTuple):
-    """What the next start has to know.
+    """What the last broker left in the checkpoint files.
 
     Attributes:
-        recovery_points: below which everything was flushed.
-        log_starts: where logs start, of those that do not start with their first segment.
-        high_watermarks: up to where other replicas had everything, of those that have others.
+        recovery_points: everything below was flushed.
+        log_starts: log start offsets, of logs that do not start with their first segment.
+        high_watermarks: high watermarks.
     """
 
     recovery_points: Mapping[TopicPartition, int]
@@ -167,10 +170,10 @@ class CheckpointedOffsets(NamedTuple):
 
 
 class RootCheckpoints:
-    """All of them; every method but the reading ones raises KafkaStorageError where the disk refuses.
+    """The checkpoint files of one data directory; writing raises KafkaStorageError if the disk refuses.
 
     Attributes:
-        cleaner_offsets: where the compaction of each log goes on; written by the cleaner.
+        cleaner_offsets: the first dirty offset of each log; written by the cleaner.
     """
 
     def __init__(self, files: Files, root: str) -> None:
@@ -181,25 +184,26 @@ class RootCheckpoints:
         self._all = (self._recovery_points, self._log_starts, self._high_watermarks, self.cleaner_offsets)
 
     def read(self) -> CheckpointedOffsets:
-        """What the last broker left."""
+        """Read what the last broker left."""
         return CheckpointedOffsets(
             self._recovery_points.read(), self._log_starts.read(), self._high_watermarks.read()
         )
 
     def write_all(self, logs: Logs) -> None:
-        """All that are written here, as they are now."""
+        """Checkpoint high watermarks, log start offsets and recovery points."""
         self.write_high_watermarks(logs)
         self.write_recovery_points(logs)
 
     def write_high_watermarks(self, logs: Logs) -> None:
-        """As they are now."""
+        """Checkpoint the high watermarks."""
         self._high_watermarks.write({tp: log.high_watermark_checkpoint for tp, log in logs.items()})
 
     def write_recovery_points(self, logs: Logs) -> None:
-        """As they are now, and the starts of logs first.
+        """Checkpoint the recovery points, after the log start offsets.
 
-        Segments that the disk refused to remove have their names still, and were perhaps never flushed. What
-        says that all is flushed behind them has to say that they are no part of their log.
+        In this order: segments below the log start that the disk refused to remove still have their names,
+        and perhaps were never flushed. A recovery point beyond them must not be durable before the log start
+        that excludes them, or recovery would skip checking what it takes for a part of the log.
         """
         self.write_log_starts(logs)
         self._write_recovery_points(logs)
@@ -208,14 +212,15 @@ class RootCheckpoints:
         self._recovery_points.write({tp: log.recovery_point for tp, log in logs.items()})
 
     def write_log_starts(self, logs: Logs) -> None:
-        """As they are now, as far as the names of segments do not say it."""
+        """Checkpoint the log start offsets that do not follow from the names of segments."""
         starts = {tp: log.log_start_checkpoint for tp, log in logs.items()}
         self._log_starts.write({tp: start for tp, start in starts.items() if start is not None})
 
     def log_truncated(self, topic_partition: TopicPartition, logs: Logs) -> None:
-        """A log ends earlier now, or is gone: what comes instead of the rest is not flushed nor clean.
+        """Checkpoint a truncated or removed log: offsets above its new end are neither flushed nor clean.
 
-        Its start may have gone back with its end.
+        The recovery point first: above the new end it would vouch for records that were never flushed. The
+        log start offset may have gone back with the end.
         """
         self._write_recovery_points(logs)
         self.write_log_starts(logs)
@@ -225,25 +230,25 @@ class RootCheckpoints:
             self.cleaner_offsets.write({**cleaned, topic_partition: end})
 
     def forget(self, topics: Collection[str]) -> None:
-        """Removes topics from all: a later topic of the same name must not find offsets of this one."""
+        """Remove topics from all files: a later topic of the same name must not find their offsets."""
         for checkpoint in self._all:
             checkpoint.forget(topics)
 
     def keep_only(self, partitions: Container[TopicPartition]) -> None:
-        """Removes all others: a topic may have been deleted while the directory could not be seen."""
+        """Remove all other partitions: a topic may have been deleted while the directory was offline."""
         for checkpoint in self._all:
             checkpoint.keep_only(partitions)
 
 
 class SpreadCheckpoints:
-    """Those of several data directories, each with the logs that lie in it.
+    """The checkpoint files of several data directories, each with the logs in it; see ``RootCheckpoints``.
 
     Args:
-        checkpoints: of the directories that are in use, by their paths.
-        root_of: the directory that a partition lies in, None for one that is not here.
+        checkpoints: returns those of the online directories, by path.
+        root_of: returns the data directory of a partition; None for an unknown one.
 
     Attributes:
-        cleaner_offsets: as of one directory.
+        cleaner_offsets: the first dirty offset of each log.
     """
 
     def __init__(
@@ -259,38 +264,32 @@ class SpreadCheckpoints:
             yield checkpoints, {tp: log for tp, log in logs.items() if os.path.dirname(log.directory) == root}
 
     def write_all(self, logs: Logs) -> None:
-        """As `RootCheckpoints.write_all`, and the others likewise."""
         for checkpoints, own in self._each(logs):
             checkpoints.write_all(own)
 
     def write_high_watermarks(self, logs: Logs) -> None:
-        """As they are now."""
         for checkpoints, own in self._each(logs):
             checkpoints.write_high_watermarks(own)
 
     def write_recovery_points(self, logs: Logs) -> None:
-        """As they are now."""
         for checkpoints, own in self._each(logs):
             checkpoints.write_recovery_points(own)
 
     def write_log_starts(self, logs: Logs) -> None:
-        """As they are now."""
         for checkpoints, own in self._each(logs):
             checkpoints.write_log_starts(own)
 
     def log_truncated(self, topic_partition: TopicPartition, logs: Logs) -> None:
-        """A log ends earlier now, or is gone."""
         for checkpoints, own in self._each(logs):
             checkpoints.log_truncated(topic_partition, own)
 
     def forget(self, topics: Collection[str]) -> None:
-        """Removes topics from all."""
         for checkpoints in self._checkpoints().values():
             checkpoints.forget(topics)
 
 
 class SpreadOffsets:
-    """Where the compaction of each log goes on, in the directory that it lies in."""
+    """The first dirty offset of each log, in the data directory of the log."""
 
     def __init__(
         self,
@@ -301,7 +300,7 @@ class SpreadOffsets:
         self._root_of = root_of
 
     def read(self) -> dict[TopicPartition, int]:
-        """Those of all directories."""
+        """Return the offsets of all directories."""
         return {
             tp: offset
             for root, checkpoints in self._checkpoints().items()
@@ -310,7 +309,7 @@ class SpreadOffsets:
         }
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replaces them, each in its directory."""
+        """Replace the offsets, each in the data directory of its log."""
         for root, checkpoints in self._checkpoints().items():
             checkpoints.cleaner_offsets.write(
                 {tp: offset for tp, offset in offsets.items() if self._root_of(tp) == root}

@@ -1,4 +1,7 @@
-"""The files in the root of a data directory that say whose it is. Format: docs/format/log-directory.md."""
+"""``meta.properties`` and the clean shutdown marker of a data directory.
+
+Format: docs/format/log-directory.md.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ _CLEAN_SHUTDOWN = b'{"version":0,"brokerEpoch":-1}'
 
 @attrs.frozen
 class DirectoryIdentity:
-    """What ``meta.properties`` says; the ids are 22 characters of base64url."""
+    """The content of ``meta.properties``; ids are 22 characters of base64url."""
 
     cluster_id: str
     node_id: int
@@ -49,17 +52,17 @@ class DirectoryIdentity:
 
 
 def claim_directory(files: Files, root: str, node_id: int, cluster_id: str) -> None:
-    """Makes a directory, if it is new, that of one broker of a cluster.
+    """Give a new directory the identity of a broker; check that of an existing one.
 
     Raises:
-        KafkaStorageError: it is another broker's, or that of another cluster.
+        KafkaStorageError: it belongs to another broker or cluster.
     """
     for made in files.make_directory(root):
         files.sync_directory(os.path.dirname(made))
     found = load_identity(files, root, node_id=node_id, cluster_id=cluster_id)
     if (found.node_id, found.cluster_id) != (node_id, cluster_id):
         raise KafkaStorageError(
-            f"{root} belongs to node {found.node_id} of cluster {found.cluster_id}, and not to node {node_id}"
+            f"{root} belongs to node {found.node_id} of cluster {found.cluster_id}, not to node {node_id}"
             f" of cluster {cluster_id}; start that cluster, or use another directory"
         )
 
@@ -67,7 +70,7 @@ def claim_directory(files: Files, root: str, node_id: int, cluster_id: str) -> N
 def load_identity(
     files: Files, root: str, *, node_id: int, cluster_id: str | None = None
 ) -> DirectoryIdentity:
-    """Reads ``meta.properties``; a directory without one gets a new identity with ``node_id``.
+    """Read ``meta.properties``; give a directory without it a new identity with ``node_id``.
 
     Raises:
         KafkaStorageError: the file cannot be read or understood.
@@ -81,11 +84,11 @@ def load_identity(
     values = _parse_properties(data)
     version = values.get("version")
     if version not in ("0", "1"):
-        raise unusable_file_error(path, f"is of version {version}, known are 0 and 1")
+        raise unusable_file_error(path, f"has version {version}; supported are 0 and 1")
     node = values.get("node.id" if version == "1" else "broker.id", "")
     found_id = whole_number_of(node, MAX_INT)
     if found_id is None:
-        raise unusable_file_error(path, "names no node id")
+        raise unusable_file_error(path, "has no node id")
     return DirectoryIdentity(
         values.get("cluster.id") or format_uuid(new_uuid()),
         found_id,
@@ -94,7 +97,10 @@ def load_identity(
 
 
 def check_exists(files: Files, root: str) -> None:
-    """Looks whether a data directory in use is where it was; a disk that does not say counts as yes.
+    """Check that a data directory in use still exists; if the disk cannot tell, assume that it does.
+
+    Without this a broker whose directory was removed would go on acknowledging records into open files that
+    nobody can read again.
 
     Raises:
         KafkaStorageError: it was removed.
@@ -104,13 +110,16 @@ def check_exists(files: Files, root: str) -> None:
         is_there = files.size_bytes(f"{root}/{META_NAME}") is not None
     if not is_there:
         raise KafkaStorageError(
-            f"{root} was removed while the broker used it; what it took since then is lost. "
-            "Stop a broker before its directory is moved or removed"
+            f"{root} was removed while the broker used it; records written since then are lost. "
+            "Stop a broker before moving or removing its directory"
         )
 
 
 def take_clean_shutdown(files: Files, root: str) -> bool:
-    """Whether the last broker closed the directory in order; from now on it has not, until it does again."""
+    """Remove the clean shutdown marker; return whether it was there.
+
+    It is removed durably before anything else changes: a marker that survives a crash would skip recovery.
+    """
     path = f"{root}/{CLEAN_SHUTDOWN_NAME}"
     was_clean = files.size_bytes(path) is not None
     if was_clean:
@@ -120,10 +129,10 @@ def take_clean_shutdown(files: Files, root: str) -> bool:
 
 
 def remove_half_written(files: Files, root: str) -> None:
-    """Removes what interrupted replacements of the root's files left; other files are not ours.
+    """Remove the temporary files of interrupted ``write_atomic`` calls; other files are not the broker's.
 
     Raises:
-        KafkaStorageError: one could not be removed.
+        KafkaStorageError: a file could not be removed.
     """
     for name, is_directory in files.list_directory(root):
         if not is_directory and name.endswith(TEMPORARY) and name.removesuffix(TEMPORARY) in _REPLACED_NAMES:
@@ -131,7 +140,7 @@ def remove_half_written(files: Files, root: str) -> None:
 
 
 def mark_clean_shutdown(files: Files, root: str) -> None:
-    """Writes the marker; everything else is on disk by now."""
+    """Write the clean shutdown marker, as the very last step: it says that recovery is not needed."""
     files.write_atomic(f"{root}/{CLEAN_SHUTDOWN_NAME}", _CLEAN_SHUTDOWN)
 
 

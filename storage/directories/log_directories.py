@@ -1,7 +1,7 @@
-"""The data directories of one broker: each with its lock, its identity and its checkpoints (``log.dirs``).
+"""The data directories of one broker (``log.dirs``), each with lock, identity and checkpoints.
 
-The first one named by the broker is its home (Kafka's ``metadata.log.dir``): topics, producer ids and users
-are kept there. Without it the broker cannot go on; a failure of another one costs the partitions in it.
+The directory that the broker is opened with is its home (Kafka's ``metadata.log.dir``), with topics, producer
+ids and users. Without it the broker ends; a failure of another directory takes its partitions offline.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from splashdam.storage.files.disk import Files, StorageLock
 from splashdam.storage.files.watched import WatchedFiles
 
 KNOWN_NAME = "splashdam-log-dirs"
-"""In the home: which directories the broker has filled so far, so that none is left out by mistake."""
+"""File in the home that lists the directories of the last start, to notice a missing one."""
 
 _logger = logging.getLogger(__name__)
 
 
 class PlacedLog(Protocol):
-    """A log, as far as it matters where it lies."""
+    """A log, of which only the directory matters."""
 
     @property
     def directory(self) -> str: ...
@@ -47,12 +47,12 @@ class LogDirectory:
 
     Attributes:
         root: its absolute path.
-        is_cordoned: nothing new is put there.
-        checkpoints: the files in it that say where its logs start, what is flushed, and so on.
+        is_cordoned: it gets no new partitions.
+        checkpoints: its checkpoint files.
         identity: cluster id, node id and directory id.
-        was_clean: whether it was closed in order before.
-        kept: what its checkpoints said at the start.
-        failure: why it is offline; None while it is not.
+        was_clean: whether the last broker left a clean shutdown marker.
+        checkpointed: the content of its checkpoint files at the start.
+        failure: why it is offline, or None.
     """
 
     def __init__(self, files: Files, root: str, *, is_cordoned: bool) -> None:
@@ -67,21 +67,21 @@ class LogDirectory:
         self._lock: StorageLock | None = None
 
     def take(self) -> None:
-        """Makes it where it is missing, and takes its lock.
+        """Create the directory if it is missing, and lock it.
 
         Raises:
             IllegalStateError: another broker uses it.
-            KafkaStorageError: it cannot be used.
+            KafkaStorageError: it cannot be created or locked.
         """
         for made in self._files.make_directory(self.root):
             self._files.sync_directory(os.path.dirname(made))
         self._lock = self._files.lock(self.root)
 
     def load(self, node_id: int, cluster_id: str | None) -> None:
-        """Reads what it says of itself.
+        """Read identity, clean shutdown marker and checkpoints.
 
         Raises:
-            KafkaStorageError: it makes no sense, or is another broker's.
+            KafkaStorageError: a file is damaged, or the directory belongs to another broker.
         """
         self.was_clean = take_clean_shutdown(self._files, self.root)
         if cluster_id is not None:
@@ -91,26 +91,26 @@ class LogDirectory:
         self.checkpointed = self.checkpoints.read()
 
     def release(self) -> None:
-        """Lets the next broker in."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.release()
 
 
 class LogDirectories:
-    """All data directories of a broker; made by ``open``.
+    """All data directories of a broker.
 
     Args:
         files: the file system.
         home: absolute path of the broker's home.
-        log_dirs: absolute paths of the directories that partitions are put into; by default the home.
-        on_failure: is told of a directory other than the home that has failed just now.
-        root_of: the directory that a partition lies in, None for one that is not here.
+        log_dirs: absolute paths of the directories for partitions; by default the home.
+        on_failure: called with a directory that has just failed.
+        root_of: returns the data directory of a partition; None for an unknown one.
 
     Attributes:
-        files: the file system; with several directories one that watches for failures of the disk.
-        all: every directory, in the order in which they are filled.
+        files: the file system; with several directories one that reports failures of the disk.
+        all: every directory, in the order in which they get partitions.
         home: see above.
-        checkpoints: those of all directories.
+        checkpoints: the checkpoint files of all directories.
     """
 
     def __init__(
@@ -137,36 +137,36 @@ class LogDirectories:
 
     @property
     def online(self) -> list[LogDirectory]:
-        """Those that have not failed."""
+        """The directories that have not failed."""
         return [each for each in self.all if each.failure is None]
 
     def _checkpoints_by_root(self) -> dict[str, RootCheckpoints]:
         return {each.root: each.checkpoints for each in self.online}
 
     def at(self, root: str) -> LogDirectory | None:
-        """The directory of this path."""
+        """Return the directory with this path, or None."""
         return next((each for each in self.all if each.root == root), None)
 
     def of(self, log: PlacedLog) -> LogDirectory:
-        """The directory that a log lies in."""
+        """Return the directory of a log."""
         directory = self.at(os.path.dirname(log.directory))
         assert directory is not None, log.directory
         return directory
 
     def open(self) -> None:
-        """Takes the locks; a directory other than the home that cannot be used is offline from the start.
+        """Lock the directories; one other than the home that cannot be used is offline from the start.
 
         Raises:
             IllegalStateError: another broker uses one; the text names its process.
-            KafkaStorageError: the home cannot be used, or none that takes partitions.
+            KafkaStorageError: the home, or every directory for partitions, cannot be used.
         """
         self._for_each_online(LogDirectory.take)
 
     def load(self, node_id: int) -> None:
-        """Reads what each says of itself; ids of a new one are those of the home.
+        """Load each directory; new ones get node id and cluster id of the home.
 
         Raises:
-            KafkaStorageError: as ``open``, or a directory of ours is not named any more.
+            KafkaStorageError: as ``open``, or a directory with partitions is missing from ``log.dirs``.
         """
         self.home.load(node_id, None)
         check_none_is_missing(self.files, self.home.root, [each.root for each in self.all])
@@ -189,10 +189,10 @@ class LogDirectories:
             raise KafkaStorageError(f"no directory of log.dirs can be used: {reasons}")
 
     def find(self, topics: Mapping[str, KnownTopic]) -> dict[TopicPartition, list[str]]:
-        """The partitions that lie in the directories, with the paths of theirs; there should be one of each.
+        """Return the partitions in all directories, each with its paths; there should be one for each.
 
         Raises:
-            KafkaStorageError: the home cannot be read, or none that takes partitions.
+            KafkaStorageError: the home, or every directory for partitions, cannot be read.
         """
         found: dict[TopicPartition, list[str]] = {}
 
@@ -207,13 +207,13 @@ class LogDirectories:
         return found
 
     def place(self, logs: Iterable[PlacedLog]) -> Callable[[], LogDirectory]:
-        """Chooses directories for new partitions: as in Kafka the one with the fewest has its turn.
+        """Return a function that chooses the directory of a new partition: as in Kafka the emptiest one.
 
         Args:
-            logs: those that there are.
+            logs: the existing logs.
 
         Raises:
-            KafkaStorageError: by the choice: none is there to take any.
+            KafkaStorageError: by the function: no directory for partitions is left.
         """
         if len(self.all) == 1:
             return lambda: self.home
@@ -222,7 +222,7 @@ class LogDirectories:
         def choose() -> LogDirectory:
             takers = [each for each in self.online if not each.is_cordoned]
             if not takers:
-                raise KafkaStorageError("no data directory is left that takes partitions")
+                raise KafkaStorageError("no data directory for partitions is left; all have failed")
             chosen = min(takers, key=lambda each: counts[each.root])
             counts[chosen.root] += 1
             return chosen
@@ -230,10 +230,10 @@ class LogDirectories:
         return choose
 
     def check_exist(self) -> None:
-        """Looks whether they are where they were; one that is not has failed.
+        """Check that the directories still exist; one that does not has failed.
 
         Raises:
-            KafkaStorageError: the home is gone, or has failed.
+            KafkaStorageError: the home was removed or has failed.
         """
         for each in self.online:
             try:
@@ -249,24 +249,24 @@ class LogDirectories:
                 self.fail(each, error)
 
     def fail(self, directory: LogDirectory, error: KafkaStorageError) -> None:
-        """Takes a directory out of use."""
+        """Take a directory offline."""
         if directory.failure is None:
             directory.failure = error
             _logger.error("the data directory %s is offline: %s", directory.root, error.message)
             self._on_failure(directory)
 
     def release(self) -> None:
-        """Gives the locks back."""
+        """Release the locks."""
         for each in self.all:
             with suppress(KafkaStorageError):
                 each.release()
 
 
 def check_none_is_missing(files: Files, home: str, roots: Sequence[str]) -> None:
-    """Compares the directories of this start with those of the one before, and notes them.
+    """Compare the directories of this start with those of the last one, and note them.
 
-    Without that a broker started without one of its ``log.dirs`` would make the partitions in it anew, empty,
-    and the next start with it would find them twice.
+    Otherwise a broker started without one of its ``log.dirs`` would create the partitions in it again, empty,
+    and the next start with that directory would find them twice.
 
     Args:
         files: the file system.
@@ -274,7 +274,7 @@ def check_none_is_missing(files: Files, home: str, roots: Sequence[str]) -> None
         roots: absolute paths of all directories of this start.
 
     Raises:
-        KafkaStorageError: one with partitions is not among them.
+        KafkaStorageError: a directory with partitions is missing.
     """
     path = f"{home}/{KNOWN_NAME}"
     data = files.read_bytes(path) or b""
@@ -282,8 +282,8 @@ def check_none_is_missing(files: Files, home: str, roots: Sequence[str]) -> None
         root = os.path.normpath(os.path.join(home, line))
         if root not in roots and _holds_partitions(files, root, roots):
             raise KafkaStorageError(
-                f"{root} holds partitions of this broker and is not among its log.dirs; name it there, or "
-                "move it away if what is in it may be lost"
+                f"{root} holds partitions of this broker and is missing from log.dirs; add it there, "
+                "or move it away if its partitions may be lost"
             )
     noted = "".join(f"{_relative(each, home)}\n" for each in roots if each != home).encode()
     if noted != data:
@@ -296,5 +296,5 @@ def _holds_partitions(files: Files, root: str, roots: Sequence[str]) -> bool:
 
 
 def _relative(root: str, home: str) -> str:
-    """A directory below the home is found again when both have moved."""
+    """Return the path relative to the home if it is below it, so that both can be moved together."""
     return os.path.relpath(root, home) if root.startswith(home + "/") else root

@@ -1,6 +1,6 @@
-"""``partition.metadata`` and topic ids: which topic a partition directory belongs to.
+"""``partition.metadata``, which names the topic id of a partition directory; and topic ids as text.
 
-The file is exactly 43 bytes, without a newline at its end. Format: docs/format/log-directory.md.
+The file has exactly 43 bytes, without a newline at its end. Format: docs/format/log-directory.md.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from splashdam.storage.files.log_file import unusable_file_error
 FILE_NAME = "partition.metadata"
 _BEGINNING = b"version: 0\ntopic_id: "
 _FILE_BYTES = 43
-_RESERVED_IDS = (bytes(16), bytes(15) + b"\x01")  # "none", and the metadata topic's
+_RESERVED_IDS = (bytes(16), bytes(15) + b"\x01")  # no id, and the id of the metadata topic
 
 
 def new_uuid() -> bytes:
-    """A random id as Kafka makes them: never a reserved one, never one whose text begins with a dash."""
+    """Return a random id by Kafka's rules: not reserved, and its text does not begin with a dash."""
     while True:
         candidate = uuid.uuid4().bytes
         if candidate not in _RESERVED_IDS and not format_uuid(candidate).startswith("-"):
@@ -27,30 +27,30 @@ def new_uuid() -> bytes:
 
 
 def format_uuid(value: bytes) -> str:
-    """16 bytes as 22 characters of base64url."""
+    """Return 16 bytes as 22 characters of base64url."""
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
 
 
 def parse_uuid(text: str) -> bytes:
-    """22 characters of base64url as 16 bytes.
+    """Return 22 characters of base64url as 16 bytes.
 
     Raises:
-        ValueError: it is no such text.
+        ValueError: the text is not an id.
     """
     try:
         value = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     except binascii.Error as error:
-        raise ValueError(f"{text!r} is no id") from error
+        raise ValueError(f"{text!r} is not an id") from error
     if len(value) != 16:
-        raise ValueError(f"{text!r} is no id of 16 bytes")
+        raise ValueError(f"{text!r} is not an id of 16 bytes")
     return value
 
 
 def read_topic_id(files: Files, directory: str) -> bytes | None:
-    """The topic id of a partition directory, or None where it has none.
+    """Return the topic id of a partition directory, or None.
 
     Raises:
-        KafkaStorageError: the file is there and makes no sense.
+        KafkaStorageError: the file is damaged.
     """
     data = files.read_bytes(f"{directory}/{FILE_NAME}")
     if data is None or _is_torn(data):
@@ -58,24 +58,27 @@ def read_topic_id(files: Files, directory: str) -> bytes | None:
     values = dict(line.partition(": ")[::2] for line in data.decode(errors="replace").splitlines())
     if values.get("version") != "0":
         raise unusable_file_error(
-            f"{directory}/{FILE_NAME}", f"is of version {values.get('version')!r}, known is '0'"
+            f"{directory}/{FILE_NAME}", f"has version {values.get('version')!r}; only '0' is supported"
         )
     try:
         return parse_uuid(values.get("topic_id", ""))
     except ValueError as error:
-        raise unusable_file_error(f"{directory}/{FILE_NAME}", f"makes no sense ({error})") from error
+        raise unusable_file_error(f"{directory}/{FILE_NAME}", f"is damaged ({error})") from error
 
 
 def _is_torn(data: bytes) -> bool:
-    """Whether it is what a power cut leaves of a file that was never synced: its beginning, then zeros."""
+    """Whether a power cut left this of a file that was never synced: its beginning, then zeros."""
     begun = data.rstrip(b"\0")
     return len(begun) < _FILE_BYTES and (begun.startswith(_BEGINNING) or _BEGINNING.startswith(begun))
 
 
 def write_topic_id(files: Files, directory: str, topic_id: bytes, *, sync: bool = True) -> None:
-    """Writes the file, before the first append to the partition; without ``sync`` a power cut may undo it.
+    """Write the file, before the first append to the partition.
+
+    Without ``sync`` a power cut may undo it. For a new topic that is fine, because the registry has the id
+    and was synced before.
 
     Raises:
-        KafkaStorageError: it could not be written.
+        KafkaStorageError: the file could not be written.
     """
     files.write_atomic(f"{directory}/{FILE_NAME}", _BEGINNING + format_uuid(topic_id).encode(), sync=sync)

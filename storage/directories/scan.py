@@ -1,4 +1,4 @@
-"""What lies in a data directory: partitions, what is to be removed, and what is none of our business."""
+"""Find partitions, leftovers of deletions, and foreign directories in a data directory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _logger = logging.getLogger(__name__)
 
 
 class KnownTopic(Protocol):
-    """What is known of a topic that may have partitions in a directory."""
+    """A topic that may have partitions in a data directory."""
 
     @property
     def partitions(self) -> Collection[int]: ...
@@ -37,15 +37,21 @@ def find_partitions(
     *,
     roots: Collection[str],
 ) -> dict[TopicPartition, str]:
-    """The partitions in a data directory with the paths of their directories.
+    """Return the partitions in a data directory, with the paths of their directories.
 
-    A partition that a known topic has counts whatever is in its directory, and an empty directory counts for
-    a topic that is being deleted: their making or removal may have been interrupted.
+    A partition of a known topic counts whatever its directory contains, and so does an empty directory of a
+    topic that is being deleted: their creation or removal may have been interrupted.
 
-    ``roots`` are all data directories of the broker: others may lie in this one.
+    Ignored are ``-stray``, ``-future``, Kafka's metadata log and, with a warning, other directories that are
+    not a partition's or hold no log. Kafka refuses to start beside those; a data directory among other things
+    is common with an embedded broker.
 
-    Left alone: ``-stray``, ``-future`` and Kafka's metadata log, and, with a warning, directories whose name
-    is no partition's or that hold nothing of a log. (Kafka itself would not start beside the latter.)
+    Args:
+        files: the file system.
+        root: path of the data directory.
+        topics: the known topics by name.
+        deleting: names of topics that are being deleted.
+        roots: all data directories of the broker; others may lie in this one.
     """
     found: dict[TopicPartition, str] = {}
     for name, is_directory in files.list_directory(root):
@@ -60,7 +66,7 @@ def find_partitions(
             or holds_a_log(files, path, or_nothing=topic_partition.topic in deleting)
         ):
             if not any(each.startswith(f"{path}/") for each in roots):
-                _logger.warning("%s is no partition of a topic; it is left alone", path)
+                _logger.warning("%s is not a partition of a topic; ignoring it", path)
             continue
         refuse_link(files, path)
         found[topic_partition] = path
@@ -70,7 +76,7 @@ def find_partitions(
 def topic_ids(
     files: Files, partitions: Mapping[TopicPartition, str]
 ) -> tuple[dict[str, bytes], set[TopicPartition]]:
-    """The id of each topic as its partitions have it, topics without any left out; and who says none.
+    """Return the topic ids that partitions have, and the partitions that have none.
 
     Raises:
         KafkaStorageError: partitions of one topic have different ids.
@@ -84,34 +90,34 @@ def topic_ids(
             continue
         if ids.setdefault(topic_partition.topic, topic_id) != topic_id:
             raise KafkaStorageError(
-                f"{directory} belongs to another topic {topic_partition.topic!r} than its neighbours: "
-                f"their {FILE_NAME} files differ"
+                f"{directory} belongs to another topic {topic_partition.topic!r} than other partitions of "
+                f"that name: their {FILE_NAME} files have different ids"
             )
     return ids, without_id
 
 
 def remove_deleted(files: Files, root: str) -> None:
-    """Removes what a deletion moved aside."""
+    """Remove the ``-delete`` directories of interrupted deletions."""
     for name, is_directory in files.list_directory(root):
         if is_directory and suffix_of_renamed_directory(name) == DELETE:
             files.remove_tree(f"{root}/{name}")
 
 
 def refuse_taken_directories(files: Files, root: str, partitions: Collection[TopicPartition]) -> None:
-    """Keeps a new topic out of directories that hold something: its deletion would destroy that.
+    """Refuse new partitions whose directories exist and are not empty: a deletion would destroy that content.
 
     Raises:
-        KafkaStorageError: the directory of one of ``partitions`` is there and not empty.
+        KafkaStorageError: a directory of one of ``partitions`` exists and is not empty.
     """
     for topic_partition in partitions:
         path = f"{root}/{topic_partition}"
         refuse_link(files, path)
         if files.list_directory(path):
-            raise KafkaStorageError(f"{path} is there already and not empty; move it away to use the name")
+            raise KafkaStorageError(f"{path} exists and is not empty; move it away to use the name")
 
 
 def make_partition_directory(files: Files, path: str) -> None:
-    """Makes the directory of a log, or of its copy, where it is not there yet.
+    """Create the directory of a partition if it is missing.
 
     Raises:
         KafkaStorageError: it is a symbolic link, or the disk refuses.
@@ -121,7 +127,7 @@ def make_partition_directory(files: Files, path: str) -> None:
 
 
 def refuse_link(files: Files, path: str) -> None:
-    """Keeps the broker out of a directory that lies elsewhere.
+    """Raise if a directory is a symbolic link, which would lead the broker out of its data directory.
 
     Raises:
         KafkaStorageError: it is a symbolic link.
@@ -136,6 +142,7 @@ def _is_known(topic_partition: TopicPartition, topics: Mapping[str, KnownTopic])
 
 
 def holds_a_log(files: Files, directory: str, *, or_nothing: bool = False) -> bool:
+    """Whether a directory has files of a log; with ``or_nothing``, or is empty."""
     names = [name for name, _ in files.list_directory(directory)]
     if or_nothing and set(names) <= {FILE_NAME + TEMPORARY}:
         return True

@@ -1,4 +1,4 @@
-"""The seam to the file system: what the log needs of files, on disk and in memory, and a directory's lock.
+"""The seam to the file system: files on disk and in memory, and the lock of a data directory.
 
 May import: nothing.
 """

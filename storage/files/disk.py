@@ -1,9 +1,9 @@
-"""The seam to the file system: what the log needs of files, and the disk's side of it.
+"""The seam to the file system (``Files``), and its implementation on disk.
 
-No file is opened through a symbolic link: whoever may put a name into a data directory could have the broker
-write anywhere. The directory itself may be one. There is no mmap anywhere: on a full disk a write through a
-map is a SIGBUS, not an error. A slice on disk owns a descriptor, so that the file can be deleted while the
-slice is still on its way to a socket.
+No file is opened through a symbolic link: anybody who can create names in a data directory could otherwise
+make the broker write anywhere. The data directory itself may be one. Nothing is memory-mapped: on a full disk
+a write through a map is a SIGBUS, not an error. A slice on disk owns a descriptor, so that the file can be
+deleted while the slice is being sent.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ TEMPORARY = ".tmp"
 """Suffix of the file that ``write_atomic`` writes before it takes the final name."""
 
 SENDFILE_MIN_BYTES = 256 * 1024
-"""Slices from this size on own a descriptor and leave by ``sendfile``; below, reading is as fast."""
+"""Slices of at least this size own a descriptor and are sent by ``sendfile``; below, copying costs less."""
 
 
 class StorageLock(Protocol):
-    """A directory held for one broker; ``release`` may be called more than once."""
+    """The lock of a data directory; ``release`` may be called more than once."""
 
     def release(self) -> None: ...
 
@@ -44,73 +44,76 @@ class DirectoryEntry(NamedTuple):
 
 
 class Files(Protocol):
-    """A file system as the log sees it. Paths are absolute; all methods raise KafkaStorageError alone."""
+    """A file system as logs use it.
+
+    Paths are absolute; methods raise no other error than KafkaStorageError.
+    """
 
     def open_log(self, path: str, *, create: bool = False) -> LogFile:
-        """Opens a file to read and append; with ``create``, a missing one is made empty."""
+        """Open a file to read and append; with ``create``, create it if it is missing."""
         ...
 
     def read_bytes(self, path: str) -> bytes | None:
-        """The whole file, or None where there is none."""
+        """Return the whole file, or None if there is none."""
         ...
 
     def size_bytes(self, path: str) -> int | None:
-        """The file's length, or None where there is none."""
+        """Return the file's length, or None if there is none."""
         ...
 
     def modified_ms(self, path: str) -> int | None:
-        """When the file was last written, in milliseconds since the epoch, or None where there is none."""
+        """Return the modification time in milliseconds since the epoch, or None if there is no file."""
         ...
 
     def is_link(self, path: str) -> bool:
-        """Whether a path is a symbolic link, be it to a file, a directory or nothing."""
+        """Whether a path is a symbolic link, dangling ones included."""
         ...
 
     def space(self, path: str) -> tuple[int, int]:
-        """Bytes of the file system that a directory lies in: all, and those that can be used still."""
+        """Return the bytes of a directory's file system: all of them, and those still free."""
         ...
 
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True, private: bool = False) -> None:
-        """Replaces a file as a whole: temporary file, fsync, rename, fsync of the directory.
+        """Replace a file as a whole: temporary file, fsync, rename, fsync of the directory.
 
-        A ``private`` one can be read by its owner alone.
+        Only its owner can read a ``private`` file.
         """
         ...
 
     def list_directory(self, path: str) -> list[DirectoryEntry]:
-        """Its names in order; an empty list where there is no such directory."""
+        """Return the entries of a directory by name; an empty list if there is no such directory."""
         ...
 
     def make_directory(self, path: str) -> list[str]:
-        """Makes a directory and its parents; returns those that were missing, the outermost last."""
+        """Create a directory and its parents; return those that were missing, the outermost last."""
         ...
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Makes ``modified_ms`` answer so."""
+        """Set the modification time of a file."""
         ...
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Has work on files done without holding up the event loop; returns, or raises, what it does."""
+        """Run work on files beside the event loop; return what it returns, raise what it raises."""
         ...
 
     def rename(self, old: str, new: str) -> None:
-        """Renames a file or directory; an existing file ``new`` is replaced."""
+        """Rename a file or directory; an existing file ``new`` is replaced."""
         ...
 
     def unlink(self, path: str) -> None:
-        """Removes a file; a missing one is fine."""
+        """Remove a file; a missing one is fine."""
         ...
 
     def remove_tree(self, path: str) -> None:
-        """Removes a directory with all that is in it; a missing one is fine."""
+        """Remove a directory with all its content; a missing one is fine."""
         ...
 
     def sync_directory(self, path: str) -> None:
-        """Makes the names in a directory durable."""
+        """Make the names in a directory durable."""
         ...
 
     def lock(self, path: str) -> StorageLock:
-        """Holds the directory ``path`` for this broker; IllegalStateError names one that has it."""
+        """Lock the data directory ``path``; raise IllegalStateError, with its process, if a broker has it."""
         ...
 
 
@@ -138,13 +141,13 @@ class DiskSlice:
             os.close(descriptor)
 
     def __del__(self) -> None:
-        # A slice that was never sent (its connection died first) must not keep a descriptor.
+        # A slice that was never sent, because its connection died first, must not keep a descriptor.
         with suppress(OSError, AttributeError):
             self.close()
 
 
 class DiskLogFile(LogFile):
-    """A ``LogFile`` on disk; without ``fsync`` it says at once that it is safe."""
+    """A ``LogFile`` on disk; without ``fsync`` a sync does nothing."""
 
     def __init__(self, descriptor: int, path: str, *, fsync: bool = True) -> None:
         super().__init__(path, os.fstat(descriptor).st_size)
@@ -156,7 +159,7 @@ class DiskLogFile(LogFile):
             self.sync_now()
             return
         async with self._sync_under_way():
-            # The thread gets a descriptor of its own: this one may be closed meanwhile, its number reused.
+            # The thread gets a descriptor of its own: this one may be closed meanwhile and its number reused.
             descriptor = os.dup(self._descriptor)
             try:
                 await trio.to_thread.run_sync(os.fdatasync, descriptor)
@@ -194,9 +197,8 @@ class DiskFiles:
     """The real file system.
 
     Args:
-        fsync: whether to wait for the disk. Without that, what was written is there for every program, and
-            after ``kill -9``; only a machine that goes down loses it. For brokers that need not outlive a
-            power cut, as in tests.
+        fsync: whether to wait for the disk. Without it, written bytes survive ``kill -9``, but not a power
+            cut; for brokers that need not survive that, as in tests.
     """
 
     def __init__(self, *, fsync: bool = True) -> None:
@@ -235,7 +237,9 @@ class DiskFiles:
         with storage_errors("write", temporary):
             with open(temporary, "wb", opener=_open_private if private else _open_unlinked) as file:
                 file.write(data)
-                if sync:
+                if (
+                    sync
+                ):  # before the rename: a power cut could otherwise leave an empty file of the final name
                     file.flush()
                     os.fsync(file.fileno())
             os.replace(temporary, path)
@@ -303,9 +307,9 @@ def _open_unlinked(path: str, flags: int) -> int:
 
 
 def _open_private(path: str, flags: int) -> int:
-    """For its owner alone from its first moment on: who has opened it once may read what comes later."""
+    """Create a file with mode 600 from the start: who opened it before a chmod could go on reading."""
     with suppress(FileNotFoundError):
-        os.unlink(path)  # a crash may have left one that others have open
+        os.unlink(path)  # a crash may have left a file that others have open
     return os.open(path, flags | os.O_EXCL, 0o600)
 
 
@@ -321,7 +325,7 @@ def _read_fully(descriptor: int, position: int, count: int) -> bytes:
     data = os.pread(descriptor, count, position)
     if len(data) == count:
         return data
-    # One call may return less (Linux stops at 2 GiB); only nothing at all means the end.
+    # One call may return less (Linux stops at 2 GiB); only an empty result means the end of the file.
     parts = [data]
     missing = count - len(data)
     while missing:

@@ -22,12 +22,12 @@ _taking = threading.RLock()
 """Held from the look into ``_held`` to the entry in it; a signal handler may open a broker meanwhile."""
 
 _held: dict[str, DirectoryLock] = {}
-"""Locks of this process by real path. A second descriptor on a lock file must never be closed in the
-process that holds the first: that would drop the record lock."""
+"""Locks of this process by real path. POSIX drops a record lock when the process closes any descriptor of the
+file, so a lock file that is held must not be opened a second time."""
 
 
 class DirectoryLock:
-    """The right to use one data directory, until ``release``."""
+    """The lock of one data directory, held until ``release``."""
 
     def __init__(self, real_path: str, descriptor: int) -> None:
         self._real_path = real_path
@@ -35,18 +35,18 @@ class DirectoryLock:
         _held[real_path] = self
 
     def release(self) -> None:
-        """Lets the next one in; a second call does nothing."""
+        """Release the lock; a second call does nothing."""
         if _held.get(self._real_path) is self:
             del _held[self._real_path]
             os.close(self._descriptor)
 
 
 def lock_directory(path: str) -> DirectoryLock:
-    """Takes the lock of the data directory ``path``, which exists.
+    """Take the lock of the data directory ``path``, which exists.
 
     Raises:
-        IllegalStateError: a broker has it; the text names path and process.
-        KafkaStorageError: the lock file cannot be used.
+        IllegalStateError: a broker has the lock; the text names path and process.
+        KafkaStorageError: the lock file cannot be opened or locked.
     """
     real_path = os.path.realpath(path)
     try:  # no ``with``: Ctrl-C between its ``__enter__`` and its body would leave the lock taken for ever
@@ -70,7 +70,7 @@ def _lock(real_path: str, path: str) -> DirectoryLock:
     try:
         _take(descriptor, path)
         return DirectoryLock(real_path, descriptor)
-    except BaseException:  # Ctrl-C too: what nobody would release must not stay locked
+    except BaseException:  # Ctrl-C too: nobody would ever release this lock
         _held.pop(real_path, None)
         os.close(descriptor)
         raise
@@ -93,8 +93,8 @@ def _take(descriptor: int, path: str) -> None:
 
 
 def _forget_in_child() -> None:
-    # A forked child has copies of the descriptors; while one is open the directory would stay locked after
-    # the parent's end. Closing a copy does not unlock.
+    # A forked child has copies of the descriptors. While one is open, the directory stays locked after the
+    # parent's end. Closing a copy does not unlock.
     for lock in _held.values():
         with suppress(OSError):
             os.close(lock._descriptor)
@@ -102,5 +102,5 @@ def _forget_in_child() -> None:
     _taking.release()
 
 
-# The lock is held across a fork, so that no child starts with one that a thread it does not have would free.
+# Held across a fork, or a child could start with a lock that only a thread of its parent would release.
 os.register_at_fork(before=_taking.acquire, after_in_parent=_taking.release, after_in_child=_forget_in_child)

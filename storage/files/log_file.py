@@ -1,7 +1,7 @@
-"""A file that only grows at its end, and slices of it.
+"""Append-only files, slices of them, and the errors of the file system.
 
-``append`` moves ``end`` after all bytes are in; a write that falls short is an error, and what it left behind
-is cut off again. Every failure of the file system is a ``KafkaStorageError`` that names path and cause.
+``append`` moves ``end`` after all bytes are written. A short write is an error, and what it left behind is
+cut off. Every failure of the file system becomes a ``KafkaStorageError`` that names path, cause and remedy.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _REMEDIES = {
     errno.EROFS: "find out why it is mounted read-only, mount it for writing and start the broker again",
     errno.EIO: "the disk fails: look into the system's log, and start the broker again on one that works",
 }
-"""What to do, for failures that are the disk's and not the broker's."""
+"""Remedies for failures of the disk."""
 
 
 def storage_error(action: str, path: str, error: OSError) -> KafkaStorageError:
-    """The one form in which failures of the file system are told."""
+    """Return the error for a failure of the file system."""
     if error.errno == errno.ELOOP:
         return symbolic_link_error(path)
     remedy = _REMEDIES.get(error.errno or 0)
@@ -35,7 +35,7 @@ def storage_error(action: str, path: str, error: OSError) -> KafkaStorageError:
 
 
 def as_fatal(error: KafkaStorageError) -> KafkaStorageError:
-    """The same failure as it is told where no broker is left that could go on, or none has begun."""
+    """Return the error with the remedy for a broker that ends or could not start."""
     if not error.message.endswith(_GOES_ON):
         return error
     told = KafkaStorageError(f"{error.message.removesuffix(_GOES_ON)}, and start the broker again")
@@ -45,7 +45,7 @@ def as_fatal(error: KafkaStorageError) -> KafkaStorageError:
 
 @contextmanager
 def raised_as_fatal() -> Iterator[None]:
-    """Tells a failure of the block by ``as_fatal``."""
+    """Raise a KafkaStorageError of the block ``as_fatal``."""
     try:
         yield
     except KafkaStorageError as error:
@@ -54,13 +54,13 @@ def raised_as_fatal() -> Iterator[None]:
 
 
 def is_disk_full(error: KafkaStorageError) -> bool:
-    """Whether the disk is full, or a quota reached: what is deleted helps."""
+    """Whether the disk is full or a quota is reached, so that deleting files helps."""
     cause = error.__cause__
     return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def symbolic_link_error(path: str) -> KafkaStorageError:
-    """What is told of a symbolic link where the broker keeps files: it would write to whatever is behind."""
+    """Return the error for a symbolic link inside a data directory."""
     return KafkaStorageError(
         f"{path} is a symbolic link, and none is followed inside a data directory; move what it points to "
         "there, or name another directory in log.dirs"
@@ -68,13 +68,13 @@ def symbolic_link_error(path: str) -> KafkaStorageError:
 
 
 def unusable_file_error(path: str, reason: str) -> KafkaStorageError:
-    """A small file that makes no sense, keeps the broker from starting, and would be made anew if missing."""
-    return KafkaStorageError(f"{path} {reason}; move this file away to have it made anew")
+    """Return the error for a damaged small file that the broker would create again if it were missing."""
+    return KafkaStorageError(f"{path} {reason}; move this file away, and the broker creates it again")
 
 
 @contextmanager
 def storage_errors(action: str, path: str) -> Iterator[None]:
-    """Turns an OSError of the block into a KafkaStorageError that names action and path."""
+    """Turn an OSError of the block into a KafkaStorageError that names action and path."""
     try:
         yield
     except OSError as error:
@@ -82,25 +82,25 @@ def storage_errors(action: str, path: str) -> Iterator[None]:
 
 
 class FileSlice(Protocol):
-    """Part of a file, readable until ``close`` whatever happens to the file's name meanwhile."""
+    """Part of a file, readable until ``close`` even if the file is renamed or deleted meanwhile."""
 
     @property
     def size_bytes(self) -> int: ...
 
     @property
     def position(self) -> int:
-        """Where the slice starts in the file behind ``fileno``."""
+        """Where the slice starts in the file of ``fileno``."""
         ...
 
     def fileno(self) -> int | None:
-        """A descriptor for sendfile, or None where the bytes are in memory already."""
+        """Return a descriptor for sendfile, or None if the bytes are in memory."""
         ...
 
     def read(self) -> bytes:
-        """All bytes of the slice.
+        """Return all bytes of the slice.
 
         Raises:
-            KafkaStorageError: they can no longer be read.
+            KafkaStorageError: the file cannot be read.
         """
         ...
 
@@ -124,16 +124,16 @@ class BytesSlice:
         return self._data
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is no descriptor."""
 
 
 class LogFile(ABC):
-    """A file that grows at its end; ``end`` is the number of its valid bytes.
+    """An append-only file.
 
     Attributes:
-        path: where it is, or was when it was opened.
+        path: its path when it was opened.
         end: the number of its valid bytes.
-        on_failure: is told of every failure of the file system before it is raised.
+        on_failure: called with every failure of the file system before it is raised.
     """
 
     def __init__(self, path: str, end: int) -> None:
@@ -150,23 +150,23 @@ class LogFile(ABC):
         return self._synced_end == self.end
 
     def mark_unsynced(self) -> None:
-        """Says that the bytes may be nowhere but in memory: an earlier process wrote them and was killed."""
+        """Note that the bytes may not be on stable storage: an earlier process may have written them."""
         self._synced_end = -1
 
     def discard(self) -> None:
-        """Says that the file is on its way out: a sync of it that is still to come is left out."""
+        """Note that the file is being removed, so that syncs skip it."""
         self._synced_end = self.end
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        """Writes all bytes of ``buffers`` at the end, or none.
+        """Write all bytes of ``buffers`` at the end, or none.
 
         Raises:
-            KafkaStorageError: the file system took less than everything; the file is as long as before.
+            KafkaStorageError: not everything could be written; ``end`` is as before.
         """
         size = 0
         for buffer in buffers:
             size += len(buffer)
-        if self._has_torn_tail:
+        if self._has_torn_tail:  # recovery would cut what follows a torn tail, acknowledged or not
             self.cut_torn_tail()
         try:
             written = self._write_at(buffers, self.end)
@@ -178,7 +178,7 @@ class LogFile(ABC):
         self.end += size
 
     def _write_rest(self, buffers: Sequence[Buffer], written: int) -> None:
-        """A disk that gets full takes a part first, and says why only when it is asked for the rest."""
+        """Write the rest after a short write: a disk that gets full raises ENOSPC only then."""
         rest = memoryview(b"".join(buffers))[written:]
         while rest:
             taken = self._write_at((rest,), self.end + written)
@@ -187,19 +187,19 @@ class LogFile(ABC):
             written, rest = written + taken, rest[taken:]
 
     def cut_torn_tail(self) -> None:
-        """Cuts off what a failed append left and could not cut; nothing may follow it, and it must not last.
+        """Cut off what a failed append has left and could not cut itself.
 
         Raises:
-            KafkaStorageError: it still cannot be cut.
+            KafkaStorageError: the disk still refuses.
         """
         if self._has_torn_tail:
             self.truncate(self.end)
 
     def truncate(self, end: int) -> None:
-        """Cuts the file to ``end`` bytes.
+        """Cut the file to ``end`` bytes.
 
         Raises:
-            KafkaStorageError: it could not be cut; ``end`` is as before.
+            KafkaStorageError: the file could not be cut; ``end`` is as before.
         """
         try:
             self._truncate_to(end)
@@ -212,7 +212,7 @@ class LogFile(ABC):
             self._synced_end = -1
 
     def read(self, position: int, count: int) -> bytes:
-        """Up to ``count`` bytes from ``position``; fewer only where the file ends.
+        """Return up to ``count`` bytes from ``position``; fewer only at the end of the file.
 
         Raises:
             KafkaStorageError: the bytes cannot be read.
@@ -223,13 +223,13 @@ class LogFile(ABC):
             raise self._storage_error("read", error) from error
 
     def sync_now(self) -> None:
-        """Brings all bytes up to ``end`` to stable storage; blocks.
+        """Bring all bytes up to ``end`` to stable storage; blocks.
 
         Raises:
-            KafkaStorageError: the bytes may be lost. Trying again proves nothing: the system may have dropped
-                the pages it could not write.
+            KafkaStorageError: the bytes may be lost. A second try proves nothing: the system may have dropped
+                the pages that it could not write.
         """
-        self.cut_torn_tail()
+        self.cut_torn_tail()  # a sync would make it last
         end = self.end
         try:
             self._sync()
@@ -239,11 +239,11 @@ class LogFile(ABC):
 
     @abstractmethod
     async def sync(self) -> None:
-        """As ``sync_now``, without holding up the event loop."""
+        """Do what ``sync_now`` does, beside the event loop."""
 
     @asynccontextmanager
     async def _sync_under_way(self) -> AsyncIterator[None]:
-        """Around the disk's work in ``sync``: what is written or cut meanwhile waits for the next one."""
+        """Surround the disk's work in ``sync``; bytes written or cut meanwhile need another sync."""
         self.cut_torn_tail()
         end, cuts = self.end, self._cuts
         try:
@@ -251,15 +251,15 @@ class LogFile(ABC):
         except OSError as error:
             raise self._storage_error("sync", error) from error
         if cuts == self._cuts:
-            self._synced_end = max(self._synced_end, end)  # another call may have come further
+            self._synced_end = max(self._synced_end, end)  # another call may have synced more
 
     @abstractmethod
     def slice(self, position: int, count: int) -> FileSlice:
-        """``count`` bytes from ``position``, or as many as there are, independent of this object's life."""
+        """Return up to ``count`` bytes from ``position`` as a slice that outlives this object."""
 
     @abstractmethod
     def close(self) -> None:
-        """Gives the file back, without syncing it."""
+        """Close the file without a sync."""
 
     @abstractmethod
     def _write_at(self, buffers: Sequence[Buffer], position: int) -> int: ...
@@ -286,5 +286,5 @@ class LogFile(ABC):
         try:
             self._truncate_to(self.end)
         except OSError:
-            # It is cut before anything else is written; a crash before that leaves it to recovery.
+            # It is cut before anything else is written; after a crash recovery cuts it.
             self._has_torn_tail = True

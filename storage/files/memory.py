@@ -1,8 +1,8 @@
-"""Files in memory that forget what was not synced, tear writes and fail on demand.
+"""Files in memory that lose what was not synced, tear writes and fail on demand.
 
-``MemoryFiles`` takes the place of the disk below a log. Two ends of a process are told apart: ``kill`` loses
-nothing that was written (the operating system lives on), ``crash`` keeps what was synced, and of the rest a
-part that is left to chance: a prefix of the bytes, some of them zeros, and a prefix of the new names.
+``MemoryFiles`` replaces the disk below a log. ``kill`` ends the process: nothing that was written is lost.
+``crash`` cuts the power: what was synced stays, and of the rest a random part, namely a prefix of the bytes,
+some of them zeros, and a prefix of the new names.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ T = TypeVar("T")
 
 
 class PowerCutError(Exception):
-    """The power went at this operation; every later one fails the same way until ``crash`` or ``kill``."""
+    """The power was cut at this operation; all later ones fail, too, until ``crash`` or ``kill``."""
 
 
 @attrs.define
 class Fault:
-    """Operations that change something fail.
+    """A failure of operations that change something.
 
     Attributes:
         error_number: the ``errno`` of the failure; None cuts the power.
-        after: so many such operations still succeed.
-        times: so many then fail; None means all from then on.
-        landed_bytes: of a failing write, so many bytes reach the file.
+        after: the number of operations that still succeed.
+        times: the number of operations that then fail; None for all.
+        landed_bytes: the number of bytes of a failing write that reach the file.
     """
 
     error_number: int | None
@@ -48,7 +48,7 @@ class Fault:
 
 
 class _Inode:
-    """A file's bytes: as written, and as a power cut leaves them."""
+    """The bytes of a file: as written, and as synced."""
 
     def __init__(self, data: bytes = b"", *, is_synced: bool = False, modified_ms: int = 0) -> None:
         self.data = bytearray(data)
@@ -57,12 +57,12 @@ class _Inode:
         self._syncs_begun = self._synced_as_of = 0
 
     def begin_sync(self) -> tuple[int, bytes]:
-        """What a sync that begins now will have made durable."""
+        """Begin a sync; return its number and the bytes that it will make durable."""
         self._syncs_begun += 1
         return self._syncs_begun, bytes(self.data)
 
     def end_sync(self, number: int, data: bytes) -> None:
-        """The sync of that number is done; one that began later may have been faster."""
+        """End the sync of that number, unless one that began later has ended already."""
         if number > self._synced_as_of:
             self._synced_as_of, self.synced = number, data
 
@@ -78,7 +78,7 @@ class _Inode:
         if random is None or self.data == self.synced:
             return self.synced
         if not self.data.startswith(self.synced) and random.random() < 0.5:
-            return self.synced  # a truncation was lost
+            return self.synced  # the truncation is lost
         kept = min(len(self.synced), len(self.data))
         survived = random.randint(kept, len(self.data))
         sound = random.randint(kept, survived)  # the length may be on disk before the bytes are
@@ -86,11 +86,11 @@ class _Inode:
 
 
 class _Names:
-    """A tree of names: which file or directory each path is.
+    """A tree of names: the file or directory of each path.
 
     Args:
-        files: by their paths, in the order in which they were made.
-        directories: by their paths.
+        files: files by path, in the order of their creation.
+        directories: paths of the directories.
     """
 
     def __init__(self, files: Iterable[tuple[str, _Inode]] = (), directories: Iterable[str] = ("/",)) -> None:
@@ -133,7 +133,7 @@ class _Names:
         self._within[os.path.dirname(path)].add(path)
 
     def _take(self, path: str) -> tuple[list[tuple[str, _Inode]], list[str]]:
-        """Removes a file, or a directory with all that is in it."""
+        """Remove a file, or a directory with all its content; return what was removed."""
         is_file = path in self.files
         files = [path] if is_file else [name for name in self.files if _is_within(name, path)]
         directories = [] if is_file else [name for name in self.directories if _is_within(name, path)]
@@ -145,7 +145,7 @@ class _Names:
 
 @attrs.frozen
 class _Change:
-    """One change of names, not durable before its directory is synced."""
+    """One change of names; durable once its directory is synced."""
 
     kind: str
     path: str
@@ -153,7 +153,7 @@ class _Change:
 
 
 class _Pending:
-    """Changes of names that a power cut would undo, in their order, and by the directory to be synced."""
+    """Changes of names that a power cut would undo: in order, and by the directory to sync."""
 
     def __init__(self) -> None:
         self._numbers = count()
@@ -170,7 +170,7 @@ class _Pending:
         self._of_directory[os.path.dirname(change.path)].append(number)
 
     def take(self, directory: str) -> list[_Change]:
-        """Those of one directory; they are no longer pending."""
+        """Remove and return the changes in one directory."""
         return [self._changes.pop(number) for number in self._of_directory.pop(directory, ())]
 
 
@@ -182,13 +182,13 @@ class MemoryFiles:
     """A ``Files`` in memory.
 
     Args:
-        capacity_bytes: of the disk; a write beyond it lands as far as it fits and fails with ENOSPC.
+        capacity_bytes: size of the disk; a write beyond it is cut short and fails with ENOSPC.
 
     Attributes:
-        operations: how many operations so far changed something; a test can fail each of them in turn.
-        sync_s: how long the next ``LogFile.sync`` takes, in seconds. Such a sync makes durable what was
-            written when it began; what is written meanwhile waits for the next one.
-        now_ms: what the time of the last write of a file is taken from.
+        operations: the number of operations that have changed something; a test can fail each in turn.
+        sync_s: returns the duration of the next ``LogFile.sync`` in seconds. The sync makes durable what was
+            written when it began.
+        now_ms: the modification time of files that are written now.
     """
 
     def __init__(self, capacity_bytes: int | None = None) -> None:
@@ -205,21 +205,21 @@ class MemoryFiles:
     # --- what tests do --------------------------------------------------------------------------------------
 
     def inject(self, fault: Fault) -> None:
-        """Makes operations fail from now on, as ``fault`` says."""
+        """Make operations fail from now on as ``fault`` says."""
         self._fault = attrs.evolve(fault)
 
     def heal(self) -> None:
-        """Ends the injected fault."""
+        """End the injected fault."""
         self._fault = None
 
     @property
     def is_faulty(self) -> bool:
-        """Whether a fault was injected and not healed, or room is limited."""
+        """Whether a fault is active, or the capacity is limited."""
         return self._fault is not None or self.capacity_bytes is not None
 
     def kill(self) -> None:
-        """Ends the process: locks and open files go, every written byte stays, as unsynced as it was."""
-        twins: dict[_Inode, _Inode] = {}  # what the dead process still holds open must reach nobody
+        """End the process: locks and open files are gone; written bytes stay, unsynced ones too."""
+        twins: dict[_Inode, _Inode] = {}  # the next process must not share the dead one's open files
 
         def twin(inode: _Inode) -> _Inode:
             if inode not in twins:
@@ -237,7 +237,7 @@ class MemoryFiles:
         self._forget_process()
 
     def crash(self, random: Random | None = None) -> None:
-        """Cuts the power: what was synced stays; of the rest what ``random`` decides, nothing by default."""
+        """Cut the power: keep what was synced; of the rest what ``random`` decides, by default nothing."""
         names = self._durable
         changes = self._pending.changes
         for change in changes[: random.randint(0, len(changes)) if random else 0]:
@@ -284,7 +284,7 @@ class MemoryFiles:
         return None if inode is None else inode.modified_ms
 
     def is_link(self, path: str) -> bool:
-        return False  # there are none
+        return False  # there are no links here
 
     def space(self, path: str) -> tuple[int, int]:
         total = self.capacity_bytes or 1 << 40
@@ -320,7 +320,7 @@ class MemoryFiles:
         self._names.files[path].modified_ms = modified_ms
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Inline, so that virtual time stays true."""
+        """Run the work inline, so that virtual time stays deterministic."""
         await trio.lowlevel.checkpoint()
         return work()
 
@@ -355,7 +355,7 @@ class MemoryFiles:
     # --- what open files do ---------------------------------------------------------------------------------
 
     def write(self, inode: _Inode, buffers: Sequence[Buffer], position: int) -> int:
-        """Writes at a position, as far as faults and the capacity allow; returns the bytes written."""
+        """Write at a position as far as faults and capacity allow; return the number of bytes written."""
         data = b"".join(buffers)
         try:
             self._operate()
@@ -364,7 +364,7 @@ class MemoryFiles:
                 landed = data[: self._fault.landed_bytes]
                 inode.data[position : position + len(landed)] = landed
                 if self._fault.error_number is None:
-                    self._fault.landed_bytes = 0  # without power nothing lands any more
+                    self._fault.landed_bytes = 0  # without power nothing else is written
             raise
         taken = len(data)
         if self.capacity_bytes is not None:
@@ -377,17 +377,17 @@ class MemoryFiles:
         return taken
 
     def truncate(self, inode: _Inode, end: int) -> None:
-        """Cuts a file, or fails."""
+        """Cut a file, or fail."""
         self._operate()
         del inode.data[end:]
 
     def sync(self, inode: _Inode) -> None:
-        """Makes a file's bytes durable, or fails."""
+        """Make a file's bytes durable, or fail."""
         self._operate()
         inode.end_sync(*inode.begin_sync())
 
     async def sync_meanwhile(self, inode: _Inode) -> None:
-        """As ``sync``, in ``sync_s``: durable, if it does not fail, is what was written before."""
+        """Sync in the course of ``sync_s``: what was written when it began becomes durable."""
         begun = inode.begin_sync()
         await trio.sleep(self.sync_s())
         self._operate()
@@ -403,7 +403,7 @@ class MemoryFiles:
         return sum(len(inode.data) for inode in self._names.files.values())
 
     def _operate(self) -> None:
-        """Counts an operation, and fails it where a fault says so."""
+        """Count an operation; fail it if a fault says so."""
         self.operations += 1
         fault = self._fault
         if fault is None:
@@ -421,7 +421,7 @@ class MemoryFiles:
 
 
 class MemoryLock:
-    """A directory of a ``MemoryFiles`` held for one broker."""
+    """The lock of a directory of a ``MemoryFiles``."""
 
     def __init__(self, locked: set[str], path: str) -> None:
         self._locked = locked
@@ -432,7 +432,7 @@ class MemoryLock:
 
 
 class MemoryLogFile(LogFile):
-    """A ``LogFile`` in memory, without threads, so that virtual time stays true."""
+    """A ``LogFile`` in memory, without threads, so that virtual time stays deterministic."""
 
     def __init__(self, files: MemoryFiles, inode: _Inode, path: str) -> None:
         super().__init__(path, len(inode.data))
@@ -447,7 +447,7 @@ class MemoryLogFile(LogFile):
         return BytesSlice(self.read(position, count))
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing: there is no descriptor."""
 
     def _write_at(self, buffers: Sequence[Buffer], position: int) -> int:
         return self._files.write(self._inode, buffers, position)

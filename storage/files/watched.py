@@ -1,4 +1,4 @@
-"""A file system whose failures are heard of: which path it was, and whether the disk itself has failed."""
+"""A file system that reports failures of the disk, so that its directory can go offline."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from splashdam.storage.files.log_file import LogFile
 T = TypeVar("T")
 
 DISK_FAILURES = frozenset({errno.EIO, errno.ENXIO, errno.ENODEV, errno.EROFS, errno.ESTALE})
-"""After these a directory is not to be trusted. A full disk is none of them, it goes on with more room."""
+"""Errors after which a data directory goes offline. A full disk is not one: it works again with more room."""
 
 
 def is_disk_failure(error: KafkaStorageError) -> bool:
-    """Whether it was the disk that failed, and not what was asked of it."""
+    """Whether the error is a failure of the disk."""
     return isinstance(error.__cause__, OSError) and error.__cause__.errno in DISK_FAILURES
 
 
 class WatchedFiles:
-    """A ``Files`` that tells of failures of the disk, with the path, before it raises them.
+    """A ``Files`` that reports failures of the disk, with the path, before it raises them.
 
     Args:
         files: the file system.
-        on_failure: is told; in the thread that asked, so for what `run` does in another one not at all.
+        on_failure: called in the thread of the operation, with path and error.
     """
 
     def __init__(self, files: Files, on_failure: Callable[[str, KafkaStorageError], None]) -> None:
@@ -47,81 +47,66 @@ class WatchedFiles:
             self._on_failure(path, error)
 
     def open_log(self, path: str, *, create: bool = False) -> LogFile:
-        """As ``Files.open_log``; what fails later in this file is told, too."""
+        """Open a file, and report its later failures, too."""
         with self._watched(path):
             file = self._files.open_log(path, create=create)
         file.on_failure = lambda error: self._note(path, error)
         return file
 
     def read_bytes(self, path: str) -> bytes | None:
-        """As ``Files.read_bytes``."""
         with self._watched(path):
             return self._files.read_bytes(path)
 
     def size_bytes(self, path: str) -> int | None:
-        """As ``Files.size_bytes``."""
         with self._watched(path):
             return self._files.size_bytes(path)
 
     def modified_ms(self, path: str) -> int | None:
-        """As ``Files.modified_ms``."""
         with self._watched(path):
             return self._files.modified_ms(path)
 
     def is_link(self, path: str) -> bool:
-        """As ``Files.is_link``."""
         return self._files.is_link(path)
 
     def space(self, path: str) -> tuple[int, int]:
-        """As ``Files.space``."""
         with self._watched(path):
             return self._files.space(path)
 
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True, private: bool = False) -> None:
-        """As ``Files.write_atomic``."""
         with self._watched(path):
             self._files.write_atomic(path, data, sync=sync, private=private)
 
     def list_directory(self, path: str) -> list[DirectoryEntry]:
-        """As ``Files.list_directory``."""
         with self._watched(path):
             return self._files.list_directory(path)
 
     def make_directory(self, path: str) -> list[str]:
-        """As ``Files.make_directory``."""
         with self._watched(path):
             return self._files.make_directory(path)
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """As ``Files.set_modified_ms``."""
         with self._watched(path):
             self._files.set_modified_ms(path, modified_ms)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """As ``Files.run``."""
         return await self._files.run(work)
 
     def rename(self, old: str, new: str) -> None:
-        """As ``Files.rename``."""
         with self._watched(old):
             self._files.rename(old, new)
 
     def unlink(self, path: str) -> None:
-        """As ``Files.unlink``."""
         with self._watched(path):
             self._files.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        """As ``Files.remove_tree``."""
         with self._watched(path):
             self._files.remove_tree(path)
 
     def sync_directory(self, path: str) -> None:
-        """As ``Files.sync_directory``."""
         with self._watched(path):
             self._files.sync_directory(path)
 
     def lock(self, path: str) -> StorageLock:
-        """As ``Files.lock``."""
         with self._watched(path):
             return self._files.lock(path)

@@ -54,7 +54,7 @@ class ReadOnlyFile:
 
 @contextmanager
 def open_read_only(path: str) -> Iterator[ReadOnlyFile]:
-    """Opens a file for the time of the block.
+    """Open a file for the time of the block.
 
     Raises:
         KafkaStorageError: it is missing, no regular file, or may not be read.

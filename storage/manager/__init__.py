@@ -1,5 +1,5 @@
-"""All logs of one broker: topics made and deleted, logs opened, moved, kept in order, lost and closed.
+"""All logs of one broker: topics are created and deleted, logs opened, moved, flushed, cleaned and closed.
 
-``log_manager.py`` is the door. Its parts name, as protocols, what they need of it.
+``log_manager.py`` is the public face. Its parts name what they need of it as protocols.
 May import: background, cleaning, directories, files, log, recovery, settings, topic_names.
 """

@@ -1,7 +1,7 @@
-"""Directories on their way out: of deleted topics, and of partitions that nobody is to have after all.
+"""Remove the directories of deleted topics, and of prepared partitions that were given up.
 
-A deletion is noted in the registry first. Then directories are moved aside, so that no start takes half of
-one for whole, and removed, a few with each step; at last their names are free.
+A deletion is written to the registry first. Then each directory is renamed ``-delete``, so that no start
+takes half of one for a log, and removed, a few with each step. Last, the topics' names become free.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from splashdam.storage.manager.topic_registry import Resources, Topic, TopicRegi
 from splashdam.storage.topic_names import deleted_directory_name
 
 PARTITIONS_PER_STEP = 12
-"""Partitions that are made, or removed, in one step: 2 ms in memory, 5 ms on a disk."""
+"""Partitions created or removed in one step: 2 ms in memory, 5 ms on disk."""
 
 DELETED = "deleted-topic"
-"""Kind of the registry's lines about topics of which something may be left in a directory that had failed."""
+"""Kind of the registry's notes about deleted topics with partitions in a directory that was offline."""
 
 _logger = logging.getLogger(__name__)
 
 
 class DirectoryRemovals:
-    """What is to be removed from a broker's data directories.
+    """The removals in a broker's data directories.
 
     Args:
         directories: the data directories.
-        registry: which topics there are.
+        registry: the topics.
 
     Attributes:
-        scattered: topics of which there may be more directories than they have partitions, since the disk
-            refused to remove those that could not be made.
+        scattered: topics that may have more directories than partitions, because the disk refused to remove
+            some of partitions that could not be created.
     """
 
     def __init__(self, directories: LogDirectories, registry: TopicRegistry) -> None:
@@ -53,12 +53,12 @@ class DirectoryRemovals:
         self._directories = directories
         self._files = directories.files
         self._registry = registry
-        self._removed: set[str] = set()  # of those that are being deleted: nothing of them is there any more
+        self._removed: set[str] = set()  # topics being deleted whose directories are all gone
         self._queue: deque[Iterator[int]] = deque()
 
     @property
     def is_under_way(self) -> bool:
-        """Whether there are directories to be removed step by step."""
+        """Whether removals are waiting."""
         return bool(self._queue)
 
     @property
@@ -71,18 +71,17 @@ class DirectoryRemovals:
         return [each.root for each in self._directories.online]
 
     def add(self, removal: Iterator[int]) -> None:
-        """Something else is to be removed: each step says how many directories it took."""
+        """Queue a removal, whose steps yield the number of directories removed."""
         self._queue.append(removal)
 
     def add_topics(self, topics: Collection[Topic]) -> None:
-        """Topics are deleted, and the registry says so."""
+        """Queue the removal of topics whose deletion is in the registry."""
         self.add(self._removal(topics))
 
     def steps(self) -> Iterator[int]:
-        """Removes what there is of topics that were deleted or given up: a few directories with each step.
+        """Run the queued removals, a few directories with each step, which yields how many.
 
-        The steps say how many. What the disk refuses is logged: of deleted topics ``finish`` tries it again,
-        of others the next start.
+        A refusal of the disk is logged; ``finish`` tries deleted topics again, the next start the others.
         """
         while self._queue:
             step = next(self._queue[0], None)
@@ -92,15 +91,17 @@ class DirectoryRemovals:
                 yield step
 
     def run(self) -> None:
-        """Takes all steps at once."""
+        """Run the queued removals at once."""
         deque(self.steps(), maxlen=0)
 
     def finish(self, *, everywhere: bool = False) -> None:
-        """Removes what is left of deleted topics, and frees their names: the files first, which makes room on
-        a full disk for the rest. Until a name is free no topic finds the checkpoints of the one before.
+        """Remove what is left of deleted topics, and free their names.
+
+        The files go first, which makes room on a full disk for the rest. A name becomes free after its
+        offsets have left the checkpoints, or a new topic of that name would start with them.
 
         Args:
-            everywhere: whether to look into the directories even where nothing should be left.
+            everywhere: search the directories even if nothing should be left.
 
         Raises:
             KafkaStorageError: the disk refuses; the names stay taken.
@@ -116,21 +117,21 @@ class DirectoryRemovals:
             self._removed -= gone
 
     def retry(self) -> None:
-        """Does what the disk refused before: removes files of deleted topics, then writes the registry.
+        """Do what the disk refused before: remove files of deleted topics, then write the registry.
 
         Raises:
-            KafkaStorageError: the disk refuses again; the rest waits for the next turn.
+            KafkaStorageError: the disk refuses again; the next turn tries again.
         """
         self.run()
         if self._registry.deleting:
             self.finish()
         if self._registry.must_rewrite:
             self._registry.rewrite()
-            _logger.info("%s: the topics are on disk again as they are", self._directories.home.root)
+            _logger.info("%s: all changes of topics are on disk again", self._directories.home.root)
 
     def _removal(self, topics: Collection[Topic]) -> Iterator[int]:
         roots = self._roots_online
-        with log_failures("removing what there is of deleted topics"):
+        with log_failures("removing directories of deleted topics"):
             try:
                 yield from remove_partitions(self._files, roots, topics)
             except KafkaStorageError:
@@ -140,12 +141,12 @@ class DirectoryRemovals:
             self._removed.update(topic.name for topic in topics if topic.name not in self.scattered)
 
     def _note_what_is_offline(self, roots: Collection[str], topics: Iterable[Topic]) -> None:
-        """Where a directory has failed meanwhile, it may hold something still."""
+        """Note the topics if a directory has failed meanwhile: it may still hold some of their partitions."""
         if roots != self._roots_online:
             self._registry.put_resources(deletion_notes(topics))
 
     def _remove_all_that_is_found(self) -> None:
-        """Moves the directories of deleted topics aside, wherever they are, then removes them."""
+        """Find the directories of deleted topics, rename them ``-delete``, and remove them."""
         deleting, roots = self._registry.deleting, self._roots_online
         if deleting:
             for root in roots:
@@ -160,10 +161,12 @@ class DirectoryRemovals:
 
 
 def remove_partition_directory(files: Files, path: str, topic_partition: TopicPartition) -> None:
-    """Removes a directory of one partition, moved aside first so that no start takes half of it for whole.
+    """Remove the directory of one partition.
+
+    It is renamed ``-delete`` first, durably: otherwise a start after a crash would load what is left of it.
 
     Raises:
-        KafkaStorageError: the disk refuses; the next start goes on once it is moved aside.
+        KafkaStorageError: the disk refuses; once it is renamed, the next start removes it.
     """
     root = os.path.dirname(path)
     target = f"{root}/{deleted_directory_name(topic_partition, uuid.uuid4().hex)}"
@@ -173,9 +176,7 @@ def remove_partition_directory(files: Files, path: str, topic_partition: TopicPa
 
 
 def remove_partitions(files: Files, roots: Sequence[str], topics: Iterable[Topic]) -> Iterator[int]:
-    """Removes the directories of topics whose partitions are known: it looks at theirs alone.
-
-    It does so a few with each step, which says how many.
+    """Remove the directories of topics with known partitions, a few with each step, which yields how many.
 
     Raises:
         KafkaStorageError: the disk refuses; ``DirectoryRemovals.finish`` goes on.
@@ -195,7 +196,7 @@ def remove_partitions(files: Files, roots: Sequence[str], topics: Iterable[Topic
                 targets.append(f"{root}/{deleted_directory_name(topic_partition, uuid.uuid4().hex)}")
                 files.rename(path, targets[-1])
             else:
-                files.remove_tree(path)  # empty, or not there at all
+                files.remove_tree(path)  # empty or missing
         if len(targets) > moved:
             files.sync_directory(root)
     for number, target in enumerate(targets, 1):
@@ -205,5 +206,5 @@ def remove_partitions(files: Files, roots: Sequence[str], topics: Iterable[Topic
 
 
 def deletion_notes(topics: Iterable[Topic]) -> Resources:
-    """The registry's lines about topics of which something may be left in a directory that has failed."""
+    """Return the registry's notes about deleted topics with partitions in a directory that is offline."""
     return {(DELETED, format_uuid(topic.topic_id)): {"topic": topic.name} for topic in topics}

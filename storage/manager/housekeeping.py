@@ -1,7 +1,8 @@
-"""What a data directory needs while it is used, as one table: what, when, and what is done then.
+"""The scheduled tasks of a data directory, as one table (``TASKS``).
 
 Kafka's ``LogManager.startup`` and ``ReplicaManager`` schedule the same under the same settings. Time comes
-from outside: ``Housekeeping.step`` does what is due and answers when it wants to be called again.
+from outside: ``Housekeeping.step`` does what is due and returns when it wants to be called again, so that
+tests run days in milliseconds.
 """
 
 from __future__ import annotations
@@ -26,15 +27,14 @@ from splashdam.storage.settings import DirectorySettings
 _logger = logging.getLogger(__name__)
 
 _PAUSE_MS = 1_000
-"""Between two turns of a task that is due by what happens and not by the clock: a disk may go on refusing."""
-
+"""Pause between two tries of a task that is due by an event: the disk may go on refusing."""
 
 _SHORTEST_INTERVAL_MS = 20
-"""Between two looks at every log: with thousands of them one takes milliseconds."""
+"""Shortest interval between two scans of all logs, which take milliseconds with thousands of logs."""
 
 
 class HousekeptLogs(Protocol):
-    """What is kept in order."""
+    """What the tasks need of the log manager."""
 
     @property
     def settings(self) -> DirectorySettings: ...
@@ -64,18 +64,18 @@ class HousekeptLogs(Protocol):
     def on_log_start(self) -> Callable[[TopicPartition], None]: ...
 
     def write_high_watermarks(self) -> None:
-        """Checkpoints the high watermarks of all logs."""
+        """Checkpoint the high watermarks of all logs."""
         ...
 
 
 class ScheduledTask(NamedTuple):
-    """One row.
+    """One row of the table.
 
     Attributes:
         name: for log lines.
-        due_ms: when it is due, given when it was done last (None: never) and when the broker started.
-        run: does it; whatever it raises is logged.
-        covered_by: another task that does the same and more; where both are due at once, that one is enough.
+        due_ms: returns when it is due, given when it last ran (None for never) and when the broker started.
+        run: runs it; what it raises is logged.
+        covered_by: another task that does the same and more; if both are due, only that one runs.
     """
 
     name: str
@@ -85,7 +85,7 @@ class ScheduledTask(NamedTuple):
 
 
 class Housekeeping:
-    """When which task was done last."""
+    """Runs the tasks; knows when each ran last."""
 
     def __init__(self, manager: HousekeptLogs) -> None:
         self._manager = manager
@@ -93,7 +93,7 @@ class Housekeeping:
         self._started_ms: float | None = None
 
     async def step(self, now_ms: float, wall_ms: int) -> float:
-        """Does what is due; returns milliseconds until the next task is."""
+        """Run the tasks that are due; return the milliseconds until the next one is."""
         started_ms = self._started_ms = now_ms if self._started_ms is None else self._started_ms
         done: set[str] = set()
         for task in TASKS:
@@ -117,7 +117,7 @@ class Housekeeping:
 def _every(
     interval: Callable[[DirectorySettings], int],
 ) -> Callable[[HousekeptLogs, float | None, float], float]:
-    """Every so often, for the first time after ``log.initial.task.delay.ms`` where that is sooner."""
+    """Due at an interval; the first time after ``log.initial.task.delay.ms`` if that is shorter."""
 
     def due_ms(manager: HousekeptLogs, done_ms: float | None, started_ms: float) -> float:
         interval_ms = interval(manager.settings)
@@ -131,7 +131,7 @@ def _every(
 def _once(
     event_ms: Callable[[HousekeptLogs], float],
 ) -> Callable[[HousekeptLogs, float | None, float], float]:
-    """When something has happened, but with a pause after the last turn."""
+    """Due at an event, but not before ``_PAUSE_MS`` after the last try."""
 
     def due_ms(manager: HousekeptLogs, done_ms: float | None, _started_ms: float) -> float:
         return max(event_ms(manager), -math.inf if done_ms is None else done_ms + _PAUSE_MS)
@@ -156,9 +156,9 @@ def _has_work(log: Log) -> bool:
 
 
 def _flush_check(manager: HousekeptLogs, done_ms: float | None, started_ms: float) -> float:
-    """As often as ``log.flush.scheduler.interval.ms`` or the smallest ``flush.ms`` of a topic says.
+    """Due at the interval of ``log.flush.scheduler.interval.ms`` or of the smallest ``flush.ms``.
 
-    (Kafka goes by the former alone, whose default is never, so that a topic's ``flush.ms`` does nothing.)
+    (Kafka uses the former alone, whose default is never; then a topic's ``flush.ms`` does nothing.)
     """
     interval_ms = min(manager.smallest_flush_ms, manager.settings.log_flush_scheduler_interval_ms)
     interval_ms = max(_SHORTEST_INTERVAL_MS, interval_ms)
@@ -177,7 +177,7 @@ def _for_each_log(
     act: Callable[[HousekeptLogs, Log, Now], Awaitable[object]],
     among: Callable[[HousekeptLogs, Now], Iterable[Log]] = lambda manager, _: manager.logs.values(),
 ) -> Callable[[HousekeptLogs, Now], Awaitable[None]]:
-    """One log after the other; one that fails keeps no other from its turn."""
+    """Run ``act`` for one log after the other; a failure of one does not stop the others."""
 
     async def run(manager: HousekeptLogs, now: Now) -> None:
         for log in list(among(manager, now)):
@@ -210,7 +210,7 @@ async def _delete_old_segments(manager: HousekeptLogs, log: Log, now: Now) -> No
     finally:
         if log.log_start_offset != before:
             manager.on_log_start(log.topic_partition)
-    await trio.lowlevel.checkpoint()  # a broker of thousands of partitions has clients, too
+    await trio.lowlevel.checkpoint()  # let clients be served between two of thousands of partitions
 
 
 async def _unlink_deleted(_manager: HousekeptLogs, log: Log, now: Now) -> None:
@@ -242,17 +242,19 @@ async def _move(manager: HousekeptLogs, now: Now) -> None:
     await manager.moves.work(now)
 
 
-def _unsettled(manager: HousekeptLogs) -> float:
+def _unfinished(manager: HousekeptLogs) -> float:
     return -math.inf if manager.removals.has_unfinished_work else math.inf
 
 
-async def _settle(manager: HousekeptLogs, _now: Now) -> None:
+async def _retry_removals(manager: HousekeptLogs, _now: Now) -> None:
     for _ in manager.removals.steps():
         await trio.lowlevel.checkpoint()
     try:
         manager.removals.retry()
     except KafkaStorageError as error:
-        _logger.debug("topics are not on disk as they are: %s", error.message)  # it was said when it began
+        _logger.debug(
+            "changes of topics are not on disk yet: %s", error.message
+        )  # the first time it was a warning
 
 
 async def _compact(manager: HousekeptLogs, now: Now) -> None:
@@ -301,7 +303,7 @@ TASKS = (
         _every(lambda settings: settings.producer_id_expiration_check_interval_ms),
         _expire_producers,
     ),
-    ScheduledTask("removing what there is of deleted topics", _once(_unsettled), _settle),
+    ScheduledTask("removing directories of deleted topics", _once(_unfinished), _retry_removals),
     ScheduledTask("compacting logs", _compaction, _compact),
     ScheduledTask("moving logs to other directories", _moving, _move),
 )

@@ -1,7 +1,7 @@
-"""All logs of one broker: who may use its data directories, what is in them, and how they are left.
+"""All logs of one broker: topics and partitions in its data directories, from start to shutdown.
 
-Opening takes the locks, reads whether the last broker left in order, finishes interrupted creations and
-deletions of topics, and opens every partition. What is no partition is left alone.
+``LogManager.open`` locks the directories, reads the clean shutdown markers, finishes interrupted creations
+and deletions of topics, and opens every partition. Directories that are no partitions are ignored.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ from splashdam.storage.manager.topic_registry import (
 from splashdam.storage.settings import DirectorySettings, LogSettings
 
 SettingsFor: TypeAlias = Callable[[Mapping[str, str]], LogSettings]
-"""Makes a log's settings of a topic's own options (Kafka's dotted names); raises what refuses them."""
+"""Returns a log's settings for a topic's own options (Kafka's dotted names); raises for illegal ones."""
 
 Hosts: TypeAlias = Callable[[TopicPartition], bool]
-"""Whether a partition of a topic of the registry belongs into this directory."""
+"""Whether this broker keeps a replica of a partition."""
 
 MAX_REMOVED_AT_ONCE = 64
-"""Partitions whose directories are removed in one go; more go step by step."""
+"""Partitions whose directories are removed at once; more are removed step by step."""
 
 DEFAULT_SETTINGS_FOR: SettingsFor = LogSettings().with_configs
 
@@ -67,25 +67,25 @@ _logger = logging.getLogger(__name__)
 
 
 class LogManager:
-    """The logs of one broker; made by ``LogManager.open``, ended by ``close``.
+    """The logs of one broker; created by ``LogManager.open``, ended by ``close``.
 
     Attributes:
         directories: its data directories.
-        logs: every partition's log; another dict whenever directories fail.
-        offline: the partitions in directories that have failed.
-        moves: logs on their way to another directory.
-        logs_with_work: those in which closed segments may wait for a flush, or files for their end; the
-            housekeeping looks at no others for that, and takes out those that need nothing more.
+        logs: the logs by partition; a new dict whenever a directory fails.
+        offline: the partitions in failed directories.
+        moves: the moves of logs to other directories.
+        logs_with_work: logs in which closed segments may wait for a flush, or removed files to be unlinked.
+            The housekeeping looks at no others for that, and removes those that need nothing more.
         smallest_flush_ms: the smallest ``flush.ms`` of all logs.
         topics: every topic by name.
-        registry: which topics there are, on disk.
-        settings: when the housekeeping is due.
-        settings_for: makes a log's settings of its topic's options.
-        cleaner: compacts the logs of topics that want it.
+        registry: the topics on disk.
+        settings: the schedule of the housekeeping.
+        settings_for: returns a log's settings for its topic's options.
+        cleaner: compacts the logs of compacted topics.
         files: the file system.
-        on_log_start: is told of logs that begin later now, since old segments went.
-        coming: partitions that are made before their topic has them, by its name.
-        removals: directories on their way out.
+        on_log_start: called with partitions whose log start offset retention has moved.
+        coming: partitions created before their topic has them, by topic name.
+        removals: the directories to remove.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class LogManager:
         self.logs: dict[TopicPartition, Log] = {}
         self.logs_with_work: dict[Log, None] = {}
         self.smallest_flush_ms = MAX_LONG
-        self._moved: dict[Log, None] = {}  # since their high watermarks were checkpointed
+        self._moved: dict[Log, None] = {}  # logs whose high watermarks moved since the last checkpoint
         self._logs_kept = -1
         self.prepared: dict[str, PreparedPartitions] = {}
         self.on_log_start: Callable[[TopicPartition], None] = lambda _: None
@@ -134,23 +134,23 @@ class LogManager:
         hosts: Hosts = lambda _: True,
         log_dirs: Sequence[str] = (),
     ) -> LogManager:
-        """Opens a broker's data directories, making them where they are missing.
+        """Open a broker's data directories; create missing ones.
 
         Args:
             files: the file system.
-            root: path of the directory.
+            root: path of the home directory.
             now_ms: wall clock, milliseconds since the epoch.
-            settings_for: makes a log's settings of its topic's options.
-            node_id: of a new directory; one that exists has its own.
-            settings: when its housekeeping is due; Kafka's defaults unless given.
-            hosts: which partitions are made; where several brokers share the topics, not all. One whose
-                directory is here is opened in any case.
-            log_dirs: the directories that partitions are put into, where that is not ``root`` alone.
+            settings_for: returns a log's settings for its topic's options.
+            node_id: node id of a new directory.
+            settings: the schedule of the housekeeping; Kafka's defaults unless given.
+            hosts: which partitions to create; not all in a cluster. Partitions whose directories exist are
+                opened in any case.
+            log_dirs: the directories for partitions; by default ``root``.
 
         Raises:
             IllegalStateError: another broker uses a directory; the text names its process.
-            KafkaStorageError: something in ``root`` cannot be read or repaired, or none of ``log_dirs`` can
-                be used. (While one can, others are offline then.)
+            KafkaStorageError: a file in ``root`` cannot be read or repaired, or none of ``log_dirs`` can be
+                used. (If some can, the others are offline.)
         """
         paths = [os.path.abspath(each) for each in log_dirs]
         settings = settings or DirectorySettings()
@@ -166,29 +166,29 @@ class LogManager:
         return manager
 
     def _open_all(self, node_id: int, now_ms: int) -> None:
-        """Opens every partition, finishing what was interrupted.
+        """Finish interrupted changes, and open every partition.
 
         Raises:
-            KafkaStorageError: something cannot be read or repaired; nothing stays open.
+            KafkaStorageError: a file cannot be read or repaired; nothing stays open.
         """
         directories, registry = self.directories, self.registry
         directories.load(node_id)
         self.removals.finish(everywhere=True)
         remove_orphaned_partitions(directories, registry)
         if registry.has_unfinished_work:
-            with log_failures("gathering the changes of topics"):  # it is tried again where the disk is full
+            with log_failures("rewriting the topic registry"):  # on a full disk the housekeeping tries again
                 registry.rewrite()
         found = choose_directories(directories, registry, directories.find(self.topics))
         adopt_topics(self.files, registry, found)
         try:
             for topic_partition, path in found.items():
                 self._open_found(topic_partition, path, now_ms)
-            with log_failures("forgetting the offsets of logs that are gone"):
+            with log_failures("removing checkpointed offsets of logs that are gone"):
                 for directory in directories.online:
                     here = {tp for tp, path in found.items() if os.path.dirname(path) == directory.root}
                     directory.checkpoints.keep_only(here)
             self.offline.note_missing(self.topics.values())
-            self.make_partitions(self.topics.values(), now_ms)  # a crash may have left one half made
+            self.make_partitions(self.topics.values(), now_ms)  # a crash may have interrupted a creation
             self.moves.resume(now_ms)
         except BaseException:
             for log in self.logs.values():
@@ -228,7 +228,7 @@ class LogManager:
 
     @property
     def checkpoints(self) -> RootCheckpoints | SpreadCheckpoints:
-        """The files in the directories that say where logs start, what is flushed, and so on."""
+        """The checkpoint files of the data directories."""
         return self.directories.checkpoints
 
     @property
@@ -240,23 +240,23 @@ class LogManager:
     def create_topic(
         self, name: str, partitions: int, configs: Mapping[str, str] | None = None, *, now_ms: int
     ) -> bytes:
-        """Makes a topic with its partitions, all or nothing, and returns its id.
+        """Create a topic with its partitions, all or nothing; return its id.
 
         Raises:
-            InvalidTopicError: Kafka would not accept the name, or it collides with another.
-            TopicAlreadyExistsError: there is one of this name.
+            InvalidTopicError: the name is illegal, or collides with another.
+            TopicAlreadyExistsError: the topic exists.
             BrokerResponseError: INVALID_PARTITIONS, or what ``settings_for`` raises for the options.
             KafkaStorageError: the disk refuses; nothing of the topic is left.
         """
         return self.create_topics([NewTopic(name, partitions, dict(configs or {}))], now_ms=now_ms)[0]
 
     def create_topics(self, wanted: Sequence[NewTopic], *, now_ms: int) -> list[bytes]:
-        """As ``create_topic`` for several, all or none, at the cost of one change of the registry.
+        """Create several topics, all or none, with one change of the registry.
 
-        One whose partitions ``prepare`` has made gets those.
+        A topic whose partitions were created by ``prepare`` takes those.
 
         Raises:
-            As ``create_topic``, for the first topic that is refused.
+            Errors: as ``create_topic``, for the first topic that is refused.
         """
         topics = new_topics(wanted, self.topics, self.settings_for, self.registry.names_by_fold)
         coming = [
@@ -281,11 +281,11 @@ class LogManager:
         return [topic.topic_id for topic in topics]
 
     def change_topics(self, *topics: Topic, now_ms: int) -> None:
-        """Gives topics more partitions or other options; the latter apply to their logs from now on.
+        """Give topics more partitions or other options, which their logs use from now on.
 
         Raises:
             KafkaStorageError: the disk refuses; nothing has changed.
-            Other errors: as ``settings_for``, for options that are illegal.
+            Other errors: as ``settings_for``, for illegal options.
         """
         settings = {topic.name: self.settings_for(topic.configs) for topic in topics}
         before = [self.topics[topic.name] for topic in topics]
@@ -324,11 +324,11 @@ class LogManager:
         self.wake()
 
     def put_topics(self, topics: Iterable[Topic], coming: Iterable[PreparedPartitions]) -> None:
-        """Notes topics in the registry, and that these partitions are theirs: one change.
+        """Write topics, which take prepared partitions, to the registry: one change.
 
         Raises:
-            KafkaStorageError: a directory of the partitions has failed, or it could not be written; nothing
-                has changed.
+            KafkaStorageError: a directory of the partitions has failed, or the registry could not be written;
+                nothing has changed.
         """
         ends: dict[tuple[str, str], Mapping[str, str]] = {}
         for each in coming:
@@ -339,15 +339,15 @@ class LogManager:
     def prepare(
         self, topic: Topic, numbers: Sequence[int], *, now_ms: int
     ) -> Generator[int, None, PreparedPartitions]:
-        """Makes partitions of a topic before it has them, a few with each step, which says what it cost.
+        """Create partitions of a topic before it has them, a few with each step, which yields its cost.
 
-        Nobody sees these partitions before ``create_topics`` or ``change_topics`` gives them to the topic.
-        Whoever prepares them calls ``give_up`` in the end, in any case. Until they are the topic's, or
-        removed, nobody else may make partitions of a topic of this name.
+        The partitions are not visible before ``create_topics`` or ``change_topics`` gives them to the topic.
+        The caller calls ``give_up`` in the end, in any case. Until the topic has them, or they are removed,
+        no other partitions can be created under this topic name.
 
         Raises:
-            BrokerResponseError: what ``settings_for`` raises for the options; REQUEST_TIMED_OUT (7): somebody
-                else is making partitions of this topic; UNKNOWN_TOPIC_OR_PARTITION (3): it was deleted.
+            BrokerResponseError: what ``settings_for`` raises for the options; REQUEST_TIMED_OUT (7): another
+                caller is creating partitions of this topic; UNKNOWN_TOPIC_OR_PARTITION (3): it was deleted.
             KafkaStorageError: the disk refuses.
         """
         settings = self.settings_for(topic.configs)
@@ -364,7 +364,7 @@ class LogManager:
         return coming
 
     def give_up(self, coming: PreparedPartitions) -> None:
-        """Prepared partitions go, unless their topic has them now; the housekeeping removes them."""
+        """Let the housekeeping remove prepared partitions, unless their topic has taken them."""
         if self.prepared.get(coming.topic.name) is coming:
             coming.is_given_up = True
             self.removals.add(self._removal_of_coming(coming))
@@ -375,42 +375,43 @@ class LogManager:
         del self.prepared[coming.topic.name]
 
     def prepared_for(self, topic: Topic, numbers: Collection[int]) -> PreparedPartitions | None:
-        """The partitions that were prepared for a topic that is to get these now; None where none were.
+        """Return the partitions that were prepared for ``topic`` with these numbers, or None.
 
         Raises:
-            BrokerResponseError: REQUEST_TIMED_OUT (7), for a client to try again: partitions of this name are
-                being made for somebody else, or removed.
+            BrokerResponseError: REQUEST_TIMED_OUT (7), so that the client tries again: other partitions of
+                this topic are being created or removed.
         """
         coming = self.prepared.get(topic.name)
         if coming is None or coming.are_for(topic, numbers):
             return coming
         raise error_for(
-            ErrorCode.REQUEST_TIMED_OUT, f"partitions of topic {quoted(topic.name)} are being made or removed"
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"partitions of topic {quoted(topic.name)} are being created or removed",
         )
 
     def is_busy(self, name: str) -> bool:
-        """Whether directories of this name are being made or removed, step by step."""
+        """Whether partitions of a topic are being created or removed step by step."""
         return name in self.prepared or (name in self.registry.deleting and self.removals.is_under_way)
 
     def delete_topic(self, name: str) -> None:
-        """Removes a topic and its logs; slices that are being read stay readable.
+        """Remove a topic and its logs; slices that are being read stay readable.
 
         Raises:
-            UnknownTopicOrPartitionError: there is none of this name.
-            KafkaStorageError: the disk refuses to note it. Nothing has changed, unless the disk is full: then
-                the topic is gone, and the note follows when there is room.
+            UnknownTopicOrPartitionError: there is no such topic.
+            KafkaStorageError: the registry could not be written. Nothing has changed, unless the disk is
+                full: then the topic is gone, and the registry is written when there is room.
         """
         self.delete_topics([name])
         self.free_names()
 
     def delete_topics(self, names: Collection[str]) -> None:
-        """As ``delete_topic`` for several, at the cost of one change of the registry.
+        """Remove several topics with one change of the registry.
 
-        Their names are free after ``free_names``, which is to follow, perhaps after others have been deleted:
-        it writes something of every partition that there is. A start, or a topic of such a name, does it too.
+        Call ``free_names`` afterwards, perhaps after more deletions, because it rewrites the checkpoints of
+        all partitions. A start, or the creation of a topic of such a name, does it as well.
 
         Raises:
-            As ``delete_topic``, for all of them.
+            Errors: as ``delete_topic``.
         """
         for name in names:
             if name not in self.topics:
@@ -425,7 +426,7 @@ class LogManager:
         except KafkaStorageError as error:
             if not is_disk_full(error):
                 raise
-            # For now in memory alone: the files go first, and make the room.
+            # In memory only for now: removing the files makes room for the registry.
             self.registry.forget(*names, resources=notes)
             full = error
         self.offline.forget(topics)
@@ -444,24 +445,24 @@ class LogManager:
                 raise full
 
     def free_names(self) -> None:
-        """Ends deletions; what the disk refuses of that is logged, and the housekeeping tries it again.
+        """Free the names of deleted topics; if the disk refuses, the housekeeping tries again.
 
-        Where it has directories to remove yet, the housekeeping does both.
+        If there are still directories to remove, the housekeeping does both.
         """
         if self._is_closed or os.getpid() != self._pid or not self.removals.has_unfinished_work:
             return
         if self.removals.is_under_way:
             self.wake()
             return
-        with log_failures("removing what there is of deleted topics"):
+        with log_failures("removing directories of deleted topics"):
             self.removals.finish()
         if self.registry.has_unfinished_work:
             self.wake()
 
     def _undo_creation(self, topics: Iterable[Topic]) -> None:
-        """Topics that could not be made go, for good: a full disk takes that, too.
+        """Remove topics that could not be created, durably; this needs no room on a full disk.
 
-        What a disk refuses even then is logged, and tried again by the housekeeping.
+        If the disk refuses even that, it is logged, and the housekeeping tries again.
         """
         new = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
         names = {each.topic for each in new}
@@ -471,10 +472,14 @@ class LogManager:
             self.wake()
 
     def _undo(self, before: Mapping[str, Topic | None], new: list[TopicPartition]) -> bool:
-        """What could not be made goes: first the directories, which a start would take for a topic's."""
+        """Remove partitions that could not be created; return whether the disk allowed it.
+
+        Directories first, the registry last: a start creates again what the registry has, but it would load
+        directories that the registry does not have as those of a topic.
+        """
         self.abandon_logs([topic_partition for topic_partition in new if topic_partition in self.logs])
         is_undone = False
-        with log_failures("removing what there is of partitions that could not be made"):
+        with log_failures("removing partitions that could not be created"):
             for directory in self.directories.online:
                 for topic_partition in new:
                     self.files.remove_tree(f"{directory.root}/{topic_partition}")
@@ -488,7 +493,7 @@ class LogManager:
     def make_partitions(
         self, topics: Iterable[Topic], now_ms: int, coming: Iterable[PreparedPartitions] = ()
     ) -> None:
-        """Makes the partitions that topics of the registry lack here, or takes those that were prepared.
+        """Create the partitions that topics of the registry lack here, or take the prepared ones.
 
         Raises:
             KafkaStorageError: the disk refuses.
@@ -515,7 +520,7 @@ class LogManager:
         self.wake()
 
     def place(self) -> Callable[[], LogDirectory]:
-        """As ``LogDirectories.place``, logs that are to lie elsewhere included."""
+        """Choose directories as ``LogDirectories.place`` does, counting copies of logs that move."""
         return self.directories.place(chain(self.logs.values(), self.moves.futures.values()))
 
     def make_log(
@@ -526,14 +531,15 @@ class LogManager:
         settings: LogSettings,
         now_ms: int,
     ) -> Log:
-        """A new log with its directory, which nobody knows of yet.
+        """Create a log and its directory, without adding it to ``logs``.
 
         Raises:
             KafkaStorageError: the disk refuses.
         """
         path = f"{directory.root}/{topic_partition}"
         make_partition_directory(self.files, path)
-        # Not synced, which would cost thousands of turns of the disk: the registry has the id too.
+        # Not synced, which would take thousands of syncs for a large topic: the synced registry has the id,
+        # too.
         write_topic_id(self.files, path, topic_id, sync=False)
         return Log.open(
             self.files,
@@ -554,16 +560,18 @@ class LogManager:
         self.smallest_flush_ms = min(self.smallest_flush_ms, log.settings.flush_ms)
 
     def add_replica(self, topic_partition: TopicPartition, *, now_ms: int) -> Log:
-        """The log of a partition of a known topic, made where it is not here yet.
+        """Return the log of a partition of a known topic; create it if it is missing.
 
         Raises:
-            KafkaStorageError: the disk refuses, or it lies in a directory that has failed.
+            KafkaStorageError: the disk refuses, or the partition is offline.
         """
         self.offline.check(topic_partition)
         if topic_partition not in self.logs:
             directory = self.directories.place(self.logs.values())()
             make_partition_directory(self.files, f"{directory.root}/{topic_partition}")
-            self.files.sync_directory(directory.root)  # first: with a log, another try would not come here
+            self.files.sync_directory(
+                directory.root
+            )  # before the log: a retry would find it and skip the sync
             topic = self.topics[topic_partition.topic]
             settings = self.registry.settings_of(topic, self.settings_for)
             self._add_log(self.make_log(topic_partition, topic.topic_id, directory, settings, now_ms))
@@ -571,7 +579,7 @@ class LogManager:
         return self.logs[topic_partition]
 
     def remove_replica(self, topic_partition: TopicPartition) -> None:
-        """Removes a log that others keep from now on; slices that are being read stay readable.
+        """Remove a log that this broker no longer replicates; slices that are being read stay readable.
 
         Raises:
             KafkaStorageError: the disk refuses; the log is closed.
@@ -593,7 +601,7 @@ class LogManager:
         log_start_offset: int = 0,
         high_watermark: int | None = None,
     ) -> None:
-        """Opens the log in a directory that is there, with arguments as for `Log.open`."""
+        """Open the log in an existing directory; arguments as for ``Log.open``."""
         topic = self.topics[topic_partition.topic]
         log = Log.open(
             self.files,
@@ -612,10 +620,10 @@ class LogManager:
         self.wake()
 
     def release(self, topic_partition: TopicPartition) -> None:
-        """Closes a partition's log in order; its directory then goes to another broker.
+        """Close a partition's log in order, to hand its directory to another broker.
 
         Raises:
-            KafkaStorageError: it is closed, but whoever takes it over has to recover it.
+            KafkaStorageError: the log is closed, but the other broker has to recover it.
         """
         log = self.logs.pop(topic_partition)
         self.logs_with_work.pop(log, None)
@@ -624,7 +632,7 @@ class LogManager:
     def take_over(
         self, topic_partition: TopicPartition, *, leader_epoch: int, now_ms: int, clean_shutdown: bool
     ) -> None:
-        """Opens a partition whose directory came from another broker, and leads it from now on.
+        """Open a partition whose directory came from another broker, and begin a leader epoch.
 
         Raises:
             KafkaStorageError: the files cannot be read or repaired.
@@ -634,12 +642,12 @@ class LogManager:
         self.logs[topic_partition].begin_leader_epoch(leader_epoch)
 
     def root_of(self, topic_partition: TopicPartition) -> str | None:
-        """The data directory that a partition lies in, be it offline; None for one that is not here."""
+        """Return the data directory of a partition, also of an offline one; None for an unknown one."""
         log = self.logs.get(topic_partition)
         return self.offline.root_of(topic_partition) if log is None else self.directories.of(log).root
 
     def takes_appends(self, topic_partition: TopicPartition) -> bool:
-        """Whether a partition is here, online, and led here."""
+        """Whether this broker has the partition online and leads it."""
         log = self.logs.get(topic_partition)
         if log is None or log.replication is None:
             return log is not None
@@ -650,22 +658,22 @@ class LogManager:
         return True
 
     def take_offline(self, directory: LogDirectory) -> dict[TopicPartition, Log]:
-        """Takes the logs in a directory out of use, and returns them."""
+        """Remove the logs in a directory from ``logs``, and return them."""
         self.moves.on_directory_failure(directory)
         lost = {tp: log for tp, log in self.logs.items() if self.directories.of(log) is directory}
-        # Another dict, as somebody may be walking over this one.
+        # A new dict, because a caller may be iterating over the old one.
         self.logs = {tp: log for tp, log in self.logs.items() if tp not in lost}
         return lost
 
     def abandon_logs(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Closes logs whose directories go."""
+        """Close logs whose directories are about to be removed."""
         smallest_ms = MAX_LONG
         for topic_partition in list(topic_partitions):
             self.moves.forget(topic_partition)
             log = self.logs.pop(topic_partition)
             log.abandon()
             smallest_ms = min(smallest_ms, log.settings.flush_ms)
-        if smallest_ms < MAX_LONG:  # or another one has the smallest, if any
+        if smallest_ms < MAX_LONG:  # otherwise another log has the smallest
             self.note_flush_ms()
 
     def note_flush_ms(self) -> None:
@@ -674,10 +682,10 @@ class LogManager:
     # --- settings, housekeeping and end ---------------------------------------------------------------------
 
     def reconfigure(self, settings: DirectorySettings, settings_for: SettingsFor) -> None:
-        """Other settings of the broker: those of the directory, and what stands in where topics set nothing.
+        """Use other settings of the broker: the schedule, and the defaults of topics.
 
         Raises:
-            As ``settings_for``; nothing has changed.
+            Errors: as ``settings_for``; nothing has changed.
         """
         for_topics = {topic.name: settings_for(topic.configs) for topic in self.topics.values()}
         self.settings = self.cleaner.settings = settings
@@ -688,18 +696,18 @@ class LogManager:
         self.wake()
 
     async def step(self, now_ms: float, wall_ms: int) -> float:
-        """One turn of the housekeeping: what is due of the tasks in ``housekeeping.TASKS``.
+        """Run one turn of the housekeeping: the tasks in ``housekeeping.TASKS`` that are due.
 
-        A failure is logged and tried again when it is due next. Without its home directory alone the broker
-        cannot go on: appends would be taken and lost.
+        A failure is logged, and the task runs again when it is due. Only the loss of the home directory is
+        raised: the broker would go on acknowledging appends that are lost.
 
         Args:
             now_ms: monotonic clock.
             wall_ms: wall clock, milliseconds since the epoch.
 
         Returns:
-            Milliseconds until the next turn is due, unless ``wait_for_work`` returns before; infinity in a
-            forked child, whose directory it is not.
+            Milliseconds until the next turn is due, unless ``wait_for_work`` returns earlier; infinity in a
+            forked child, which does not own the directory.
 
         Raises:
             KafkaStorageError: the home directory was removed or has failed.
@@ -712,11 +720,11 @@ class LogManager:
         return await self._housekeeping.step(now_ms, wall_ms)
 
     async def wait_for_work(self) -> None:
-        """Returns when something happened since the last turn that may ask for another one at once."""
+        """Wait for an event since the last turn that may need another turn at once."""
         await self._work.wait()
 
     def wake(self) -> None:
-        """Lets ``wait_for_work`` return: something else may be due."""
+        """Let ``wait_for_work`` return."""
         self._work.set()
 
     def _note_work(self, log: Log) -> None:
@@ -724,7 +732,7 @@ class LogManager:
         self.wake()
 
     def write_high_watermarks(self) -> None:
-        """Checkpoints the high watermarks of all logs, if there is one that has moved, or come, or gone.
+        """Checkpoint the high watermarks if one has moved, or a log was added or removed.
 
         Raises:
             KafkaStorageError: the disk refuses; the next call tries again.
@@ -741,7 +749,10 @@ class LogManager:
         self._logs_kept = len(self.logs)
 
     async def persist_log_starts(self, logs: Iterable[Log]) -> None:
-        """Makes the starts of logs survive whatever comes: what is below them flushed, then the checkpoint.
+        """Make log start offsets durable: flush what is below them, then write the checkpoint.
+
+        In this order: a checkpointed start above what is flushed would lie behind the end of the log after a
+        power cut. DeleteRecords answers after this, or deleted records could be back.
 
         Raises:
             KafkaStorageError: the disk refuses.
@@ -752,13 +763,14 @@ class LogManager:
         self.checkpoints.write_log_starts(self.logs)
 
     def close(self, *, orderly: bool = True) -> KafkaStorageError | None:
-        """Leaves the directory in order: logs flushed and closed, checkpoints, marker, lock. Once is enough.
+        """Flush and close the logs, write checkpoints and clean shutdown markers, release the locks.
 
-        What fails is logged; the marker is then missing, and the next start recovers. In a forked child
-        nothing happens: it is its parent's. If not ``orderly``, files are left as by ``kill -9``.
+        A failure is logged; its directory then gets no marker, and the next start recovers it. A second call
+        does nothing, nor does one in a forked child, which does not own the directory. If not ``orderly``,
+        leave the files as ``kill -9`` would.
 
         Returns:
-            Why the directory is not in order, None where it is.
+            Why a directory is not in order, or None.
         """
         if self._is_closed or os.getpid() != self._pid:
             return None
@@ -784,9 +796,9 @@ class LogManager:
 def _close_all(
     files: Files, directories: LogDirectories, logs: Mapping[TopicPartition, Log], registry: TopicRegistry
 ) -> KafkaStorageError | None:
-    """Closes every log, and marks the directories where that went well; returns the first failure.
+    """Close every log and mark the directories in which that succeeded; return the first failure.
 
-    One of a directory that has failed before is not counted: it was told then.
+    Failures in directories that were offline already do not count: they were reported then.
     """
     failures: dict[LogDirectory, KafkaStorageError] = {}
     for log in logs.values():
@@ -802,6 +814,7 @@ def _close_all(
             )
             if directory is directories.home:
                 registry.close()
+            # Last of all: the marker vouches for everything that is written before it.
             if directory not in failures:
                 mark_clean_shutdown(files, directory.root)
         except KafkaStorageError as error:
@@ -809,6 +822,6 @@ def _close_all(
             failures.setdefault(directory, error)
     for directory, failed in failures.items():
         return KafkaStorageError(
-            f"{directory.root} is not left in order, the next start checks it: {failed.message}"
+            f"{directory.root} was not closed in order, so the next start recovers it: {failed.message}"
         )
     return None

@@ -1,9 +1,9 @@
-"""Logs on their way to another data directory of the same broker (AlterReplicaLogDirs, KIP-113).
+"""Moves of logs to another data directory of the same broker (AlterReplicaLogDirs, KIP-113).
 
-The log is copied into a directory ``<topic>-<partition>.<unique>-future``, as Kafka calls it, while it is
-used; once the copy has all, it is flushed, takes the partition's name, and the log goes on in it. A line in
-the registry says before that which copy counts, so a crash between the steps leaves no doubt: Kafka refuses
-to start where it finds two. A copy that was interrupted is gone on with at the next start.
+A log in use is copied to ``<topic>-<partition>.<unique>-future``, Kafka's name for it. When the copy is
+complete, it is flushed and renamed to the partition's name, and the log uses it. Before that a synced line in
+the registry says which directory counts, because after a crash there may be two; Kafka refuses to start then.
+An interrupted copy is continued at the next start.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _logger = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 20
 _READS_IN_TURN = 8
-"""Then the rest of the housekeeping has its turn."""
+"""Reads in one turn; then the rest of the housekeeping runs."""
 _PAUSE_MS = 100
-"""While a copy that is complete cannot take the log's place."""
+"""Pause before the next try when a complete copy cannot replace the log."""
 _COUNTS = "log-dir"
-"""Kind of the registry's lines about partitions that lie, or lay, in two directories."""
+"""Kind of the registry's lines about partitions that may be in two directories."""
 _FUTURE_NAME = re.compile(rf"(?P<partition>.+)\.[0-9a-f]{{32}}{FUTURE}")
 
 
 class MovableLogs(Protocol):
-    """Whose logs are moved."""
+    """What moves need of the log manager."""
 
     @property
     def directories(self) -> LogDirectories: ...
@@ -59,15 +59,15 @@ class MovableLogs(Protocol):
     def cleaner(self) -> LogCleaner: ...
 
     def wake(self) -> None:
-        """Something is to be done soon."""
+        """Make the next turn of the housekeeping come soon."""
         ...
 
 
 class LogMoves:
-    """All moves of a log manager.
+    """The moves of a log manager.
 
     Attributes:
-        futures: the copies, by partition.
+        futures: the copies (Kafka's future logs), by partition.
     """
 
     def __init__(self, manager: MovableLogs) -> None:
@@ -78,11 +78,11 @@ class LogMoves:
         self._pause_until_ms: dict[TopicPartition, float] = {}
 
     def due_ms(self) -> float:
-        """When ``work`` has something to do."""
+        """When ``work`` has something to do; infinity for never."""
         return min((self._pause_until_ms.get(each, 0.0) for each in self.futures), default=float("inf"))
 
     def begin(self, topic_partition: TopicPartition, directory: LogDirectory, *, now_ms: int) -> None:
-        """Moves a log to a directory, from now on and instead of elsewhere; where it is there, nowhere.
+        """Begin to move a log to ``directory``; this replaces a move to another directory.
 
         Raises:
             KafkaStorageError: the disk refuses.
@@ -114,14 +114,14 @@ class LogMoves:
         )
 
     def resume(self, now_ms: int) -> None:
-        """At the start: goes on with copies that are there; those of unknown partitions are left alone."""
+        """At the start, continue the copies that are there; ignore those of unknown partitions."""
         directories = self._directories
         for directory in directories.online if len(directories.all) > 1 else ():
             for name, is_directory in self._files.list_directory(directory.root):
                 topic_partition = _partition_of_future(name) if is_directory else None
                 log = None if topic_partition is None else self._manager.logs.get(topic_partition)
                 if log is not None:
-                    with log_failures(f"going on with {directory.root}/{name}"):
+                    with log_failures(f"continuing the move to {directory.root}/{name}"):
                         self._resume(log, directory, f"{directory.root}/{name}", now_ms)
 
     def _resume(self, log: Log, directory: LogDirectory, path: str, now_ms: int) -> None:
@@ -132,10 +132,10 @@ class LogMoves:
         else:
             self._open(log, path, now_ms, clean_shutdown=False)
 
-    # --- while it goes on -----------------------------------------------------------------------------------
+    # --- a turn -----------------------------------------------------------------------------------
 
     async def work(self, now: Now) -> None:
-        """Copies some of each log, and lets it go on in a copy that has all of it."""
+        """Copy a part of each log; switch a log to its copy when that is complete."""
         for topic_partition, future in list(self.futures.items()):
             log = self._manager.logs.get(topic_partition)
             if log is None or self._pause_until_ms.get(topic_partition, 0.0) > now.now_ms:
@@ -148,7 +148,7 @@ class LogMoves:
                     del self._pause_until_ms[topic_partition]
 
     async def _copy(self, log: Log, future: Log, now: Now) -> bool:
-        """Copies for a while; whether the copy has all."""
+        """Copy a few reads; return whether the copy is complete."""
         for _ in range(_READS_IN_TURN):
             if self.futures.get(log.topic_partition) is not future:
                 return False
@@ -161,7 +161,7 @@ class LogMoves:
         return False
 
     async def _try_to_swap(self, log: Log, future: Log, now: Now) -> None:
-        await future.sync(now.wall_ms)  # what is left then is little
+        await future.sync(now.wall_ms)  # so that little is left to sync in the swap
         await log.wait_for_sync()
         where = log.topic_partition
         if self.futures.get(where) is not future or self._manager.logs.get(where) is not log:
@@ -170,13 +170,17 @@ class LogMoves:
             self._swap(log, future, now.wall_ms)
 
     def _swap(self, log: Log, future: Log, wall_ms: int) -> None:
-        """Lets the log go on in the copy, in one turn of the loop."""
+        """Switch the log to the copy, in one turn of the loop.
+
+        The order is Kafka's: the copy gets the partition's name, then the old directory goes. In between
+        there are two directories of that name, and the registry says which one counts.
+        """
         where, checkpoints = log.topic_partition, self._directories.checkpoints
         old, new = self._directories.of(log), self._directories.of(future)
         path, old_path = f"{new.root}/{where}", log.directory
         cleaned = checkpoints.cleaner_offsets.read()
         del self.futures[where]
-        future.close()
+        future.close()  # flushed and clean, before it counts
         self._note_which_counts(where, new)
         self._files.rename(future.directory, path)
         try:
@@ -186,10 +190,11 @@ class LogMoves:
             )
             log.move_to_directory(path, loader.load(clean_shutdown=True, recovery_point=log.log_end_offset))
         except BrokerResponseError:
-            self._note_which_counts(where, old)
+            self._note_which_counts(where, old)  # before the copy that the line names goes
             remove_partition_directory(self._files, path, where)
             raise
-        _logger.info("%s lies in %s now, no longer in %s", where, new.root, old.root)
+        _logger.info("%s is in %s now, no longer in %s", where, new.root, old.root)
+        # At once, not after file.delete.delay.ms: readers hold descriptors, not names.
         remove_partition_directory(self._files, old_path, where)
         self._note_which_counts(where, None)
         checkpoints.write_all(self._manager.logs)
@@ -202,7 +207,7 @@ class LogMoves:
     # --- the end of moves -----------------------------------------------------------------------------------
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """Gives a move up, and removes the copy; what the disk refuses the next start removes."""
+        """Cancel a move and remove the copy; if the disk refuses, the next start removes it."""
         future = self.futures.pop(topic_partition, None)
         if future is not None:
             future.abandon()
@@ -210,7 +215,7 @@ class LogMoves:
                 remove_partition_directory(self._files, future.directory, topic_partition)
 
     def on_directory_failure(self, directory: LogDirectory) -> None:
-        """Gives up what has to do with a directory that has failed; the next start goes on with it."""
+        """Stop the moves from and to a failed directory; the next start continues them."""
         for topic_partition, future in list(self.futures.items()):
             log = self._manager.logs.get(topic_partition)
             roots = {os.path.dirname(each.directory) for each in (future, log) if each is not None}
@@ -219,14 +224,14 @@ class LogMoves:
                 future.abandon()
 
     def close(self) -> None:
-        """Closes the copies as they are; the next start goes on with them."""
+        """Close the copies as they are; the next start continues them."""
         for future in self.futures.values():
             future.abandon()
         self.futures.clear()
 
 
 def copy_some(log: Log, future: Log, now_ms: int) -> bool:
-    """Copies what one read gives, after cutting off what the log does not have; whether that was all.
+    """Copy one read, after cutting what the log does not have; return whether the copy is complete.
 
     Raises:
         KafkaStorageError: a disk refuses.
@@ -245,7 +250,7 @@ def copy_some(log: Log, future: Log, now_ms: int) -> bool:
 
 
 def _cut_what_differs(log: Log, future: Log, now_ms: int) -> None:
-    """As a follower cuts its log: the copied log may have been cut itself, as one of a follower."""
+    """Truncate the copy as a follower truncates its log: the original may have been truncated itself."""
     if future.log_end_offset == 0 or future.last_epoch < 0:
         return
     epoch, end = log.end_of_epoch(future.last_epoch)
@@ -271,12 +276,12 @@ def _partition_of_future(name: str) -> TopicPartition | None:
 def _is_of_deleted_topic(
     files: Files, registry: TopicRegistry, topic_partition: TopicPartition, path: str
 ) -> bool:
-    """Whether the topic was deleted while this could not be seen; then it is removed now."""
+    """Remove the directory if its topic was deleted while it was offline; return whether it was."""
     if not any(kind == DELETED for kind, _ in registry.resources):
         return False
     topic_id = read_topic_id(files, path)
     topic = registry.topics.get(topic_partition.topic)
-    if topic is not None and topic.topic_id == topic_id:  # its deletion was not written to the end
+    if topic is not None and topic.topic_id == topic_id:  # it is in use: its deletion never completed
         return False
     if topic_id is None or (DELETED, format_uuid(topic_id)) not in registry.resources:
         return False
@@ -287,10 +292,10 @@ def _is_of_deleted_topic(
 def choose_directories(
     directories: LogDirectories, registry: TopicRegistry, found: Mapping[TopicPartition, list[str]]
 ) -> dict[TopicPartition, str]:
-    """The directory of each partition; of two the one that counts, and the other one is removed.
+    """Return the directory of each partition; if there are two, remove the one that does not count.
 
     Raises:
-        KafkaStorageError: nobody knows which of two counts.
+        KafkaStorageError: the registry does not say which of two counts.
     """
     ids = {each.identity.directory_id: each for each in directories.online}
     chosen: dict[TopicPartition, str] = {}
@@ -304,17 +309,17 @@ def choose_directories(
             continue
         told = registry.resources.get((_COUNTS, str(topic_partition)), {}).get("directory.id")
         counts = None if told is None else ids.get(told)
-        if told is not None and counts is None:  # it is in a directory that has failed, and this may be old
+        if told is not None and counts is None:  # in a failed directory; this one may be old
             continue
         right = [path for path in paths if counts and os.path.dirname(path) == counts.root] or paths
         if len(right) > 1:
             raise KafkaStorageError(
-                f"{topic_partition} is there more than once: {' and '.join(right)}; move the wrong one away"
+                f"{topic_partition} is in two directories: {' and '.join(right)}; move the wrong one away"
             )
         chosen[topic_partition] = right[0]
         for path in paths:
             if path != right[0]:
-                _logger.warning("%s is older than %s, and removed", path, right[0])
+                _logger.warning("removing %s, which a move has replaced by %s", path, right[0])
                 remove_partition_directory(directories.files, path, topic_partition)
     if len(directories.online) == len(directories.all):
         settled = [key for key in registry.resources if key[0] in (_COUNTS, DELETED)]

@@ -1,6 +1,6 @@
-"""Partitions in data directories that have failed: who asks for them is told so, until the next start.
+"""Partitions in data directories that have failed: offline until the next start, as in Kafka (KIP-112).
 
-Kafka does the same (KIP-112). Their logs are read-only from then on and closed with the broker.
+Their logs are read-only from then on and closed with the broker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from splashdam.storage.manager.topic_registry import Resources, Topic
 
 
 class ManagedLogs(Protocol):
-    """Whose logs are lost with their directories."""
+    """What this part needs of the log manager."""
 
     @property
     def directories(self) -> LogDirectories: ...
@@ -27,19 +27,19 @@ class ManagedLogs(Protocol):
     def logs(self) -> Mapping[TopicPartition, Log]: ...
 
     def take_offline(self, directory: LogDirectory) -> dict[TopicPartition, Log]:
-        """Takes the logs in a directory out of use, and returns them."""
+        """Remove the logs in a directory from the manager, and return them."""
         ...
 
     def wake(self) -> None:
-        """Something is to be done soon."""
+        """Make the next turn of the housekeeping come soon."""
         ...
 
 
 class OfflineLogs:
-    """What a log manager has lost.
+    """The offline partitions of a log manager.
 
     Attributes:
-        on_offline: is told which partitions are gone just now.
+        on_offline: called with partitions that have just gone offline.
     """
 
     def __init__(self, manager: ManagedLogs) -> None:
@@ -48,38 +48,38 @@ class OfflineLogs:
         self._thread = threading.get_ident()
         self._directories: dict[TopicPartition, LogDirectory] = {}
         self._logs: list[Log] = []
-        self._failed: list[LogDirectory] = []  # and not settled yet
+        self._failed: list[LogDirectory] = []  # not processed yet
 
     def __contains__(self, topic_partition: object) -> bool:
         return topic_partition in self._directories
 
     def check(self, topic_partition: TopicPartition) -> None:
-        """Refuses a partition that is offline.
+        """Raise for an offline partition.
 
         Raises:
-            KafkaStorageError: it is; the text names the directory.
+            KafkaStorageError: it is offline; the text names the directory.
         """
         directory = self._directories.get(topic_partition)
         if directory is not None:
-            raise KafkaStorageError(f"{topic_partition} lies in {directory.root}, which is offline")
+            raise KafkaStorageError(f"{topic_partition} is in {directory.root}, which is offline")
 
     def root_of(self, topic_partition: TopicPartition) -> str | None:
-        """The failed directory that a partition lies in, None for one that is not offline."""
+        """Return the failed directory of an offline partition, or None."""
         directory = self._directories.get(topic_partition)
         return None if directory is None else directory.root
 
     def logs(self) -> list[Log]:
-        """The logs that were open when their directory failed."""
+        """Return the logs that were open when their directory failed."""
         return self._logs
 
     def note(self, topic_partition: TopicPartition, directory: LogDirectory) -> None:
-        """A partition is known to lie in a directory that has failed."""
+        """Note that a partition is in a failed directory."""
         self._directories[topic_partition] = directory
 
     def note_missing(self, topics: Iterable[Topic]) -> None:
-        """At the start: partitions that are nowhere, while a directory has failed, are taken to lie there.
+        """At the start, assume that missing partitions are in a failed directory, if there is one.
 
-        To make them anew would hide what they hold.
+        Creating them again, empty, would hide their records.
         """
         manager = self._manager
         failed = next((each for each in manager.directories.all if each.failure is not None), None)
@@ -91,14 +91,14 @@ class OfflineLogs:
                         self._directories.setdefault(topic_partition, failed)
 
     def on_directory_failure(self, directory: LogDirectory) -> None:
-        """A directory has failed; in another thread that is looked into with the next turn."""
+        """Take a failed directory's partitions offline; from another thread, with the next turn."""
         self._failed.append(directory)
         if threading.get_ident() == self._thread:
             self.process_failures()
             self._manager.wake()
 
     def process_failures(self) -> None:
-        """Takes the logs of failed directories out of use. (Without the home the broker ends anyway.)"""
+        """Take the logs of failed directories offline. (Without its home the broker ends anyway.)"""
         manager = self._manager
         while self._failed:
             directory = self._failed.pop()
@@ -112,14 +112,14 @@ class OfflineLogs:
             self.on_offline(list(lost))
 
     def notes_of(self, topics: Iterable[Topic]) -> Resources:
-        """What the registry keeps of topics that are to be deleted.
+        """Return the registry's notes for topics to be deleted that have offline partitions.
 
-        What of them nobody can see now is removed by the start that sees it again.
+        The start at which the directory is online again removes those.
         """
         lost = {each.topic for each in self._directories}
         return deletion_notes(topic for topic in topics if topic.name in lost)
 
     def forget(self, topics: Iterable[Topic]) -> None:
-        """Topics are deleted, and their notes written."""
+        """Forget the partitions of deleted topics, whose notes are written."""
         names = {topic.name for topic in topics}
         self._directories = {tp: where for tp, where in self._directories.items() if tp.topic not in names}

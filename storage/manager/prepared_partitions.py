@@ -1,9 +1,9 @@
-"""Partitions of a large topic: made a few at a time, and counted by nobody before all of them are there.
+"""Partitions of a large topic, created a few at a time and not visible before all of them are there.
 
-Making a thousand takes 0.15 s, and a topic is shown whole or not at all. So their directories and logs come
-first, under a note in the registry; then the topic gets them in one change of the registry, which takes the
-note away. A start removes what it finds under a note that is still there: what a crash has left, and what
-could not be removed when it was given up, since the disk refused or the directory had failed.
+Creating 1,000 partitions takes 0.15 s, and a topic is shown whole or not at all. So directories and logs are
+created first, under a note in the registry; then one change of the registry gives them to the topic and
+removes the note. A start removes the partitions of every note that is still there: those that a crash has
+left, and those that could not be removed because the disk refused or the directory had failed.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from splashdam.storage.manager.deletions import (
 from splashdam.storage.manager.topic_registry import Resources, Topic, TopicRegistry
 from splashdam.storage.settings import LogSettings
 
-_LOOKED_AT_TOGETHER = 200
+_CHECKED_PER_STEP = 200
 _COMING = "coming-partitions"
-"""Kind of the registry's notes. Each making has one of its own, by a unique name."""
+"""Kind of the registry's notes; each preparation has a unique name."""
 
 
 class PartitionFactory(Protocol):
-    """Who makes partitions."""
+    """What creates partitions: the log manager."""
 
     @property
     def directories(self) -> LogDirectories: ...
@@ -46,7 +46,7 @@ class PartitionFactory(Protocol):
     def registry(self) -> TopicRegistry: ...
 
     def place(self) -> Callable[[], LogDirectory]:
-        """Chooses a directory for each new partition."""
+        """Return a function that chooses the directory of a new partition."""
         ...
 
     def make_log(
@@ -57,22 +57,22 @@ class PartitionFactory(Protocol):
         settings: LogSettings,
         now_ms: int,
     ) -> Log:
-        """A new log with its directory, which nobody knows of yet."""
+        """Create a log and its directory, without adding it to the manager."""
         ...
 
 
 class PreparedPartitions:
-    """Those of one topic. Whoever has them made either lets the topic take them, or gives them up.
+    """The prepared partitions of one topic. The topic takes them in the end, or they are given up.
 
     Args:
-        manager: whose they will be.
-        topic: as it is to be.
-        numbers: theirs, ascending; the topic may have others already.
-        settings: of their logs.
+        manager: the log manager.
+        topic: the topic as it will be.
+        numbers: their numbers, ascending; the topic may have other partitions already.
+        settings: the options of the topic.
 
     Attributes:
         topic: see above.
-        is_given_up: they are on their way out.
+        is_given_up: they are being removed.
     """
 
     def __init__(
@@ -91,20 +91,21 @@ class PreparedPartitions:
         self._made: list[TopicPartition] = []
 
     def make(self, hosts: Callable[[TopicPartition], bool], now_ms: int) -> Iterator[int]:
-        """Looks whether there is room for them, then makes a few with each step; it says what that cost.
+        """Check that their directories are free, then create a few with each step, which yields its cost.
 
         Raises:
-            UnknownTopicOrPartitionError: the topic that was to have more was deleted meanwhile.
-            KafkaStorageError: the disk refuses; what has been made is to be given up.
+            UnknownTopicOrPartitionError: the topic was deleted meanwhile.
+            KafkaStorageError: the disk refuses; give up what has been created.
         """
         files = self._all_directories.files
         is_known = self.topic.name in self._registry.topics
         wanted = [each for number in self._numbers if hosts(each := TopicPartition(self.topic.name, number))]
-        for group in _groups(wanted, _LOOKED_AT_TOGETHER):
+        for group in _groups(wanted, _CHECKED_PER_STEP):
             for directory in self._all_directories.online:
                 refuse_taken_directories(files, directory.root, group)
                 yield PARTITIONS_PER_STEP
-        self._registry.put_resources({self._note: self._said()})
+        # Before any directory: a start must know what to remove if this is interrupted.
+        self._registry.put_resources({self._note: self._note_content()})
         place = self._manager.place()
         for group in _groups(wanted, PARTITIONS_PER_STEP):
             for topic_partition in group:
@@ -120,7 +121,7 @@ class PreparedPartitions:
         for directory in self._directories:
             files.sync_directory(directory.root)
 
-    def _said(self) -> dict[str, str]:
+    def _note_content(self) -> dict[str, str]:
         return {
             "topic": self.topic.name,
             "topic_id": format_uuid(self.topic.topic_id),
@@ -133,7 +134,7 @@ class PreparedPartitions:
         return known is None or known.topic_id != self.topic.topic_id
 
     def are_for(self, topic: Topic, numbers: Collection[int]) -> bool:
-        """Whether a topic that is to get these may have them."""
+        """Whether these are the partitions that ``topic`` is to get now."""
         return (
             not self.is_given_up
             and topic.topic_id == self.topic.topic_id
@@ -141,10 +142,10 @@ class PreparedPartitions:
         )
 
     def check(self) -> None:
-        """Looks whether all that was made can still be used.
+        """Check that their directories are still online.
 
         Raises:
-            KafkaStorageError: a directory that they lie in has failed.
+            KafkaStorageError: a directory has failed.
         """
         for directory in self._directories:
             if directory.failure is not None:
@@ -152,14 +153,14 @@ class PreparedPartitions:
 
     @property
     def note_removal(self) -> Resources:
-        """What the registry is told when they are their topic's, or gone."""
+        """The change of the registry that removes their note."""
         return {self._note: {}}
 
     def take(self, settings: LogSettings) -> dict[TopicPartition, Log]:
-        """Their logs, which are the topic's from now on.
+        """Hand their logs over to the manager.
 
         Args:
-            settings: of the topic; they may have changed meanwhile.
+            settings: the topic's options, which may have changed meanwhile.
         """
         if settings != self._settings:
             for log in self._logs.values():
@@ -168,33 +169,31 @@ class PreparedPartitions:
         return logs
 
     def abandon(self) -> None:
-        """Closes the logs; the files stay as they are."""
+        """Close the logs and leave the files as they are."""
         for log in self._logs.values():
             log.abandon()
         self._logs.clear()
 
     def remove(self) -> Iterator[int]:
-        """Removes those that have been given up, a few with each step, which says how many.
+        """Remove the partitions after they were given up, a few with each step, which yields how many.
 
-        Where that fails the note stays, for the next start.
+        If this fails, the note stays and the next start removes them.
         """
         self.abandon()
-        with log_failures(
-            f"removing what there is of partitions of {quoted(self.topic.name)} that could not be made"
-        ):
+        with log_failures(f"removing partitions of {quoted(self.topic.name)} that were given up"):
             yield from _remove(
                 self._all_directories, self.topic.name, (each.partition for each in self._made)
             )
             if all(directory.failure is None for directory in self._directories):
-                # A full disk has no room for a line: it follows when there is some.
+                # On a full disk the line is written later, when there is room.
                 self._registry.forget(resources=self.note_removal)
 
 
 def remove_orphaned_partitions(directories: LogDirectories, registry: TopicRegistry) -> None:
-    """At the start: removes partitions that were made and that no topic has got.
+    """At the start, remove prepared partitions that no topic has taken.
 
     Raises:
-        KafkaStorageError: the disk refuses, or a note makes no sense.
+        KafkaStorageError: the disk refuses, or a note is damaged.
     """
     notes = {key: kept for key, kept in registry.resources.items() if key[0] == _COMING}
     for kept in notes.values():
@@ -203,8 +202,7 @@ def remove_orphaned_partitions(directories: LogDirectories, registry: TopicRegis
             numbers = range(int(kept["first"]), int(kept["end"]))
         except (KeyError, ValueError) as error:
             raise KafkaStorageError(
-                f"what {REGISTRY_NAME} says of partitions that were coming makes no sense ({error!r}); "
-                "correct it there"
+                f"a note of prepared partitions in {REGISTRY_NAME} is damaged ({error!r}); correct it"
             ) from error
         topic = registry.topics.get(name)
         known = () if topic is None else topic.partitions
@@ -218,7 +216,7 @@ def remove_orphaned_partitions(directories: LogDirectories, registry: TopicRegis
 
 
 def _remove_of(directories: LogDirectories, topic_id: bytes, partitions: Iterable[TopicPartition]) -> None:
-    """Removes directories of a topic that was not made; another one has its name, and others of that name."""
+    """Remove directories of a topic that was never created, when another topic has its name."""
     for topic_partition, directory in product(partitions, directories.online):
         path = f"{directory.root}/{topic_partition}"
         if read_topic_id(directories.files, path) == topic_id:

@@ -1,9 +1,9 @@
-"""``splashdam-topics.json``: which topics there are, with how many partitions and which options.
+"""``splashdam-topics.json``: the topics of a data directory, with partitions and options.
 
-Kafka keeps this in its metadata log. A plain file in the root of a data directory is ignored by it, so ours
-stands beside the partitions, with ``splashdam-topics.changes``, which has what changed since: a topic more
-costs one line, however many there are. Both are written before directories are made and before they are
-removed, so that the next start finishes what a crash interrupted.
+Kafka keeps them in its metadata log, and ignores plain files in the root of a data directory. Changes go to
+``splashdam-topics.changes``: a new topic costs one line, however many topics there are. Both files are
+written before directories are created and before they are removed, so that the next start can finish what a
+crash has interrupted, in either direction.
 """
 
 from __future__ import annotations
@@ -39,10 +39,13 @@ from splashdam.storage.topic_names import check_topic_name, folded
 CHANGES_NAME = "splashdam-topics.changes"
 _VERSION = 1
 _MOST_CHANGES = 1_000
-"""Beside two for each topic; then the whole is written anew, which at this pace costs each of them little."""
+"""Changes, beside two for each topic, after which the JSON file is rewritten.
+
+This costs each change little.
+"""
 
 Resources: TypeAlias = Mapping[tuple[str, str], Mapping[str, str]]
-"""Options of things other than topics, by kind and name."""
+"""Options of other resources than topics, and notes for the next start, by kind and name."""
 
 
 @attrs.frozen
@@ -50,9 +53,9 @@ class Topic:
     """One topic of a data directory.
 
     Attributes:
-        name: its name.
+        name: the topic's name.
         topic_id: 16 bytes.
-        partitions: numbers of its partitions, ascending; a directory taken over from a cluster may lack some.
+        partitions: its partition numbers, ascending; a directory from a cluster may lack some.
         configs: options set for the topic, by Kafka's dotted names.
     """
 
@@ -64,15 +67,15 @@ class Topic:
 
 @attrs.frozen
 class NewTopic:
-    """A topic to be made.
+    """A topic to be created.
 
     Attributes:
-        name: its name.
-        partitions: how many.
+        name: the topic's name.
+        partitions: the number of partitions.
         configs: its options by Kafka's dotted names.
-        topic_id: drawn, unless another broker of the cluster has done so already.
-        replication_factor: how many brokers keep each partition; -1 for ``default.replication.factor``.
-        assignments: for each partition the node ids that keep it; empty: they are chosen.
+        topic_id: drawn by default; given if the cluster's controller has drawn it.
+        replication_factor: replicas of each partition; -1 for ``default.replication.factor``.
+        assignments: the node ids of each partition's replicas; empty to have them chosen.
     """
 
     name: str
@@ -84,13 +87,13 @@ class NewTopic:
 
 
 class TopicRegistry:
-    """The topics as the files have them, and whatever else is set for good: options of brokers, groups, ….
+    """The topics, and options of other resources (brokers, groups, …), as the files have them.
 
     Attributes:
-        topics: by name. Changes at every change, so whoever waits in between keeps a copy.
-        names_by_fold: the same names by what metrics make of them (``folded``).
-        resources: what is kept besides, by kind and name: each a set of options by their names.
-        deleting: names whose directories are on their way out, and whose names are not free before that.
+        topics: the topics by name. It changes in place, so callers that wait in between copy it.
+        names_by_fold: topic names by their ``folded`` names.
+        resources: options of other resources, by kind and name.
+        deleting: names of deleted topics whose directories are still being removed; they are not free yet.
     """
 
     def __init__(self, files: Files, root: str) -> None:
@@ -107,10 +110,10 @@ class TopicRegistry:
     def settings_of(
         self, topic: Topic, settings_for: Callable[[Mapping[str, str]], LogSettings]
     ) -> LogSettings:
-        """What ``settings_for`` makes of the options of one of the topics.
+        """Return the settings of a topic of the registry.
 
         Raises:
-            KafkaStorageError: it takes one of them for illegal.
+            KafkaStorageError: ``settings_for`` refuses an option.
         """
         try:
             return settings_for(topic.configs)
@@ -120,43 +123,43 @@ class TopicRegistry:
             ) from error
 
     def put(self, *topics: Topic, resources: Resources | None = None) -> None:
-        """Adds or replaces topics, and keeps options as ``put_resources``: one change.
+        """Add or replace topics, and options as ``put_resources`` does: one change.
 
         Raises:
-            KafkaStorageError: it could not be written; nothing has changed.
+            KafkaStorageError: the change could not be written; nothing has changed.
         """
         changes = ({"topic": topic.name, **_fields(topic)} for topic in topics)
         self._keep(*changes, *_kept_resources(resources or {}))
 
     def put_resources(self, resources: Resources) -> None:
-        """Replaces the options kept for each of these; none at all: nothing is kept any longer.
+        """Replace the options of each resource; remove a resource with no options.
 
         Raises:
-            KafkaStorageError: it could not be written; nothing has changed.
+            KafkaStorageError: the change could not be written; nothing has changed.
         """
         self._keep(*_kept_resources(resources))
 
     def begin_deletion(self, *names: str, resources: Resources | None = None) -> None:
-        """Moves topics from ``topics`` to ``deleting``, and keeps options as ``put_resources``: one change.
+        """Move topics to ``deleting``, and replace options as ``put_resources`` does: one change.
 
         Raises:
-            KafkaStorageError: it could not be written; nothing has changed.
+            KafkaStorageError: the change could not be written; nothing has changed.
         """
         self._keep(*_deletion(names, resources or {}))
 
     def forget(self, *names: str, resources: Resources | None = None) -> None:
-        """As ``begin_deletion``, but on a disk that refuses: written with the next change."""
+        """Do what ``begin_deletion`` does in memory; it is written with the next change, after a refusal."""
         for change in _deletion(names, resources or {}):
             self._apply(change)
         self._changes.must_rewrite = True
 
     def restore(self, *topics: Topic) -> None:
-        """As ``put``, but on a disk that refuses: written with the next change."""
+        """Do what ``put`` does in memory; it is written with the next change, after a refusal."""
         self.topics.update((topic.name, topic) for topic in topics)
         self._changes.must_rewrite = True
 
     def take_back(self, before: Mapping[str, Topic | None]) -> None:
-        """Undoes ``put``, the last change, for topics that were as in ``before``: on a full disk, too.
+        """Undo the last ``put`` of topics that were as in ``before``; this needs no room on a full disk.
 
         Raises:
             KafkaStorageError: the disk refuses; nothing has changed.
@@ -170,18 +173,18 @@ class TopicRegistry:
 
     @property
     def must_rewrite(self) -> bool:
-        """Whether a refused write left the file in doubt."""
+        """Whether a refused write left the changes file in an unknown state."""
         return self._changes.must_rewrite
 
     @property
     def has_unfinished_work(self) -> bool:
-        """Whether a refused write left the file in doubt, or files of deleted topics are still there."""
+        """Whether the JSON file must be rewritten, or directories of deleted topics are still there."""
         return bool(self.deleting) or self.must_rewrite
 
     def rewrite(self) -> None:
-        """Writes the whole anew where a refused write left it unknown which changes are in the file.
+        """Rewrite the JSON file if a refused write left the changes file in an unknown state.
 
-        The names in ``deleting`` stay there: ``end_deletions`` frees them when the files are gone.
+        ``deleting`` stays: ``end_deletions`` frees the names when the directories are gone.
 
         Raises:
             KafkaStorageError: the disk refuses again.
@@ -190,18 +193,18 @@ class TopicRegistry:
             self._replace()
 
     def end_deletions(self) -> None:
-        """Frees the names in ``deleting``.
+        """Free the names in ``deleting``.
 
         Raises:
-            KafkaStorageError: it could not be written; nothing has changed.
+            KafkaStorageError: the change could not be written; nothing has changed.
         """
         self._keep({"deleted": sorted(self.deleting)})
 
     def close(self) -> None:
-        """Leaves one file that says it all.
+        """Merge all changes into the JSON file, and close.
 
         Raises:
-            KafkaStorageError: the disk refuses; what is there says it all, too.
+            KafkaStorageError: the disk refuses; the two files together are still complete.
         """
         if self._changes.length or self._changes.must_rewrite:
             self._replace()
@@ -209,11 +212,11 @@ class TopicRegistry:
         self.abandon()
 
     def abandon(self) -> None:
-        """Closes the files as they are."""
+        """Close the changes file as it is."""
         self._changes.close()
 
     def _keep(self, *changes: Mapping[str, Any]) -> None:
-        """Makes changes last, then makes them: all in one turn of the disk, whatever else there is."""
+        """Write and sync changes, then apply them in memory."""
         if self._changes.must_rewrite or self._changes.length > _MOST_CHANGES + 2 * len(self.topics):
             self._replace()
         self._changes.append(*changes)
@@ -221,7 +224,7 @@ class TopicRegistry:
             self._apply(change)
 
     def _apply(self, change: Mapping[str, Any]) -> None:
-        """Raises as ``_topic``, too: a change may come from the file, which anybody may have written."""
+        """Apply one change; raises as ``_topic``, because the change may come from an edited file."""
         if "topic" in change:
             topic = _topic(change["topic"], change)
             self.topics[topic.name] = topic
@@ -247,7 +250,7 @@ class TopicRegistry:
             self.resources.pop((kind, name), None)
 
     def _replace(self) -> None:
-        """Writes the whole anew, so that all changes are in it."""
+        """Rewrite the JSON file with all changes, as the next generation."""
         kinds: dict[str, dict[str, Mapping[str, str]]] = {}
         for (kind, name), configs in self.resources.items():
             kinds.setdefault(kind, {})[name] = configs
@@ -265,16 +268,16 @@ class TopicRegistry:
     def _load(self) -> None:
         data = self._files.read_bytes(self._path)
         if data is not None:
-            with self._makes_sense(self._path):
+            with self._raises_if_damaged(self._path):
                 self._load_whole(json.loads(data))
                 self._check_ids()
         changes = self._changes.read(self._generation)
-        with self._makes_sense(f"{self._path.removesuffix(REGISTRY_NAME)}{CHANGES_NAME}"):
+        with self._raises_if_damaged(f"{self._path.removesuffix(REGISTRY_NAME)}{CHANGES_NAME}"):
             for change in changes:
                 self._apply(change)
             self._check_ids()
-        # The end of the changes may be torn: nothing is appended there. A full disk has no room for the whole
-        # before deleted topics are gone, so this waits for `rewrite`.
+        # The end of the changes may be torn, so nothing is appended there. The JSON file is not rewritten at
+        # once: a full disk has no room for it before the directories of deleted topics are gone.
         self._changes.must_rewrite = bool(changes)
 
     def _check_ids(self) -> None:
@@ -283,7 +286,9 @@ class TopicRegistry:
 
     def _load_whole(self, content: Mapping[str, Any]) -> None:
         if content["version"] != _VERSION:
-            raise unusable_file_error(self._path, f"is of version {content['version']}, known is {_VERSION}")
+            raise unusable_file_error(
+                self._path, f"has version {content['version']}; only {_VERSION} is supported"
+            )
         self._generation = _generation(content.get("generation", 0))
         for name, fields in content["topics"].items():
             self._apply({"topic": name, **fields})
@@ -293,11 +298,11 @@ class TopicRegistry:
                 self._apply_resource(kind, name, configs)
 
     @contextmanager
-    def _makes_sense(self, path: str) -> Iterator[None]:
+    def _raises_if_damaged(self, path: str) -> Iterator[None]:
         try:
             yield
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidTopicError) as error:
-            raise unusable_file_error(path, f"makes no sense ({error!r})") from error
+            raise unusable_file_error(path, f"is damaged ({error!r})") from error
 
 
 def new_topics(
@@ -306,16 +311,16 @@ def new_topics(
     check_configs: Callable[[Mapping[str, str]], object],
     names_by_fold: Mapping[str, str] | None = None,
 ) -> list[Topic]:
-    """The topics that are wanted, each with an id.
+    """Check new topics, and return them with ids.
 
     Args:
-        wanted: what is to be made.
-        known: the topics that there are.
-        check_configs: raises what refuses a topic's options.
-        names_by_fold: of ``known``, by what metrics make of them, where the caller has that at hand.
+        wanted: the topics to create.
+        known: the existing topics.
+        check_configs: raises for illegal options.
+        names_by_fold: the names of ``known`` by their ``folded`` names, if the caller has them.
 
     Raises:
-        As ``LogManager.create_topic``, for the first topic that is refused.
+        Errors: as ``LogManager.create_topic``, for the first topic that is refused.
     """
     known_by_fold = {folded(name): name for name in known} if names_by_fold is None else names_by_fold
     by_fold: dict[str, str] = {}
@@ -337,10 +342,10 @@ def new_topics(
 
 
 def adopt_topics(files: Files, registry: TopicRegistry, found: Mapping[TopicPartition, str]) -> None:
-    """Brings the registry in line with the partitions that are there; their own files count.
+    """Add the partitions that are in the directories to the registry; their ``partition.metadata`` counts.
 
     Raises:
-        KafkaStorageError: something could not be read or written.
+        KafkaStorageError: a file could not be read or written.
     """
     adopted: dict[str, Topic] = {}
     ids, without_id = topic_ids(files, found)
@@ -372,10 +377,10 @@ def _fields(topic: Topic) -> dict[str, object]:
 
 
 def _topic(name: str, fields: Mapping[str, Any]) -> Topic:
-    """One topic of the file, which anybody may have written: its name becomes that of directories.
+    """Return a topic of the file. Users may edit that, and the name becomes part of paths, so it is checked.
 
     Raises:
-        ValueError, KeyError, TypeError, AttributeError, InvalidTopicError: it cannot be one.
+        ValueError, KeyError, TypeError, AttributeError, InvalidTopicError: this is not a topic.
     """
     partitions = sorted(set(fields["partitions"]))
     if any(type(number) is not int or not 0 <= number <= MAX_INT for number in partitions):
@@ -387,7 +392,7 @@ def _topic(name: str, fields: Mapping[str, Any]) -> Topic:
 def _texts(configs: Mapping[str, Any], of: str) -> dict[str, str]:
     found = dict(configs.items())
     if not all(isinstance(value, str) for value in found.values()):
-        raise ValueError(f"an option of {of} is no text")
+        raise ValueError(f"an option of {of} is not a string")
     return found
 
 

@@ -1,4 +1,4 @@
-"""What a log remembers of idempotent and transactional producers, and how that is found again after a crash.
+"""Producer state of a log (Kafka's ProducerStateManager): in memory, in snapshots, and rebuilt from batches.
 
 May import: directories, files, segments, transaction_marker.
 """

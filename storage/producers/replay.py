@@ -1,4 +1,4 @@
-"""Rebuilding producer state from what stands in the log."""
+"""Rebuild producer state from snapshots and the batches of the log."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _TAIL_SEGMENTS, _TAIL_ENTRIES, _TAIL_BYTES = 16, 64, 8 * 1024 * 1024
 def replay_batch(
     states: ProducerStates, header: BatchHeader, read_batch: Callable[[], Buffer], now_ms: int = 0
 ) -> CompletedTransaction | None:
-    """Takes one batch of the log into ``states``; returns the transaction it ends, if it does.
+    """Add one batch of the log to ``states``; return the transaction that it ends, or None.
 
     Args:
-        states: those of the log.
-        header: the batch's.
-        read_batch: its bytes; called for markers alone.
-        now_ms: when the producer was heard of; by default it is not said.
+        states: the producer state of the log.
+        header: the batch's header.
+        read_batch: returns the batch's bytes; called for markers only.
+        now_ms: wall clock for the producer's expiration; 0 during recovery, before ``restart_clocks``.
 
     Raises:
-        CorruptMessageError: a marker makes no sense.
+        CorruptMessageError: a marker is damaged.
     """
     if header.producer_id < 0:
         return None
@@ -47,11 +47,11 @@ def replay_batch(
 
 
 def complete_batches(states: ProducerStates, segments: Sequence[LogSegment], up_to: int) -> None:
-    """Fills in the batches before the last one of each producer, which snapshots leave out.
+    """Add the batches before the last one of each producer, which snapshots leave out.
 
-    A producer may have five batches in flight when its broker ends, so repeats of any of them must be known
-    after the next start. (Kafka knows the last alone.) They stand close to the end of the log, so only its
-    last bytes are looked at, and of a segment no more than its last index entries.
+    A producer may have five batches in flight when its broker ends, so a retry of each must be recognised
+    after the next start. (Kafka recognises only the last.) They are near the end of the log, so only its last
+    bytes are read, and of each segment only what its last index entries cover.
 
     Raises:
         CorruptMessageError: the log is damaged.
@@ -77,7 +77,7 @@ def complete_batches(states: ProducerStates, segments: Sequence[LogSegment], up_
 
 
 def replay_segment(states: ProducerStates, segment: LogSegment, from_offset: int, to_offset: int) -> None:
-    """Takes the batches of a segment with offsets in [``from_offset``, ``to_offset``) into ``states``.
+    """Add the batches of a segment in [``from_offset``, ``to_offset``) to ``states``.
 
     Raises:
         CorruptMessageError: the log is damaged.
@@ -93,11 +93,12 @@ def replay_segment(states: ProducerStates, segment: LogSegment, from_offset: int
 
 
 def producers_at(snapshots: SnapshotFiles, segments: Sequence[LogSegment], offset: int) -> ProducerStates:
-    """The state of everything below ``offset``: the newest snapshot, and the batches after it.
+    """Return the state of everything below ``offset``: the newest snapshot, and the batches after it.
 
-    Damage in these segments costs what stands behind it in the same segment.
+    If a segment is damaged, its batches behind the damage are missing from the state.
     """
-    # From the first segment on, even where the log starts later: its batches are still there to tell.
+    # From the first segment on, even if the log starts later: the batches are still on disk. Kafka drops
+    # them, and writes a retry a second time after a complete expiry.
     start, states = snapshots.load_newest(offset, segments[0].base_offset)
     if len(states):
         with _damage_logged():
@@ -112,9 +113,9 @@ def producers_at(snapshots: SnapshotFiles, segments: Sequence[LogSegment], offse
 
 
 def make_producers_durable(snapshots: SnapshotFiles, segments: Sequence[LogSegment], offset: int) -> None:
-    """Sees to it that the state below ``offset`` outlasts the batches below it, which are about to go.
+    """Write and sync the state below ``offset``, because the batches below it are about to be removed.
 
-    The snapshot of a closed segment is not synced when it is written, so a power cut may have taken it.
+    The snapshot of a closed segment is not synced when it is written, so a power cut could lose it.
 
     Raises:
         KafkaStorageError: it could not be written.
@@ -129,4 +130,4 @@ def _damage_logged() -> Iterator[None]:
     try:
         yield
     except CorruptMessageError as error:
-        _logger.warning("%s; what is behind it is not known of the producers", error.message)
+        _logger.warning("%s; producer state lacks the batches behind it", error.message)

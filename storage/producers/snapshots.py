@@ -1,7 +1,6 @@
-"""``.snapshot``: the producers of a log as they stood before one offset.
+"""``.snapshot``: the producer state of everything below the offset in the file's name.
 
-The number in the name is the next offset: the state is that of everything below it. Format:
-docs/format/producer-snapshot.md.
+Format: docs/format/producer-snapshot.md.
 """
 
 from __future__ import annotations
@@ -32,23 +31,23 @@ _ENTRY = struct.Struct(">qhiqiqiq")
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """The whole file."""
+    """Return the content of a snapshot file."""
     parts = [_encode_entry(entry) for entry in entries]
     body = struct.pack(">i", len(parts)) + b"".join(parts)
     return struct.pack(">hI", VERSION, crc32c(body)) + body
 
 
 def decode_snapshot(data: bytes) -> list[ProducerEntry]:
-    """The entries of a whole file.
+    """Return the entries of a snapshot file.
 
     Raises:
         CorruptMessageError: length, version or checksum is wrong.
     """
     if len(data) < _HEAD.size:
-        raise CorruptMessageError(f"a producer snapshot of {len(data)} bytes is no snapshot")
+        raise CorruptMessageError(f"a producer snapshot has at least {_HEAD.size} bytes, not {len(data)}")
     version, crc, count = _HEAD.unpack_from(data)
     if version != VERSION:
-        raise CorruptMessageError(f"producer snapshot of version {version}, known is {VERSION}")
+        raise CorruptMessageError(f"producer snapshot of version {version}; only {VERSION} is supported")
     if len(data) != _HEAD.size + count * _ENTRY.size:
         raise CorruptMessageError(f"a producer snapshot of {count} entries cannot have {len(data)} bytes")
     if crc32c(data[_COUNT_POSITION:]) != crc:
@@ -91,7 +90,8 @@ class SnapshotFiles:
     Args:
         files: the file system.
         directory: the partition's.
-        names: of the files in it, where nobody else changes them; else the directory is asked each time.
+        names: the file names in it, if nobody else changes them; by default the directory is listed each
+            time.
     """
 
     def __init__(self, files: Files, directory: str, names: Iterable[str] | None = None) -> None:
@@ -100,10 +100,10 @@ class SnapshotFiles:
         self._known = None if names is None else self._offsets_in(names)
 
     def offsets(self) -> list[int]:
-        """The offsets for which there is a snapshot, rising.
+        """Return the offsets of all snapshots, ascending.
 
         Raises:
-            KafkaStorageError: a name with this suffix is no offset.
+            KafkaStorageError: a name with this suffix does not begin with an offset.
         """
         if self._known is not None:
             return sorted(self._known)
@@ -114,7 +114,7 @@ class SnapshotFiles:
         return {offset_of_name(name, self._directory) for name in names if name.endswith(SNAPSHOT)}
 
     def write(self, offset: int, states: ProducerStates) -> None:
-        """Writes the state of everything below ``offset``. No fsync: what is lost is rebuilt from the log.
+        """Write the state of everything below ``offset``, without a sync: the log can rebuild it.
 
         Raises:
             KafkaStorageError: it could not be written.
@@ -124,7 +124,7 @@ class SnapshotFiles:
             self._known.add(offset)
 
     def make_durable(self, offset: int) -> bool:
-        """Syncs one; False if there is none that can be read.
+        """Sync the snapshot of an offset; return False if there is no readable one.
 
         Raises:
             KafkaStorageError: it could not be read, opened or synced.
@@ -139,7 +139,7 @@ class SnapshotFiles:
         return True
 
     def load_newest(self, up_to: int, above: int) -> tuple[int, ProducerStates]:
-        """The newest readable state from ``above`` to ``up_to`` and its offset, else an empty one.
+        """Return the newest readable state from ``above`` to ``up_to``, with its offset; else an empty one.
 
         Damaged snapshots are removed.
         """
@@ -157,12 +157,12 @@ class SnapshotFiles:
         try:
             return ProducerStates(decode_snapshot(data))
         except CorruptMessageError as error:
-            _logger.warning("%s: %s; it is left out", self._path(offset), error.message)
+            _logger.warning("%s: %s; removing it", self._path(offset), error.message)
             self.delete(offset)
             return None
 
     def delete(self, offset: int) -> None:
-        """Removes one; a missing one is fine."""
+        """Remove the snapshot of an offset; a missing one is fine."""
         self._files.unlink(self._path(offset))
         if self._known is not None:
             self._known.discard(offset)
@@ -172,14 +172,14 @@ class SnapshotFiles:
 
 
 def offset_of_name(name: str, directory: str) -> int:
-    """The offset in a file's name, which stands before the first dot.
+    """Return the offset in a file's name, before the first dot.
 
     Raises:
-        KafkaStorageError: there is no number; as Kafka, the log then refuses to load.
+        KafkaStorageError: there is no number; like Kafka, refuse to load the log.
     """
     offset = whole_number_of(name.partition(".")[0])
     if offset is None:
         raise KafkaStorageError(
-            f"{directory}/{name} is no file of a log: its name begins with no offset; move it away"
+            f"{directory}/{name} is no file of a log: its name does not begin with an offset; move it away"
         )
     return offset

@@ -1,4 +1,4 @@
-"""What a log remembers of each idempotent producer: epoch, the last five batches, an open transaction.
+"""The state of each idempotent producer in a log: epoch, the last five batches, an open transaction.
 
 The rules are those of Kafka's ProducerStateManager and ProducerAppendInfo. The state is a function of the
 batches in the log, so it can always be rebuilt from their headers; snapshots only make that short.
@@ -29,11 +29,11 @@ NO_SEQUENCE = -1
 MAX_SEQUENCE = 2**31 - 1
 _MOST_REFUSED = 1_000
 _RETRY_MS = 120_000
-"""Kafka's delivery.timeout.ms: after that the producer of a refused batch has given it up."""
+"""Kafka's default delivery.timeout.ms: later the producer has given up a refused batch."""
 
 
 class RememberedBatch(NamedTuple):
-    """One batch of a producer, as far as a repeat of it can be told by it."""
+    """What identifies a batch of a producer, to recognise a retry."""
 
     first_sequence: int
     last_sequence: int
@@ -43,7 +43,7 @@ class RememberedBatch(NamedTuple):
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction whose marker has been seen; ``last_offset`` is the marker's."""
+    """A transaction that has ended; ``last_offset`` is the offset of its marker."""
 
     producer_id: int
     first_offset: int
@@ -54,7 +54,7 @@ class CompletedTransaction(NamedTuple):
 
 @attrs.define
 class ProducerEntry:
-    """One producer id. -1 stands for no sequence, no coordinator and no open transaction."""
+    """The state of one producer id; -1 for no timestamp, no coordinator and no open transaction."""
 
     producer_id: int
     epoch: int
@@ -63,23 +63,27 @@ class ProducerEntry:
     coordinator_epoch: int = -1
     transaction_first_offset: int = -1
     seen_ms: int = 0
-    """Wall clock when this broker last heard of the producer; not part of snapshots."""
+    """Wall clock of the producer's last batch, by the broker; not part of snapshots."""
 
     @property
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def move_to_epoch(self, epoch: int) -> None:
-        """A new epoch numbers its batches from 0 again: those of the old one can no longer be repeated."""
+        """Begin a new epoch.
+
+        Its sequences start at 0, and batches of the old one can no longer be retried.
+        """
         if epoch != self.epoch:
             self.epoch = epoch
             self.batches.clear()
 
 
 class Verification:
-    """Stands for what a coordinator is asked about a producer, from the question on; a marker makes it void.
+    """Kafka's VerificationGuard: a token for a pending question to the transaction coordinator.
 
-    Kafka's VerificationGuard. What was said before the marker says nothing of what comes behind it.
+    A marker of the producer makes it void, because an answer from before the marker says nothing about
+    batches after it.
     """
 
 
@@ -102,18 +106,18 @@ class ProducerStates:
     @property
     def first_unstable_offset(self) -> int | None:
         """First offset of the oldest open transaction, or None."""
-        return next(iter(self._open_transactions.values()), None)  # they stand in the order they began
+        return next(iter(self._open_transactions.values()), None)  # in the order in which they began
 
     def check(self, header: BatchHeader) -> RememberedBatch | None:
-        """What the log makes of an idempotent batch before it is written.
+        """Check epoch and sequence of an idempotent batch before it is written.
 
         Returns:
-            The earlier batch that this one repeats, or None for a new one.
+            The earlier batch of which this is a retry, or None for a new batch.
 
         Raises:
             InvalidProducerEpochError: a newer epoch of the producer has written.
-            OutOfOrderSequenceNumberError: batches before this one are missing, or it repeats one that is no
-                longer remembered.
+            OutOfOrderSequenceNumberError: batches before this one are missing, or it is a retry of a batch
+                that is no longer remembered.
             InvalidTxnStateError: the producer has an open transaction and this batch is not part of one.
         """
         entry = self._entries.get(header.producer_id)
@@ -150,7 +154,7 @@ class ProducerStates:
             )
 
     def record(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
-        """Remembers a data batch that is in the log, at ``base_offset``."""
+        """Remember a data batch that has been written at ``base_offset``."""
         entry = self._entry(header.producer_id, header.producer_epoch)
         entry.seen_ms = now_ms
         timestamp_ms = header.max_timestamp
@@ -166,7 +170,7 @@ class ProducerStates:
             self._open_transactions[entry.producer_id] = base_offset
 
     def check_epoch(self, producer_id: int, epoch: int) -> None:
-        """What the log makes of a batch or marker of a coordinator, which has no sequence number.
+        """Check the epoch of a coordinator's batch or marker, which has no sequence number.
 
         Raises:
             InvalidProducerEpochError: a newer epoch of the producer has written.
@@ -178,11 +182,11 @@ class ProducerStates:
             )
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether the producer has written in a transaction of this epoch that no marker has ended yet."""
+        """Whether the producer has an open transaction of this epoch in the log."""
         return producer_id in self._open_transactions and self._entries[producer_id].epoch == epoch
 
     def verification(self, producer_id: int) -> Verification:
-        """The producer's until its next marker; whoever asks the coordinator holds it."""
+        """Return the producer's token; it is kept as long as a caller holds it, up to the next marker."""
         if self._verifications is None:
             self._verifications = WeakValueDictionary()
         found = self._verifications.get(producer_id)
@@ -191,29 +195,29 @@ class ProducerStates:
         return found
 
     def holds(self, verification: Verification, producer_id: int) -> bool:
-        """Whether no marker of the producer has come, and no truncation, since the verification was taken."""
+        """Whether the token is still valid: no marker and no truncation has come since it was taken."""
         return self._verifications is not None and self._verifications.get(producer_id) is verification
 
     def check_marker(self, marker: TransactionMarker) -> None:
-        """What the log makes of a marker before it is written.
+        """Check a marker before it is written.
 
         Raises:
             InvalidProducerEpochError: a newer epoch of the producer has written.
-            BrokerResponseError: TRANSACTION_COORDINATOR_FENCED (52): a newer coordinator has.
+            BrokerResponseError: TRANSACTION_COORDINATOR_FENCED (52): a newer coordinator has written.
         """
         self.check_epoch(marker.producer_id, marker.producer_epoch)
         entry = self._entries.get(marker.producer_id)
         if entry is not None and marker.coordinator_epoch < entry.coordinator_epoch:
             raise error_for(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"the marker is of coordinator epoch {marker.coordinator_epoch}, "
-                f"an earlier one of {entry.coordinator_epoch}",
+                f"the marker has coordinator epoch {marker.coordinator_epoch}, "
+                f"an earlier marker had {entry.coordinator_epoch}",
             )
 
     def end_transaction(
         self, marker: TransactionMarker, offset: int, timestamp_ms: int, now_ms: int
     ) -> CompletedTransaction | None:
-        """Takes in a marker that is in the log; None where the producer had no open transaction in it."""
+        """Note a marker that has been written; return the transaction it ends, or None if none was open."""
         if self._verifications is not None:
             self._verifications.pop(marker.producer_id, None)
         entry = self._entry(marker.producer_id, marker.producer_epoch)
@@ -234,10 +238,10 @@ class ProducerStates:
         )
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forgets producers silent for ``expiration_ms``, unless a transaction is open; returns how many.
+        """Forget producers silent for ``expiration_ms``, except in an open transaction; return how many.
 
-        Silent by the broker's clock. (Kafka compares with the records' timestamps, so it soon forgets an
-        active producer that writes records of last year.)
+        The broker's clock decides. (Kafka compares with the records' timestamps, so it soon forgets an active
+        producer that writes records of last year.)
         """
         expired = [
             entry.producer_id
@@ -249,7 +253,7 @@ class ProducerStates:
         return len(expired)
 
     def complete_from(self, tail: ProducerStates) -> None:
-        """Fills in batches that a snapshot left out, from the states that the end of the log alone gives."""
+        """Add the batches that a snapshot leaves out; ``tail`` is the state of the end of the log alone."""
         for entry in self._entries.values():
             seen = tail._entries.get(entry.producer_id)
             if seen is None or seen.epoch != entry.epoch or not entry.batches:
@@ -258,7 +262,7 @@ class ProducerStates:
                 entry.batches = seen.batches
 
     def restart_clocks(self, now_ms: int) -> None:
-        """Counts silence from now on, for producers known from files."""
+        """Start the expiration of producers that were loaded from files."""
         for entry in self._entries.values():
             entry.seen_ms = now_ms
 
@@ -272,7 +276,7 @@ class ProducerStates:
 
 
 class _Refused(NamedTuple):
-    """A producer's first batch that the disk refused."""
+    """The first batch of a producer that the disk refused."""
 
     epoch: int
     sequence: int
@@ -280,22 +284,24 @@ class _Refused(NamedTuple):
     error: KafkaStorageError
 
     def is_before(self, header: BatchHeader, now_ms: int) -> bool:
-        """Whether a batch was sent behind this one, while this one may be sent again."""
+        """Whether a batch was sent after this one, while this one may still be retried."""
         distance = (header.base_sequence - self.sequence) & MAX_SEQUENCE
         is_later = header.producer_epoch == self.epoch and 0 < distance <= MAX_SEQUENCE // 2
         return is_later and 0 <= now_ms - self.at_ms < _RETRY_MS
 
 
 class RefusedBatches(dict[int, _Refused]):
-    """The first refused batch of each producer, by its id, the latest last.
+    """The first batch of each producer that a full disk refused, by producer id.
 
-    A dict, since every append asks whether there are any, and mostly there are none.
+    Batches sent after it get the same error (56), not OUT_OF_ORDER_SEQUENCE_NUMBER: nothing is lost but what
+    was just refused, and a smaller batch would even fit. See docs/decisions/storage.md, "A full disk". A
+    dict, because every append asks whether it is empty, and mostly it is.
     """
 
     __slots__ = ()
 
     def note(self, header: BatchHeader, error: KafkaStorageError, now_ms: int) -> None:
-        """The disk has refused a batch."""
+        """Note a batch that the disk has refused."""
         if header.producer_id < 0:
             return
         earlier = self.get(header.producer_id)
@@ -306,10 +312,11 @@ class RefusedBatches(dict[int, _Refused]):
                 del self[next(iter(self))]
 
     def check(self, header: BatchHeader, now_ms: int) -> None:
-        """Refuses what comes behind a refused batch for the same reason, and not for a gap in its sequences.
+        """Refuse a batch that was sent after a refused one, with the same error.
 
         Raises:
-            KafkaStorageError: the disk has refused an earlier batch of this producer, whose retry may come.
+            KafkaStorageError: the disk has refused an earlier batch of the producer, which may still be
+                retried.
         """
         earlier = self.get(header.producer_id)
         if earlier is not None and earlier.is_before(header, now_ms):

@@ -1,6 +1,6 @@
-"""Walking along the batches of a log file: by heads (look-ups) or whole with their checksums (recovery).
+"""Iterate over the batches of a log file: heads for look-ups, whole batches with checksums for recovery.
 
-Batches of every format are walked along: what older brokers wrote stays readable.
+All message formats are accepted: what older brokers wrote stays readable.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BATCH_CHUNK_BYTES = 4 * 1024 * 1024
 
 
 class Head(NamedTuple):
-    """Where a batch lies, and what a look-up asks of it."""
+    """Position of a batch, and the header fields that look-ups need."""
 
     position: int
     size_bytes: int
@@ -31,10 +31,10 @@ class Head(NamedTuple):
 
 
 def iter_heads(file: LogFile, position: int, end: int) -> Iterator[Head]:
-    """The batches from ``position``, where one starts, to ``end``, where one ends.
+    """Yield the batches from ``position``, where one starts, to ``end``, where one ends.
 
     Raises:
-        CorruptMessageError: a batch is not whole or its length is impossible.
+        CorruptMessageError: a batch is cut short or its length is impossible.
         KafkaStorageError: the file cannot be read.
     """
     chunk, start = b"", position
@@ -64,7 +64,7 @@ def iter_heads(file: LogFile, position: int, end: int) -> Iterator[Head]:
 
 
 def _short_head(file: LogFile, chunk: bytes, position: int) -> Head:
-    """The head of what begins fewer bytes before the end of file than a header of format 2 has."""
+    """Return the head of a batch of format 0 or 1 that is shorter than a header of format 2."""
     if not header_is_there(chunk, 0):
         raise CorruptMessageError(f"{file.path}, position {position}: a batch is cut short")
     return _legacy_head(parse_entry(chunk), position)
@@ -75,7 +75,7 @@ def _legacy_head(entry: BatchHeader, position: int) -> Head:
 
 
 def iter_headers(file: LogFile, position: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and whole header of each batch from ``position`` to the end of the file.
+    """Yield position and header of each batch from ``position`` to the end of the file.
 
     Raises:
         CorruptMessageError: a header is damaged.
@@ -94,10 +94,10 @@ def iter_headers(file: LogFile, position: int) -> Iterator[tuple[int, BatchHeade
 
 
 def iter_sound_batches(file: LogFile, position: int = 0) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Each batch that is whole and has its checksum; ends at the first that is not, or at the end of file.
+    """Yield each whole batch with a right checksum; stop at the first other bytes or at the end of file.
 
-    A torn tail, zeros and anything else that is no batch all end it, and nothing is allocated on the word of
-    a damaged length.
+    A torn tail, zeros, and anything else that is no batch end the iteration. No memory is allocated for a
+    length that exceeds the file.
 
     Raises:
         KafkaStorageError: the file cannot be read.

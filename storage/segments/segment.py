@@ -1,7 +1,8 @@
-"""One segment: a ``.log`` of batches, its two indexes and, where transactions were aborted, a ``.txnindex``.
+"""One segment: a ``.log`` of batches, its two indexes and, if transactions were aborted, a ``.txnindex``.
 
-The name is the base offset, at most the first offset inside. A segment is active (the last one, appended to)
-or closed; a closed one that nobody reads keeps nothing open and nothing in memory (``release``).
+The files are named after the base offset, which is at most the first offset inside. The last segment of a log
+is active: appends go there. The others are closed; one that nobody reads keeps no file open and nothing in
+memory (``release``).
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ _logger = logging.getLogger(__name__)
 LOG, INDEX, TIME_INDEX, TXN_INDEX = ".log", ".index", ".timeindex", ".txnindex"
 SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 SNAPSHOT = ".snapshot"
-"""Of the producers at a base offset: see ``producers/snapshots.py``."""
+"""Producer state at a base offset; see ``producers/snapshots.py``."""
 DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
-"""Behind the others: a file on its way out, a copy that is being made, one that counts."""
+"""Added to the others: a file to be unlinked, a copy being written, a complete copy in use."""
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
@@ -75,13 +76,13 @@ class LogSegment:
         self._max_timestamp_offset = base_offset
         self._knows_max_timestamp = self._closed_size == 0
         self._first_timestamp: int | None = None
-        self._has_deferred_sync = False  # its files may not be on stable storage, be they open or not
+        self._has_deferred_sync = False  # its files may not be on stable storage, even if they are closed
 
     def __repr__(self) -> str:
         return f"LogSegment({self._log_path}, {self.size_bytes} bytes)"
 
     def reconfigure(self, settings: LogSettings) -> None:
-        """Other settings of the log apply from now on; indexes stay as large as they may be."""
+        """Use other settings from now on; the limit of the index files stays."""
         self._settings = settings
         self._roll_after_ms = settings.roll_after_ms(self._log_path)
 
@@ -108,7 +109,7 @@ class LogSegment:
 
     @property
     def largest_timestamp(self) -> int:
-        """What retention goes by: the largest timestamp of a record, of the file where records have none."""
+        """The timestamp for retention: the largest of the records, or of the file if they have none."""
         return self.max_timestamp if self.max_timestamp >= 0 else self.modified_ms
 
     @property
@@ -126,10 +127,10 @@ class LogSegment:
         return self.offset_index.file, self.time_index.file, self.txn_index.file
 
     def create(self) -> None:
-        """Makes the files of a new segment, empty; leftovers of that name are emptied.
+        """Create the empty files of a new segment; leftovers of that name are emptied.
 
         Raises:
-            KafkaStorageError: one of them could not be made; none is left.
+            KafkaStorageError: one of them could not be created; none is left.
         """
         try:
             self._log = self._files.open_log(self._log_path, create=True)
@@ -147,7 +148,7 @@ class LogSegment:
     # --- append ---------------------------------------------------------------------------------------------
 
     def must_roll(self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
-        """Whether the next batch belongs into a new segment: size, age, a full index, an offset too far."""
+        """Whether the next batch needs a new segment, for size, age, a full index or its relative offset."""
         size = self._closed_size if self._log is None else self._log.end
         if size > self._settings.segment_bytes - size_bytes and size > 0:
             return True
@@ -158,10 +159,10 @@ class LogSegment:
         return size > 0 and self._age_ms(max_timestamp, now_ms) > self._roll_after_ms
 
     def append(self, buffers: Sequence[Buffer], last_offset: int, max_timestamp: int) -> None:
-        """Writes one batch, all of it or nothing, and indexes it.
+        """Write one batch, all of it or nothing, and index it.
 
         Raises:
-            KafkaStorageError: the batch is not in the log.
+            KafkaStorageError: the disk refused the batch; it is not in the log.
         """
         log = self._log or self.log
         position = log.end
@@ -171,9 +172,10 @@ class LogSegment:
         self.index_batch(position, last_offset, max_timestamp)
 
     def index_batch(self, position: int, last_offset: int, max_timestamp: int) -> None:
-        """Takes a batch that lies at ``position`` into the indexes where the interval asks for it.
+        """Add the batch at ``position`` to the indexes if it is more than the interval behind the last entry.
 
-        The rule looks at nothing but batches and their positions, so that a rebuild gives the same entries.
+        The rule depends only on batches and their positions, so a rebuild after any number of restarts gives
+        the same entries. (Kafka's byte counter starts at 0 again with the broker.)
         """
         if max_timestamp > self._max_timestamp:
             self._max_timestamp = max_timestamp
@@ -183,15 +185,15 @@ class LogSegment:
             self.time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset)
 
     def append_final_time_entry(self) -> None:
-        """Forces the final time entry: the largest timestamp of a closed segment is always indexed."""
+        """Index the largest timestamp, as Kafka does when it closes a segment."""
         if self.max_timestamp >= 0:
             self.time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset)
 
     def prepare_for_append(self) -> None:
-        """Makes a loaded segment the active one.
+        """Prepare a loaded segment to be the active one.
 
-        Drops the zeros of preallocated indexes and a final time entry that the interval did not ask for, so
-        that the entries to come equal those of a rebuild.
+        This removes the zeros of preallocated indexes, and the final time entry, so that the entries to come
+        equal those of a rebuild.
 
         Raises:
             KafkaStorageError: the indexes could not be cut.
@@ -207,7 +209,7 @@ class LogSegment:
     # --- read -----------------------------------------------------------------------------------------------
 
     def find(self, offset: int) -> Head | None:
-        """The first batch whose last offset is at least ``offset``; None where the segment has none.
+        """Return the first batch whose last offset is at least ``offset``, or None.
 
         Raises:
             CorruptMessageError: the log is damaged.
@@ -216,15 +218,15 @@ class LogSegment:
         return next((head for head in self.heads_from(offset) if head.last_offset >= offset), None)
 
     def heads_from(self, offset: int) -> Iterator[Head]:
-        """Batches in order, from one at or before ``offset`` to the end of the segment.
+        """Iterate over the batches, from one at or before ``offset`` to the end of the segment.
 
-        A damaged index must not hide records: where its entry leads past ``offset`` or to no batch, it is not
-        used, and the segment is read from its start.
+        A damaged index must not hide records: if its entry points past ``offset`` or to no batch, the index
+        is ignored and the segment is read from its start.
         """
         position = self.offset_index.lookup(offset)
         if position and not self._leads_to(position, offset):
             _logger.warning(
-                "%s is damaged and not used; delete it while the broker is stopped, and it is made anew",
+                "%s is damaged and ignored; delete it while the broker is stopped to have it rebuilt",
                 self.offset_index.file.path,
             )
             self.offset_index.ignore()
@@ -242,10 +244,10 @@ class LogSegment:
         return head is not None and self.base_offset <= head.base_offset <= offset
 
     def next_offset(self) -> int:
-        """The offset behind the last batch, the base offset where there is none.
+        """Return the offset after the last batch, or the base offset if there is none.
 
         Raises:
-            CorruptMessageError: the log does not end with a whole batch.
+            CorruptMessageError: the file does not end with a whole batch.
         """
         offset = self.base_offset
         for head in iter_heads(self.log, self._last_known_position, self.size_bytes):
@@ -253,8 +255,8 @@ class LogSegment:
         return offset
 
     def reaches(self, offset: int) -> bool:
-        """Whether it has a batch at or behind ``offset``, whatever follows that one."""
-        for position in (self._last_known_position, 0):  # the index may speak of batches that were lost
+        """Whether the segment has a batch at or after ``offset``; its tail may be damaged."""
+        for position in (self._last_known_position, 0):  # the index may point to lost batches
             with suppress(CorruptMessageError):
                 heads = iter_heads(self.log, position, self.size_bytes)
                 return any(head.last_offset >= offset for head in heads)
@@ -262,7 +264,7 @@ class LogSegment:
 
     @property
     def _last_known_position(self) -> int:
-        """Where the last batch starts that the index speaks of; 0 where a crash has left no such batch."""
+        """Position of the last indexed batch; 0 if the file no longer reaches up to it."""
         return self.offset_index.last_position if self.offset_index.is_sane(self.size_bytes) else 0
 
     # --- load and repair ------------------------------------------------------------------------------------
@@ -272,11 +274,14 @@ class LogSegment:
         on_batch: Callable[[BatchHeader, memoryview], None],
         before_cut: Callable[[], None] = lambda: None,
     ) -> int:
-        """Checks every batch, cuts the log at the first bad one, and makes both indexes anew.
+        """Check every batch, cut the log at the first bad one, and rebuild both indexes.
 
-        Bad is: torn, zero-filled, a wrong checksum, or an offset that does not follow. ``.txnindex`` is
-        emptied; ``on_batch`` sees each good batch in order; ``before_cut`` is called once if need be. A
-        segment that stays closed still lacks its final time entry.
+        A batch is bad if it is torn, zero-filled, has a wrong checksum, or an offset that does not rise.
+        ``.txnindex`` is emptied. A closed segment still needs its final time entry afterwards.
+
+        Args:
+            on_batch: called with each good batch, in order.
+            before_cut: called before the log is cut, if it has to be.
 
         Returns:
             The number of bytes cut off.
@@ -307,10 +312,10 @@ class LogSegment:
         return cut
 
     def defer_sync(self) -> None:
-        """Has the next flush sync all files, and lets go of them until then.
+        """Close the files, and let the next flush open and sync them all.
 
         Raises:
-            KafkaStorageError: index entries that were kept back still cannot be written.
+            KafkaStorageError: pending index entries still cannot be written.
         """
         for file in self._index_files():
             file.write_pending()
@@ -320,12 +325,12 @@ class LogSegment:
         self._close_log()
 
     def cut(self, head: Head) -> None:
-        """Drops a batch and all behind it, and makes the segment the active one; errors as ``create``."""
+        """Remove a batch and all after it, and make the segment the active one; errors as ``create``."""
         self._cut_at(head.position, head.base_offset)
         self.prepare_for_append()
 
     def cut_behind(self, offset: int) -> int:
-        """Cuts what follows the batches below ``offset``, where the last of these is there, and syncs.
+        """Cut what follows the batches below ``offset``, if they reach up to it, and sync.
 
         Returns:
             The number of bytes cut off.
@@ -366,10 +371,10 @@ class LogSegment:
     # --- flush and end --------------------------------------------------------------------------------------
 
     def unsynced_files(self) -> list[LogFile]:
-        """The files with bytes that are not on stable storage yet.
+        """Return the files with bytes that are not on stable storage yet.
 
         Raises:
-            KafkaStorageError: index entries kept back earlier still cannot be written.
+            KafkaStorageError: pending index entries still cannot be written.
         """
         if self._has_deferred_sync:
             for file in self._index_files():
@@ -381,7 +386,7 @@ class LogSegment:
         return [file for file in (log, *files) if file is not None and not file.is_synced]
 
     def close_synced_files(self) -> None:
-        """Lets an idle partition do without descriptors; the next use opens what it needs."""
+        """Close the files that are synced, so that an idle partition needs no descriptors."""
         if self._log is not None and self._log.is_synced:
             self._close_log()
         for file in self._index_files():
@@ -389,13 +394,13 @@ class LogSegment:
                 file.close()
 
     def release(self) -> None:
-        """Closes the files and drops the indexes from memory; the next use opens and loads them again."""
+        """Close the files and drop the indexes from memory; the next use opens and loads them again."""
         for index in (self.offset_index, self.time_index, self.txn_index):
             index.unload()
         self._close_log()
 
     def discard(self) -> None:
-        """As ``release``, for a segment that is on its way out: nothing of it needs a sync any more."""
+        """Release a segment that is being removed: none of its files needs a sync any more."""
         self._has_deferred_sync = False
         if self._log is not None:
             self._log.discard()
@@ -404,14 +409,14 @@ class LogSegment:
         self.release()
 
     def paths(self) -> list[str]:
-        """Where its files are, the log first; not each of them need exist."""
+        """The paths of its files, the ``.log`` first; some may not exist."""
         return [self._log_path, *(file.path for file in self._index_files())]
 
     def move_to(self, suffix: str) -> None:
-        """Renames the files so that their names end with ``suffix``; files of those names are replaced.
+        """Rename the files so that their names end with ``suffix``; files of those names are replaced.
 
         Raises:
-            KafkaStorageError: one could not be renamed; the segment works on, and a second call goes on here.
+            KafkaStorageError: a file could not be renamed. The segment stays usable; call again to go on.
         """
         self.release()
         self._log_path = self._moved(self._log_path, LOG + suffix)
@@ -422,13 +427,13 @@ class LogSegment:
         new = segment_path(self._directory, self.base_offset, suffix)
         if new != old:
             if self._files.size_bytes(old) is None:
-                self._files.unlink(new)  # what has that name is another's
+                self._files.unlink(new)  # a file of that name belongs to another segment
             else:
                 self._files.rename(old, new)
         return new
 
     def delete(self) -> None:
-        """Removes the files.
+        """Remove the files.
 
         Raises:
             KafkaStorageError: one could not be removed.
@@ -449,13 +454,13 @@ class LogSegment:
         return now_ms - self._created_ms
 
     def _find_max_timestamp(self) -> None:
-        """For a loaded segment: the last time entry, and what came after it in the log."""
+        """Find the largest timestamp of a loaded segment: the last time entry, and the batches after it."""
         if self._knows_max_timestamp:
             return
         times, offsets = self.time_index, self.offset_index
         self._max_timestamp, self._max_timestamp_offset = times.last_timestamp, times.last_offset
-        # Every offset entry offered a time entry, so only what lies behind the last one is unknown; nothing
-        # is known where the time index is missing.
+        # A time entry was offered with each offset entry, so only batches after the last offset entry are
+        # unknown; all are if there is no time index.
         position = offsets.last_position if len(times) else 0
         for head in iter_heads(self.log, position, self.size_bytes):
             if head.max_timestamp > self._max_timestamp:

@@ -1,8 +1,8 @@
-"""The segments of a log in order of their offsets: how they come, leave, and give way to cleaned copies.
+"""The segments of a log by offset, their removal, and their replacement by compacted copies.
 
-The list is replaced as a whole at every change, so a reader that walks it is not disturbed. Segments leave
-renamed ``….deleted``, and are unlinked after ``file.delete.delay.ms``; a copy takes the place of its sources
-so that a crash leaves all of the old or all of the new.
+The list is replaced as a whole at every change, so iterating over it is safe. Removed segments are renamed
+``….deleted`` and unlinked after ``file.delete.delay.ms``. A copy replaces its sources in such an order that a
+crash leaves all of the old or all of the new.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from splashdam.storage.segments.indexes import AbortedTransaction
 from splashdam.storage.segments.segment import DELETED, SNAPSHOT, SWAP, LogSegment, segment_path
 
 WARM_SEGMENTS = 8
-"""Closed segments of one log that keep a descriptor and their indexes in memory after they were read."""
+"""Closed segments of a log that keep their descriptor and indexes after a read; descriptors run out first."""
 
 
 class SegmentList:
-    """Segments by base offset; the last is the active one.
+    """Segments by base offset.
 
     Attributes:
-        active: the segment that is written.
+        active: the last segment, which is appended to.
     """
 
     def __init__(self, segments: Sequence[LogSegment]) -> None:
@@ -38,11 +38,11 @@ class SegmentList:
         return self._segments
 
     def add(self, segment: LogSegment) -> None:
-        """Adds a new active segment."""
+        """Add a new active segment."""
         self._set((*self._segments, segment))
 
     def remove_first(self, count: int) -> tuple[LogSegment, ...]:
-        """Takes the oldest segments out, but never the active one; returns them."""
+        """Take the ``count`` oldest segments out of the list, never the active one; return them."""
         removed, kept = self._segments[:count], self._segments[count:]
         self._set(kept)
         for segment in removed:
@@ -50,21 +50,21 @@ class SegmentList:
         return removed
 
     def keep_first(self, count: int) -> None:
-        """Takes the newest segments out; the last of those that stay is the active one from now on."""
+        """Take all but the ``count`` oldest segments out; the last one left becomes the active one."""
         for segment in self._segments[count:]:
             self._warm.pop(segment, None)
         self._set(self._segments[:count])
         self._warm.pop(self._segments[-1], None)
 
     def replace(self, sources: Sequence[LogSegment], segment: LogSegment) -> None:
-        """Puts one segment into the place of neighbours that end before the active one."""
+        """Replace neighbouring closed segments by one segment."""
         start = self._segments.index(sources[0])
         self._set((*self._segments[:start], segment, *self._segments[start + len(sources) :]))
         for source in sources:
             self._warm.pop(source, None)
 
     def walk_from(self, offset: int) -> Iterator[LogSegment]:
-        """The segment that may hold ``offset``, then those after it."""
+        """Iterate over the segments, beginning with the one that may hold ``offset``."""
         if offset >= self._bases[-1]:
             yield self._segments[-1]
             return
@@ -75,7 +75,7 @@ class SegmentList:
             yield segment
 
     def aborted_transactions(self, offset: int, up_to: int) -> list[AbortedTransaction]:
-        """The aborted transactions with records in [``offset``, ``up_to``), in the order of their markers.
+        """Return aborted transactions with records in [``offset``, ``up_to``), in the order of their markers.
 
         Raises:
             KafkaStorageError: an index cannot be read.
@@ -90,17 +90,17 @@ class SegmentList:
         return found
 
     def touch(self, closed: LogSegment) -> None:
-        """Notes that a closed segment is in use; the one used longest ago lets go of its files."""
+        """Note a use of a closed segment; close the files of the one that was used longest ago."""
         self._warm[closed] = None
         self._warm.move_to_end(closed)
         while len(self._warm) > WARM_SEGMENTS:
             oldest, _ = self._warm.popitem(last=False)
-            # One that waits for its flush keeps its files; it comes back here when that is done.
+            # A segment that waits for its flush keeps its files; the flusher calls `touch` afterwards.
             if oldest.is_synced:
                 oldest.release()
 
     def release_all(self) -> None:
-        """Closes every file."""
+        """Close every file."""
         self._warm.clear()
         for segment in self._segments:
             segment.release()
@@ -112,7 +112,7 @@ class SegmentList:
 
 @attrs.define
 class _Removal:
-    """One file on its way out."""
+    """One file to be renamed and unlinked."""
 
     path: str
     due_ms: float
@@ -120,16 +120,15 @@ class _Removal:
 
 
 class SegmentRemover:
-    """The files of one log that are on their way out, the oldest first.
+    """Renames and unlinks the files of removed segments, the oldest first.
 
-    Whoever reads a slice of such a file owns a descriptor of it, or its bytes, and goes on reading. A disk
-    that refuses a step is asked again at the next turn; a crash between the steps is finished by the next
-    start, which unlinks every ``.deleted`` file at once.
+    Readers of a slice own a descriptor of the file, or its bytes, and are not disturbed. A step that the disk
+    refuses is tried again with the next turn. After a crash the next start unlinks every ``.deleted`` file.
 
     Args:
         files: the file system.
-        directory: of the log.
-        on_work: called when there will be something to do.
+        directory: the log's directory.
+        on_work: called when there are files to unlink later.
     """
 
     def __init__(self, files: Files, directory: str, on_work: Callable[[], None]) -> None:
@@ -141,23 +140,23 @@ class SegmentRemover:
 
     @property
     def next_due_ms(self) -> float:
-        """When ``unlink_due`` has something to do, on the clock that ``add`` was told; infinity for never."""
+        """When ``unlink_due`` has something to do, by the clock of ``due_ms``; infinity for never."""
         return self._removals[0].due_ms if self._removals else math.inf
 
     @property
     def has_undurable_renames(self) -> bool:
-        """Whether a start might find a file of a removed segment by its old name, and take it in."""
+        """Whether a start might find files of removed segments under their old names and load them."""
         return self._has_unsynced_names or any(not removal.is_renamed for removal in self._removals)
 
     def add(self, segments: Sequence[LogSegment], due_ms: float) -> None:
-        """Takes segments that are out of the log's list, and renames their files.
+        """Rename the files of segments that have left the list, and note when to unlink them.
 
         Args:
-            segments: in the order of their offsets, so that a crash between two leaves no gap.
+            segments: in the order of their offsets, so that a crash between two renames leaves no gap.
             due_ms: when their files may be unlinked.
 
         Raises:
-            KafkaStorageError: a file could not be renamed for good; ``unlink_due`` tries again.
+            KafkaStorageError: a file could not be renamed durably; ``unlink_due`` tries again.
         """
         self.on_work()
         for segment in segments:
@@ -167,7 +166,7 @@ class SegmentRemover:
         self.rename_all()
 
     def unlink_due(self, now_ms: float) -> None:
-        """Unlinks the files whose delay is over.
+        """Unlink the files whose delay is over.
 
         Raises:
             KafkaStorageError: a file could not be renamed or unlinked; it stays in the queue.
@@ -178,10 +177,10 @@ class SegmentRemover:
             self._removals.popleft()
 
     def rename_all(self) -> None:
-        """Renames what is not renamed yet, for good.
+        """Rename the files that still have their old names, and sync the directory.
 
         Raises:
-            KafkaStorageError: a file could not be renamed, or that would not last; a later call tries again.
+            KafkaStorageError: a rename or the sync failed; a later call tries again.
         """
         for removal in self._removals:
             if not removal.is_renamed:
@@ -189,24 +188,25 @@ class SegmentRemover:
                     self._files.rename(removal.path, removal.path + DELETED)
                 removal.is_renamed = self._has_unsynced_names = True
         if self._has_unsynced_names:
-            self._files.sync_directory(self._directory)  # or a power cut would undo it
+            self._files.sync_directory(self._directory)  # or a power cut would bring the old names back
             self._has_unsynced_names = False
 
 
 class SegmentSwapper:
-    """Swaps segments of one log.
+    """Replaces segments of one log by compacted copies.
 
-    ``….cleaned`` files are whole and synced; renamed ``….swap``, they count. From then on the log works with
-    them. What is left then (the sources ``….deleted``, the copy under its final name) can be tried again as
-    often as the disk refuses it; the next start would finish it, too (``recovery.py``). Sources go
-    in the order of their offsets: a tombstone must not go before what it deletes.
+    A copy is complete and synced as ``….cleaned``. Renamed to ``….swap`` it counts, and the log uses it at
+    once. The rest (sources renamed to ``….deleted``, the copy's final name) is repeated as often as the disk
+    refuses it, and the next start would finish it, too (``recovery.py``). So no failure leaves the log
+    between two states. Sources go in the order of their offsets: a tombstone must not go before the records
+    that it deletes.
 
     Args:
         files: the file system.
-        directory: of the log.
-        segments: of the log.
-        remover: takes the sources.
-        on_removed: is told which segments are out of the list.
+        directory: the log's directory.
+        segments: the log's segments.
+        remover: removes the sources.
+        on_removed: called with the segments that have left the list.
     """
 
     def __init__(
@@ -222,8 +222,8 @@ class SegmentSwapper:
         self._segments = segments
         self._remover = remover
         self._on_removed = on_removed
-        self._unfinished: LogSegment | None = None  # works under its .swap names
-        self._given_up: LogSegment | None = None  # never came to count; its files must go
+        self._unfinished: LogSegment | None = None  # in use under its .swap names
+        self._given_up: LogSegment | None = None  # a copy that never counted; its files must be removed
 
     @property
     def is_unfinished(self) -> bool:
@@ -231,20 +231,21 @@ class SegmentSwapper:
         return self._unfinished is not None or self._given_up is not None
 
     def swap_in(self, sources: Sequence[LogSegment], cleaned: LogSegment, due_ms: float) -> None:
-        """Puts ``cleaned``, complete and synced, into the place of ``sources``.
+        """Replace ``sources`` by ``cleaned``, which is complete and synced.
 
         Args:
             sources: neighbours in the log, closed and flushed; the first has the base offset of ``cleaned``.
             cleaned: under its ``.cleaned`` names. Nothing may be left of an earlier swap (``finish``).
-            due_ms: when the files of the sources may be unlinked, on the clock of ``SegmentRemover``.
+            due_ms: when the files of the sources may be unlinked, by the clock of ``SegmentRemover``.
 
         Raises:
-            KafkaStorageError: the disk refuses. Either the sources are still in place, or ``cleaned`` is, and
-                ``is_unfinished`` says that something is left to do.
+            KafkaStorageError: the disk refuses. Either the sources are still in use, or ``cleaned`` is; in
+                both cases ``finish`` has something to do.
         """
-        self._remover.on_work()  # should the disk refuse, the rest is to be done later
+        self._remover.on_work()  # if the disk refuses a step, the rest is done later
         self._given_up = cleaned
         cleaned.move_to(SWAP)
+        # Before any source goes: a power cut could leave neither the sources nor a copy that counts.
         self._files.sync_directory(self._directory)
         self._given_up, self._unfinished = None, cleaned
         self._segments.replace(sources, cleaned)
@@ -254,15 +255,16 @@ class SegmentSwapper:
         self._finish_last()
 
     def finish(self) -> None:
-        """Does what the disk refused earlier.
+        """Do what the disk refused earlier.
 
         Raises:
-            KafkaStorageError: it still does.
+            KafkaStorageError: the disk still refuses.
         """
         self._finish_last()
         if self._given_up is not None:
             self._given_up.discard()
-            # Last of all the .log: without its indexes it is whole, they alone would be another's.
+            # The .log last: without indexes a segment is still sound, but a start would take indexes without
+            # it for another segment's.
             for path in reversed(self._given_up.paths()):
                 self._files.unlink(path)
             self._given_up = None
@@ -270,6 +272,7 @@ class SegmentSwapper:
     def _finish_last(self) -> None:
         if self._unfinished is None:
             return
+        # The sources first: no start may find the copy under its final name beside sources that overlap it.
         self._remover.rename_all()
         self._unfinished.move_to("")
         self._files.sync_directory(self._directory)

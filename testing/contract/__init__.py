@@ -1,8 +1,8 @@
-"""Behaviours of a Kafka broker as plain functions that any address can be held against.
+"""What clients may rely on in a Kafka cluster, as plain functions that run against any address.
 
-``vocabulary`` is what a client is asked to do, in the words of all; ``clients/`` are those in Python,
-``drivers/`` the programs of others, with ``line_up`` on our side of the pipe; ``raw_connection`` speaks the
-protocol itself. ``behaviours/`` says what has to happen, ``running`` where it is known not to;
-``running`` and ``line_up`` bring them together, ``report`` tells.
+``behaviours/`` are the promises, ``behaviour`` is what they are written with. They run through clients, which
+all have the operations of ``vocabulary``: those in ``clients/`` and processes in other languages
+(``available_clients``), or through a ``raw_connection``. ``running`` judges, ``report`` writes the tables,
+``skipped`` lists the requests that the embedded broker leaves out.
 May import: nothing.
 """

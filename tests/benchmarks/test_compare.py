@@ -20,7 +20,7 @@ from splashdam.cli.measuring.turns import MeasurementError
 
 def test_the_short_run_measures_every_goal() -> None:
     """Each promised figure is found among the scenarios and contenders of `make bench`."""
-    compare, goals, recorded = map(importlib.import_module, ("compare", "goals", "recorded"))
+    compare, goals, recorded = map(importlib.import_module, ("compare", "comparison.goals", "recorded"))
     short = compare.chosen(compare.parse_arguments([]))
     results = Results([run for scenario in short for run in recorded.runs_of(scenario)])
     assert [goal.title for goal in goals.GOALS if not goal.measured(results)] == []
@@ -52,7 +52,7 @@ def test_a_cold_start_gets_more_rounds() -> None:
 @pytest.mark.parametrize(("value", "verdict"), [(5, "goal"), (4, "goal"), (3, "floor"), (2.4, "missed")])
 def test_verdict_of_a_ratio(value: float, verdict: str) -> None:
     """At the goal, between floor and goal, below the floor."""
-    goals = importlib.import_module("goals")
+    goals = importlib.import_module("comparison.goals")
     goal = goals.Goal("a ratio", lambda _: [], TIMES, 2.5, 4)
     assert goal.verdict(value) == verdict
 
@@ -60,14 +60,14 @@ def test_verdict_of_a_ratio(value: float, verdict: str) -> None:
 @pytest.mark.parametrize(("value", "verdict"), [(0.1, "goal"), (0.2, "floor"), (0.3, "missed")])
 def test_verdict_of_a_time(value: float, verdict: str) -> None:
     """Where smaller is better, the marks are read the other way round."""
-    goals = importlib.import_module("goals")
+    goals = importlib.import_module("comparison.goals")
     goal = goals.Goal("a time", lambda _: [], goals.P50, 0.25, 0.12)
     assert goal.verdict(value) == verdict
 
 
 def test_cold_start_is_counted_above_trio_in_the_same_round() -> None:
     """A round without both has no such figure."""
-    goals, recorded = map(importlib.import_module, ("goals", "recorded"))
+    goals, recorded = map(importlib.import_module, ("comparison.goals", "recorded"))
     runs = [
         recorded.run_of("cold-start", "splashdam", 0, first_ack_ms=200.0),
         recorded.run_of("cold-start", "import trio alone", 0, first_ack_ms=120.0),

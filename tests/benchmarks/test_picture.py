@@ -42,7 +42,7 @@ def test_the_picture_of_a_comparison() -> None:
 
 def test_bars_end_inside_the_page() -> None:
     """The longest range sets the scale, so that nothing runs over the edge."""
-    picture, recorded, drawing = map(importlib.import_module, ("picture", "recorded", "drawing"))
+    picture, recorded, drawing = map(importlib.import_module, ("picture", "recorded", "comparison.drawing"))
     root = ElementTree.fromstring(picture.draw(recorded.document()))
     ends = [float(each.get("x", 0)) + float(each.get("width", 0)) for each in root.iter(f"{SVG}rect")]
     ends += [float(each.get("x2", 0)) for each in root.iter(f"{SVG}line")]
@@ -79,7 +79,7 @@ def test_a_result_is_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_stacked_bars() -> None:
     """One scale for all rows; every part is named with its share."""
-    drawing: Any = importlib.import_module("drawing")
+    drawing: Any = importlib.import_module("comparison.drawing")
     rows = [("long", [drawing.Stage("a & b", 30, "30 ns"), drawing.Stage("c", 10, "10 ns")])]
     rows.append(("short", [drawing.Stage("d", 20, "20 ns")]))
     svg = drawing.stages("stages", rows, ["caption"])

@@ -41,7 +41,7 @@ def document(scenarios: Any) -> dict[str, Any]:
 
 def test_picture() -> None:
     """Every scenario with its contenders, and how many times faster the first is."""
-    scenarios, picture = map(importlib.import_module, ("pipeline_scenarios", "pipeline_picture"))
+    scenarios, picture = map(importlib.import_module, ("spark.scenarios", "spark.picture"))
     drawn = ElementTree.fromstring(picture.draw(document(scenarios.SCENARIOS)))
     texts = ["".join(each.itertext()) for each in drawn.iter("{http://www.w3.org/2000/svg}text")]
     for scenario in scenarios.SCENARIOS:
@@ -60,7 +60,7 @@ def test_without_the_connector() -> None:
 
 def test_every_call_is_there() -> None:
     """The table names functions."""
-    scenarios = importlib.import_module("pipeline_scenarios")
+    scenarios = importlib.import_module("spark.scenarios")
     calls = {who.call for each in scenarios.SCENARIOS for who in each.contenders}
     assert calls <= scenarios.CALLS.keys()
 
@@ -68,7 +68,7 @@ def test_every_call_is_there() -> None:
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="reads what Linux says of processes")
 def test_processes() -> None:
     """This process has used time, and none of Spark's workers is below it."""
-    processes = importlib.import_module("processes")
+    processes = importlib.import_module("spark.processes")
     assert os.getpid() in processes.tree(os.getpid())
     assert processes.cpu_seconds_of_tree(os.getpid()) > 0
     assert processes.peak_of_workers(os.getpid()) == 0

@@ -33,7 +33,7 @@ CODECS = ("gzip", "snappy", "lz4", "zstd")
 @pytest.mark.parametrize("codec", ["none", *CODECS])
 def test_a_batch_for_the_ingest_is_accepted_by_default(codec: str) -> None:
     """It holds a mebibyte but for a few percent, and no topic needs an option for it."""
-    batch = importlib.import_module("ingest").packed(codec, "1 KB")
+    batch = importlib.import_module("broker.ingest").packed(codec, "1 KB")
     _, header = check_batch(batch.batch, LogSettings(), 0)
     assert header.record_count == batch.records
     assert 0.95 < batch.plain_bytes / (1 << 20) < 1
@@ -43,7 +43,7 @@ def test_a_batch_for_the_ingest_is_accepted_by_default(codec: str) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_bare_unpacking_does_what_the_broker_has_to(codec: str) -> None:
     """The library alone gets all records out of the same bytes."""
-    ingest = importlib.import_module("ingest")
+    ingest = importlib.import_module("broker.ingest")
     batch = ingest.packed(codec, "100 B").batch
     body = batch[HEADER_BYTES:]
     bare = ingest.library_call(codec, body)()
@@ -54,7 +54,7 @@ def test_bare_unpacking_does_what_the_broker_has_to(codec: str) -> None:
 @on_linux
 def test_cpu_time_of_a_process_is_finer_than_a_tick() -> None:
     """The clock of the whole process, in nanoseconds: asked of this one, it lies between two looks at it."""
-    brokers = importlib.import_module("brokers")
+    brokers = importlib.import_module("broker.running")
     before = time.process_time()
     found = brokers.cpu_seconds(os.getpid())
     assert before <= found <= time.process_time()
@@ -62,7 +62,7 @@ def test_cpu_time_of_a_process_is_finer_than_a_tick() -> None:
 
 def test_a_stranger_whose_request_is_refused_ends_the_run() -> None:
     """A broker that does nothing holds nobody up: its figure would tell nothing."""
-    stranger = importlib.import_module("stalls").strangers()["ElectLeaders"]
+    stranger = importlib.import_module("broker.stalls").strangers()["ElectLeaders"]
     stranger.check(_elected(16_000))
     with pytest.raises(SystemExit, match="ElectLeadersRequest did not do what it is measured for"):
         stranger.check(_elected(1))
@@ -78,7 +78,7 @@ def _elected(partitions: int) -> bytes:
 
 def test_the_percentile_is_one_of_the_waits() -> None:
     """Few waits have been measured where each was long; the percentile is then none that nobody had."""
-    stalls = importlib.import_module("stalls")
+    stalls = importlib.import_module("broker.stalls")
     assert stalls.waited([7.0], 0.0) == stalls.Waited(7.0, 7.0, 0.0)
     assert stalls.waited([*map(float, range(200))], 3.0) == stalls.Waited(198.0, 199.0, 3.0)
 
@@ -128,7 +128,7 @@ def test_a_small_run_of_the_ingest(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_small_run_of_the_stalls(tmp_path: Path) -> None:
     """The client is served beside every stranger, and every stranger, too."""
-    stalls = importlib.import_module("stalls")
+    stalls = importlib.import_module("broker.stalls")
     lines = small_run(tmp_path, "--parts", "stalls", "--seconds", "0.1")[3:]
     rows = {line[:23].strip(): figures(line, 3) for line in lines}
     assert list(rows) == ["nobody", *stalls.strangers()]

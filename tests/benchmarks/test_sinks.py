@@ -35,7 +35,7 @@ def sink(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     if request.param == "c" and shutil.which("cc") is None:
         pytest.skip("no C compiler")
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    sinks = importlib.import_module("sinks")
+    sinks = importlib.import_module("sink.running")
     _, command = sinks.sink_command(request.param, tmp_path)
     with sinks.RunningSink(command) as running:
         yield running
@@ -125,7 +125,7 @@ def test_damaged_batches_end_the_run(sink: Any, damage: str) -> None:
 
 def test_the_far_sink_answers_in_order_and_counts() -> None:
     """Late, but all of it: several batches are under way at once, each is answered once."""
-    distance, sinks = map(importlib.import_module, ("distance", "sinks"))
+    distance, sinks = map(importlib.import_module, ("comparison.distance", "sink.running"))
     command = [*distance.far_sink_command()[:-1], "5"]
     with sinks.RunningSink(command, distance.PARTITIONS) as sink:
         with KafkaProducer(bootstrap_servers=sink.bootstrap, batch_size=0, linger_ms=0) as producer:

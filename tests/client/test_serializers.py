@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from splashdam.client.sending.headers import header_pairs
-from splashdam.client.sending.topics import check_topic_name
+from splashdam.client.sending.arguments import check_topic_name, header_pairs
 from splashdam.client.serializers import DefaultSerializer, JsonSerializer, Serializer, serialize_function
 from splashdam.model.errors import KafkaConfigurationError
 

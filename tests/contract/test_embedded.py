@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from splashdam import EmbeddedBroker
+from splashdam.testing.contract.available_clients import EMBEDDED_CONFIG, PYTHON_CLIENTS, available, opened
 from splashdam.testing.contract.behaviour import Behaviour
 from splashdam.testing.contract.behaviours import all_behaviours
 from splashdam.testing.contract.clients.splashdam_client import SplashdamClient
-from splashdam.testing.contract.line_up import EMBEDDED_CONFIG, PYTHON_CLIENTS, available, lined_up
 from splashdam.testing.contract.running import Verdict, hold
 from splashdam.testing.contract.vocabulary import PROTOCOL, Client
 
@@ -37,7 +37,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def clients(address: str) -> Iterator[Mapping[str, Client]]:
     """All of them, by their names."""
     makers = available(tuple(PYTHON_CLIENTS), (), lambda name, why: pytest.fail(f"{name}: {why}"))
-    with lined_up(makers, address) as found:
+    with opened(makers, address) as found:
         yield {each.name: each for each in found}
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from splashdam.testing.contract import line_up
-from splashdam.testing.contract.line_up import ExternalClient
+from splashdam.testing.contract import available_clients
+from splashdam.testing.contract.available_clients import ExternalClient
 from splashdam.testing.contract.vocabulary import Read, Record, Refused
 
 DRIVER = """
@@ -65,7 +65,7 @@ def test_a_driver_that_ends(client: ExternalClient) -> None:
 
 def test_a_driver_that_hangs(client: ExternalClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Is killed."""
-    monkeypatch.setattr(line_up, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(available_clients, "ANSWER_SECONDS", 0.05)
     with pytest.raises(Refused, match="DRIVER_ENDED"):
         client.call("describe_cluster")
 

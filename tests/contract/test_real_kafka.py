@@ -12,9 +12,9 @@ from support.kafka.kafka_jars import VERSIONS, classpath, kafka_broker
 
 from lab.drivers.toolchains import all_drivers
 from splashdam import EmbeddedBroker
+from splashdam.testing.contract.available_clients import EMBEDDED_CONFIG, PYTHON_CLIENTS, available, opened
 from splashdam.testing.contract.behaviours import all_behaviours
 from splashdam.testing.contract.clients.splashdam_client import SplashdamClient
-from splashdam.testing.contract.line_up import EMBEDDED_CONFIG, PYTHON_CLIENTS, available, lined_up
 from splashdam.testing.contract.report import remarks
 from splashdam.testing.contract.running import Verdict, hold_all
 
@@ -49,7 +49,7 @@ def test_the_contract(which: str, tmp_path: Path) -> None:
     with cluster(which, tmp_path / "kafka") as address:
         drivers = all_drivers(JAVA)
         makers = available((*PYTHON_CLIENTS, *drivers), drivers, missing.__setitem__)
-        with lined_up(makers, address) as clients:
+        with opened(makers, address) as clients:
             results = hold_all(all_behaviours(), clients, SplashdamClient(address), address)
     said = [f"{each.behaviour.name}, {each.client}: {each.verdict}: {each.why}" for each in remarks(results)]
     print(*said, *(f"without {name}: {why}" for name, why in missing.items()), sep="\n")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from splashdam.testing.contract import running
+from splashdam.testing.contract.available_clients import PYTHON_CLIENTS
 from splashdam.testing.contract.behaviour import PREFIX, Behaviour, BrokenPromise, Run, expect, expect_one_of
 from splashdam.testing.contract.behaviours import AREAS, all_behaviours
-from splashdam.testing.contract.line_up import PYTHON_CLIENTS
 from splashdam.testing.contract.report import LEGEND, SIGNS, across, counts, markdown
 from splashdam.testing.contract.running import DIFFERENCES, Result, Verdict, hold, hold_all
 from splashdam.testing.contract.vocabulary import Client, Refused

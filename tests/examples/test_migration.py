@@ -12,8 +12,8 @@ import attrs
 import pytest
 
 from splashdam import EmbeddedBroker
-from splashdam.client.settings.drop_in import present_options
 from splashdam.client.settings.producer_settings import ProducerSettings
+from splashdam.client.settings.rules import present_options
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/migration.md").read_text()

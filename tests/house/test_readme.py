@@ -1,4 +1,4 @@
-"""What the README shows works: its Python blocks run, its make targets and commands exist."""
+"""What README and docs show works: Python blocks run; make targets, links and paths exist."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ import pytest
 from support.running.house_tree import ROOT
 
 README = (ROOT / "README.md").read_text()
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+FOLDERS = "|".join(
+    each.name for each in sorted(ROOT.iterdir()) if each.is_dir() and not each.name.startswith((".", "build"))
+)
 PYTHON_BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
 
@@ -51,22 +58,13 @@ def test_make_targets_exist() -> None:
     assert named <= targets
 
 
-def test_links_lead_somewhere() -> None:
-    """Relative links of the pages that lead to others name files that exist."""
-    pages = (
-        "README.md",
-        "CONTRIBUTING.md",
-        "benchmarks/README.md",
-        "docs/performance.md",
-        "docs/pipeline.md",
-        "docs/pipeline-cluster.md",
-        "docs/pipeline-guarantees.md",
-        "docs/pipeline-comparison.md",
-        "docs/decisions/README.md",
-    )
-    for page in map(ROOT.joinpath, pages):
-        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / link).exists(), f"{page.name}: {link}"
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_and_paths_lead_somewhere(page: Path) -> None:
+    """Relative links, and paths in backticks that begin with a folder of the repository, name what exists."""
+    text = page.read_text()
+    links = [page.parent / link for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text)]
+    paths = [ROOT / path for path in re.findall(rf"`((?:{FOLDERS})/[\w./-]*)`", text)]
+    assert [str(each) for each in links + paths if not each.exists()] == []
 
 
 def test_readme_fits_a_screen_or_two() -> None:
@@ -79,3 +77,21 @@ def test_every_decision_is_in_the_index() -> None:
     index = (ROOT / "docs/decisions/README.md").read_text()
     pages = {path.name for path in (ROOT / "docs/decisions").glob("*.md")} - {"README.md"}
     assert [page for page in sorted(pages) if f"]({page})" not in index] == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.parent.name == "decisions" and page.name != "README.md"],
+    ids=lambda page: page.stem,
+)
+def test_a_decision_stands_at_the_top(page: Path) -> None:
+    """What was decided is said first; reasons follow."""
+    first = page.read_text().splitlines()[:6]
+    assert any(line.startswith("**Decided**: ") for line in first)
+
+
+def test_contributing_lists_the_rooms() -> None:
+    """Each room, and nothing that is none."""
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Rooms")[2].partition("## Style")[0]
+    rooms = {each.parent.name for each in ROOT.glob("*/__init__.py")}
+    assert set(re.findall(r"^\| `(\w+)/` \|", table, flags=re.MULTILINE)) == rooms

@@ -10,8 +10,8 @@ from support.running.cli_processes import run
 
 from lab.drivers import toolchains
 from lab.drivers.toolchains import all_drivers, cache_directory
-from splashdam.testing.contract import line_up
-from splashdam.testing.contract.line_up import MissingToolError, available, checkout_drivers
+from splashdam.testing.contract import available_clients
+from splashdam.testing.contract.available_clients import MissingToolError, available, checkout_drivers
 
 
 def test_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_an_installation_says_that_it_has_none(
     wanted: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """One sentence with the remedy, and nothing is asked of a cluster."""
-    monkeypatch.setattr(line_up, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(available_clients, "CHECKOUT", tmp_path)
     assert checkout_drivers([]) == {}
     done = run("contract", "-b", "127.0.0.1:1", *wanted)
     assert (done.returncode, done.stdout) == (1, b"")

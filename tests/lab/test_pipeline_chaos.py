@@ -16,8 +16,8 @@ import pytest
 from support.pipeline.tables_kit import new_table, rows, written
 from support.running.house_tree import ROOT
 
-from lab.pipeline_chaos import driving
-from lab.pipeline_chaos.checking import Verdict, compare
+from lab.pipeline_chaos import driver_process
+from lab.pipeline_chaos.table_check import TableCounts, compare
 from splashdam.cli.endings import EndedBySignal, signals_interrupt
 from splashdam.pipeline.session import JavaMissingError, need_java
 
@@ -33,9 +33,9 @@ def test_what_is_wrong_is_told(tmp_path: Path) -> None:
     table.commit("q", 0, written(table, rows(range(5)), rows([1, 2])))
     place = Path(table.location.uri)
     log = {(0, offset): b"value %d" % offset for offset in range(5)}
-    assert compare("parquet", place, log) == Verdict(records=5, duplicates=2)
+    assert compare("parquet", place, log) == TableCounts(records=5, duplicates=2)
     del log[0, 1]
-    assert compare("parquet", place, {**log, (0, 7): b"", (0, 0): b"other"}) == Verdict(5, 1, 2, 3)
+    assert compare("parquet", place, {**log, (0, 7): b"", (0, 0): b"other"}) == TableCounts(5, 1, 2, 3)
 
 
 def test_an_interrupt_waits_until_the_driver_is_known(
@@ -49,8 +49,8 @@ def test_an_interrupt_waits_until_the_driver_is_known(
         signal.raise_signal(signal.SIGTERM)
         return process
 
-    monkeypatch.setattr(driving.subprocess, "Popen", interrupted)
-    driver = driving.Driver("no servers", tmp_path)
+    monkeypatch.setattr(driver_process.subprocess, "Popen", interrupted)
+    driver = driver_process.Driver("no servers", tmp_path)
     with signals_interrupt(), pytest.raises(EndedBySignal):
         driver.start("parquet")
     assert driver.is_running

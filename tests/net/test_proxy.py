@@ -13,7 +13,7 @@ import trio
 pytest.importorskip("python_socks")
 
 from splashdam.client.producer import KafkaProducer
-from splashdam.client.running.wiring import make_tcp_connect
+from splashdam.client.running.connecting import make_tcp_connect
 from splashdam.client.settings.rules import producer_settings
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.model.errors import KafkaConfigurationError, KafkaConnectionError, NoBrokersAvailable

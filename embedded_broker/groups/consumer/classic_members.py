@@ -30,7 +30,6 @@ from splashdam.embedded_broker.groups.consumer.member import (
     ConsumerMember,
     MemberMetadata,
     MemberState,
-    SupportedProtocol,
 )
 from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership
 from splashdam.embedded_broker.groups.consumer.migration import side_of
@@ -91,10 +90,7 @@ class ClassicRequests:
             client_host=request.client_host,
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             topic_names=frozenset(subscription.topics),
-            classic=ClassicSide(
-                request.session_timeout_ms,
-                tuple(SupportedProtocol(each.name, bytes(each.metadata)) for each in request.protocols),
-            ),
+            classic=ClassicSide(request.session_timeout_ms, request.protocols),
         )
         is_new = member_id not in draft.group.members
         if is_new or metadata != before.metadata:

@@ -88,16 +88,6 @@ def reconcile(
         )
     if current.state is MemberState.UNREVOKED_PARTITIONS and _owns_any(owned, current.pending_revocation):
         return current
-    return _step(current, target, target_epoch, is_held, owned)
-
-
-def _step(
-    current: CurrentAssignment,
-    target: Share,
-    target_epoch: int,
-    is_held: Callable[[TopicIdPartition], bool],
-    owned: Share | None,
-) -> CurrentAssignment:
     kept = {each: epoch for each, epoch in current.assigned.items() if each in target}
     surplus = {each: epoch for each, epoch in current.assigned.items() if each not in target}
     if surplus and _owns_any(owned, surplus):

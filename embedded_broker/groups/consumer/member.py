@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 import attrs
 
+from splashdam.embedded_broker.groups.classic.members import AssignorProtocol
 from splashdam.model.lifecycle import Stage
 
 JOINING = 0
@@ -46,19 +47,12 @@ class MemberState(Stage):
     """A record of a later Kafka has a state that this broker does not know."""
 
 
-class SupportedProtocol(NamedTuple):
-    """A protocol of a member that speaks the classic one, and its metadata for it."""
-
-    name: str
-    metadata: bytes
-
-
 @attrs.frozen
 class ClassicSide:
     """What is known of a member that speaks the classic protocol, in a group of the new one."""
 
     session_timeout_ms: int
-    supported_protocols: tuple[SupportedProtocol, ...]
+    supported_protocols: tuple[AssignorProtocol, ...]
 
 
 @attrs.frozen(kw_only=True)

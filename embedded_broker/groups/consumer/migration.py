@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from splashdam.embedded_broker.groups.classic.members import AssignorProtocol, ClassicMember, Roster
+from splashdam.embedded_broker.groups.classic.members import ClassicMember, Roster
 from splashdam.embedded_broker.groups.classic.membership import ClassicMembership, GroupState
 from splashdam.embedded_broker.groups.classic.records import CONSUMER_PROTOCOL_TYPE
 from splashdam.embedded_broker.groups.consumer.consumer_protocol import (
@@ -27,7 +27,6 @@ from splashdam.embedded_broker.groups.consumer.member import (
     ConsumerMember,
     CurrentAssignment,
     MemberMetadata,
-    SupportedProtocol,
 )
 from splashdam.embedded_broker.groups.group import GroupHost
 
@@ -67,10 +66,7 @@ def _metadata(member: ClassicMember, protocol_name: str | None) -> MemberMetadat
         client_host=member.client_host,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         topic_names=frozenset(subscription.topics),
-        classic=ClassicSide(
-            member.session_timeout_ms,
-            tuple(SupportedProtocol(each.name, bytes(each.metadata)) for each in member.protocols),
-        ),
+        classic=ClassicSide(member.session_timeout_ms, member.protocols),
     )
 
 
@@ -103,7 +99,7 @@ def _classic_members(group: ConsumerGroup, names: dict[bytes, str]) -> Iterator[
             member.metadata.client_host,
             member.metadata.rebalance_timeout_ms,
             side.session_timeout_ms,
-            tuple(AssignorProtocol(each.name, each.metadata) for each in side.supported_protocols),
+            side.supported_protocols,
             encode_assignment(member.current.assigned, names.get, side.supported_protocols[0].metadata),
         )
 

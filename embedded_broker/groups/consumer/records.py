@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from splashdam.embedded_broker.groups.classic.members import AssignorProtocol
 from splashdam.embedded_broker.groups.consumer.group import (
     Change,
     CurrentChange,
@@ -31,7 +32,6 @@ from splashdam.embedded_broker.groups.consumer.member import (
     MemberMetadata,
     MemberState,
     Share,
-    SupportedProtocol,
     TopicIdPartition,
 )
 from splashdam.model.broker_errors import CorruptMessageError
@@ -324,7 +324,7 @@ def _metadata_change(member_id: str, value: MemberMetadataValue | None) -> Chang
         if classic is None
         else ClassicSide(
             classic.session_timeout_ms,
-            tuple(SupportedProtocol(each.name, bytes(each.metadata)) for each in classic.supported_protocols),
+            tuple(AssignorProtocol(each.name, bytes(each.metadata)) for each in classic.supported_protocols),
         ),
     )
     return MetadataChange(member_id, metadata)

@@ -90,6 +90,7 @@ cdef class TopicLanes:
     cdef PartitionLane _sticky
     cdef public Py_ssize_t sticky_bytes
     cdef public Py_ssize_t sticky_limit_bytes
+    cdef public object missed
 
     def __init__(self, lanes, PartitionLane sticky not None, Py_ssize_t sticky_bytes, Py_ssize_t sticky_limit_bytes):
         lanes = tuple(lanes)

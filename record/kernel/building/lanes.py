@@ -102,9 +102,11 @@ class TopicLanes:
         sticky: where records with null keys go now.
         sticky_bytes: how much went there since it was chosen.
         sticky_limit_bytes: from here on the straight path leaves null keys to the slow one, which switches.
+        missed: a key that the straight path has hashed and whose lane had no room, with that lane: so the
+            slow path does not hash it again.
     """
 
-    __slots__ = ("lanes", "sticky", "sticky_bytes", "sticky_limit_bytes")
+    __slots__ = ("lanes", "missed", "sticky", "sticky_bytes", "sticky_limit_bytes")
 
     def __init__(
         self,
@@ -117,6 +119,7 @@ class TopicLanes:
         self.sticky = sticky
         self.sticky_bytes = sticky_bytes
         self.sticky_limit_bytes = sticky_limit_bytes
+        self.missed: tuple[bytes, PartitionLane] | None = None
 
     def stick_to(self, lane: PartitionLane, sticky_bytes: int) -> None:
         """Null keys go to ``lane`` from now on, where ``sticky_bytes`` are counted already."""

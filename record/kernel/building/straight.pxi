@@ -122,6 +122,7 @@ cdef class StraightPath:
     ) except -1:
         cdef Py_ssize_t count = PyTuple_GET_SIZE(route.lanes)
         cdef Py_ssize_t number
+        cdef PartitionLane lane
         cdef int overflow = 0
         if partition is not None:
             number = PyLong_AsLongLongAndOverflow(partition, &overflow)
@@ -131,6 +132,11 @@ cdef class StraightPath:
             if not count or PyBytes_GET_SIZE(key) > MAX_KEY_BYTES:
                 return False
             number = (hash_of(<const uint8_t *>PyBytes_AS_STRING(key), <uint32_t>PyBytes_GET_SIZE(key)) & <uint32_t>0x7FFFFFFF) % count
+            lane = <PartitionLane>PyTuple_GET_ITEM(route.lanes, number)
+            if append_to(lane, future, timestamp, key, value, headers):
+                return True
+            route.missed = (key, lane)  # once per batch: nothing was appended, so this may run a finalizer
+            return False
         else:
             if route.sticky_bytes >= route.sticky_limit_bytes:
                 return False

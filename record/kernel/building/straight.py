@@ -169,6 +169,8 @@ class StraightPath(Generic[FutureT]):
                 guard.release()
             except RuntimeError:  # Ctrl-C came while it waited
                 pass
+        if future is None and key is not None and partition is None:
+            route.missed = (key, lane)
         return future
 
     def _try_value(self, topic: str, value: Any) -> FutureT | None:

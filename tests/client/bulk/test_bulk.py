@@ -9,8 +9,8 @@ import pytest
 import trio
 from support.broker.scripted_cluster import Trouble
 
-from splashdam.client.bulk.reports import BulkReport
 from splashdam.client.partitioning.partitioners import RoundRobinPartitioner, hashed_partition
+from splashdam.client.reports import BulkReport
 from splashdam.model.errors import IllegalStateError, KafkaConfigurationError
 from splashdam.wire.messages.produce import ProduceRequest
 

@@ -15,8 +15,8 @@ from support.running.alone import alone
 from trio.testing import MockClock
 
 from splashdam.client.bulk import sending as bulk_sending
-from splashdam.client.bulk.reports import BulkDelivery
 from splashdam.client.partitioning.partitioners import hashed_partition
+from splashdam.client.reports import BulkDelivery
 from splashdam.model.broker_errors import (
     ErrorCode,
     InvalidRecordError,

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from support.clients import foreign_clients
 
-from splashdam.client.bulk.rows import row_parts
+from splashdam.client.bulk.sending import row_parts
 from splashdam.client.partitioning.partitioners import RoundRobinPartitioner
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker

@@ -9,8 +9,8 @@ import pytest
 
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.accumulator.readiness import NodeAvailability
-from splashdam.client.partitioning.load_aware import LoadAwareDraw
 from splashdam.client.partitioning.partitioners import DefaultPartitioner, cumulative_weights
+from splashdam.client.partitioning.placing import LoadAwareDraw
 from splashdam.model.cluster import ClusterMetadata, Node, PartitionInfo, TopicInfo
 from splashdam.model.values import TopicPartition
 from splashdam.record.compression import NO_COMPRESSION

@@ -26,7 +26,7 @@ def test_an_errback_that_runs_when_the_loop_has_ended_may_not_wait_for_it(
     """It would wait for the thread it runs on: ``close`` returns, ``flush`` raises, and the thread ends."""
     producer = KafkaProducer(bootstrap_servers=tcp_cluster.address)
     core = producer._core
-    core.late.pump = lambda: float("inf")  # type: ignore[method-assign]  # the record stays where it is
+    core.deferred.pump = lambda: float("inf")  # type: ignore[method-assign]  # the record stays where it is
     with holding(core.guard):  # as in a signal handler
         future = producer.send("one", b"v")
     raised: list[BaseException] = []

@@ -60,7 +60,7 @@ def test_a_name_that_nobody_has(monkeypatch: pytest.MonkeyPatch) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    words = r"no-such-host\.invalid:9092: (the name cannot be resolved|no host has this name)"
+    words = r"no-such-host\.invalid:9092: (the name cannot be resolved|the host name is invalid)"
     check(failure("no-such-host.invalid:9092"), words, CannotConnectError)
 
 

@@ -147,4 +147,4 @@ def test_plain_producers_do_not_load_transactions() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     loaded = [name for name in done.stdout.split() if "transaction" in name or "coordinat" in name]
-    assert loaded == ["splashdam.client.transactions", "splashdam.client.transactions.calls"]
+    assert loaded == []

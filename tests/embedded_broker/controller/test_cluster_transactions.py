@@ -10,12 +10,12 @@ from support.broker.memory_cluster_kit import Kit
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.cluster import Cluster
-from splashdam.embedded_broker.configs.own_topics import TRANSACTION_STATE
 from splashdam.embedded_broker.topics.internal_topics import partition_for
 from splashdam.model.transactions import ConsumerGroupMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.record.reader import read_records
 from splashdam.storage.manager.topic_registry import NewTopic
+from splashdam.storage.topic_names import TRANSACTION_STATE
 
 ID = "billing"
 

@@ -22,8 +22,7 @@ from trio.testing import MockClock
 
 from splashdam import KafkaProducer
 from splashdam.embedded_broker.cluster import ClusterOptions
-from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
-from splashdam.embedded_broker.configs.replication import RACK_AWARE_SELECTOR
+from splashdam.embedded_broker.configs.broker_settings import RACK_AWARE_SELECTOR, BrokerSettings
 from splashdam.embedded_broker.controller.replica_placement import placed
 from splashdam.embedded_broker.controller.state import BrokerState, ClusterState
 from splashdam.embedded_broker.embedded_cluster import EmbeddedCluster

@@ -13,10 +13,10 @@ from support.broker.memory_cluster_kit import Kit, talk_to
 from support.broker.transaction_talk import RawProducer
 
 from splashdam.embedded_broker.cluster import Cluster
-from splashdam.embedded_broker.configs.own_topics import TRANSACTION_STATE
 from splashdam.model.values import TopicPartition
 from splashdam.storage.log import Log
 from splashdam.storage.manager.topic_registry import NewTopic
+from splashdam.storage.topic_names import TRANSACTION_STATE
 from splashdam.storage.transaction_marker import TransactionMarker
 from splashdam.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from splashdam.wire.messages.produce import PartitionProduceData, ProduceRequest

@@ -12,10 +12,10 @@ from support.broker.offset_talk import commit, fetch
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
 from splashdam.embedded_broker.topics.internal_topics import InternalTopic
 from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.files.memory import Fault, MemoryFiles
+from splashdam.storage.topic_names import CONSUMER_OFFSETS
 from splashdam.testing.clock import VirtualClock
 from splashdam.wire.messages.delete_groups import DeleteGroupsRequest
 from splashdam.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest

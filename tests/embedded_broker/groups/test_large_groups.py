@@ -10,7 +10,6 @@ import trio
 from support.broker.broker_talk import Talk
 
 from splashdam.embedded_broker.broker import Broker
-from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
 from splashdam.embedded_broker.groups.consumer.context import TOPIC_LETTERS, BrokerTopics
 from splashdam.embedded_broker.groups.consumer.group import TopicShape
 from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership, Decided, Hearing
@@ -24,6 +23,7 @@ from splashdam.embedded_broker.topics.internal_topics import InternalTopic
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
+from splashdam.storage.topic_names import CONSUMER_OFFSETS
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
 from splashdam.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

@@ -28,7 +28,7 @@ from splashdam.testing.clock import VirtualClock
 from splashdam.wire.messages.produce import ProduceResponse
 
 T0 = TopicPartition("t", 0)
-DISK_TROUBLES = "splashdam.embedded_broker.topics.disk_troubles"
+DISK_FAILURES = "splashdam.embedded_broker.topics.disk_failures"
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def numbered(number: int, size: int = 1) -> bytes:
 
 
 def said_of_disks(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name == DISK_TROUBLES]
+    return [record.getMessage() for record in caplog.records if record.name == DISK_FAILURES]
 
 
 def sequences(broker: Broker) -> list[int]:
@@ -95,7 +95,7 @@ async def test_a_trouble_is_said_once_and_once_that_it_is_over(
     broker: Broker, talk: Talk, files: MemoryFiles, number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Not for each batch, nor for each partition."""
-    caplog.set_level(logging.WARNING, DISK_TROUBLES)
+    caplog.set_level(logging.WARNING, DISK_FAILURES)
     for partition in (0, 1):
         assert (await produce(talk, "t", batch(b"x"), partition=partition)).error_code == 0
     for _ in range(6):
@@ -115,7 +115,7 @@ async def test_a_trouble_ends_with_its_topic(
     broker: Broker, talk: Talk, files: MemoryFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its end was once never said, and what it had refused counted into the next trouble."""
-    caplog.set_level(logging.WARNING, DISK_TROUBLES)
+    caplog.set_level(logging.WARNING, DISK_FAILURES)
     other = broker.topics.create("other", 1)
     files.inject(Fault(errno.ENOSPC, times=1))
     assert (await produce(talk, "other", batch(b"x"))).error_code == 56
@@ -136,9 +136,11 @@ async def test_a_trouble_is_the_same_however_it_is_worded(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without an error of the system, each text was once a trouble of its own, and kept."""
-    caplog.set_level(logging.WARNING, DISK_TROUBLES)
+    caplog.set_level(logging.WARNING, DISK_FAILURES)
     for number in range(20):
-        broker.disk_troubles.refused(T0, KafkaStorageError(f"the batch with sequence {number} comes first"))
+        broker.disk_failures.append_failed(
+            T0, KafkaStorageError(f"the batch with sequence {number} comes first")
+        )
     broker.parking.appended(T0, 1)
     assert [record.getMessage() for record in caplog.records] == [
         "cannot append to t-0: the batch with sequence 0 comes first",
@@ -150,7 +152,7 @@ async def test_two_troubles_end_by_themselves(
     network: MemoryNetwork, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each of two disks is said to take appends again when it does, whatever the other one does."""
-    caplog.set_level(logging.WARNING, DISK_TROUBLES)
+    caplog.set_level(logging.WARNING, DISK_FAILURES)
     async with open_broker(
         "/a", host="b", port=1, listen=network.listen, files=MemoryFiles(), log_dirs="/a,/b"
     ) as broker:
@@ -159,7 +161,7 @@ async def test_two_troubles_end_by_themselves(
         full = KafkaStorageError("no room")
         full.__cause__ = OSError(errno.ENOSPC, "No space left on device")
         for each in by_root.values():
-            broker.disk_troubles.refused(each, full)
+            broker.disk_failures.append_failed(each, full)
         broker.parking.appended(by_root["/b"], 1)
     assert [record.getMessage() for record in caplog.records][2:] == [
         "appends to /b are taken again; 1 batches were refused"
@@ -170,11 +172,11 @@ async def test_a_trouble_ends_with_the_leadership(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Another broker takes the appends from then on."""
-    caplog.set_level(logging.WARNING, DISK_TROUBLES)
+    caplog.set_level(logging.WARNING, DISK_FAILURES)
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3)
         await cluster.settle()
-        cluster.nodes[1].broker.disk_troubles.refused(T0, KafkaStorageError("no room"))
+        cluster.nodes[1].broker.disk_failures.append_failed(T0, KafkaStorageError("no room"))
         cluster.nodes[1].broker.parking.changed(T0)
         assert len(caplog.records) == 1
         cluster.controller.change_partitions(
@@ -230,7 +232,7 @@ async def test_a_topic_that_a_full_disk_refuses_is_refused_at_once_and_logged_on
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A command once asked for 10 s, and the log that it named said nothing."""
-    caplog.set_level(logging.WARNING, DISK_TROUBLES)
+    caplog.set_level(logging.WARNING, DISK_FAILURES)
     files.inject(Fault(errno.ENOSPC, times=None))
     began = trio.current_time()
     async with open_cluster_client(
@@ -253,7 +255,7 @@ async def test_a_group_that_a_full_disk_keeps_from_committing_hears_why(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """OffsetCommit has a code and no text: only CoordinatorNotAvailable was shown. With room it goes on."""
-    caplog.set_level(logging.WARNING, DISK_TROUBLES)
+    caplog.set_level(logging.WARNING, DISK_FAILURES)
     files.inject(Fault(errno.ENOSPC, times=None))
     async with open_cluster_client(
         [("broker", 9092)], connect=network.connect, clock=VirtualClock(autojump_clock)

@@ -8,10 +8,10 @@ from support.broker.broker_talk import batch
 from support.broker.cluster_kit import Cluster, open_cluster
 from trio.testing import MockClock
 
-from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.storage.manager.topic_registry import NewTopic
+from splashdam.storage.topic_names import CONSUMER_OFFSETS
 from splashdam.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,

@@ -253,5 +253,5 @@ async def test_an_end_that_is_not_clean_is_an_error(
             if own is not None:
                 raise own
 
-    with pytest.raises(expected, match=r"/data is not left in order.*could not truncate|x"):
+    with pytest.raises(expected, match=r"/data was not closed in order.*could not truncate|x"):
         await use()

@@ -10,7 +10,6 @@ from trio.testing import MockClock
 
 from splashdam.embedded_broker.answering.answers import Parked
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from splashdam.embedded_broker.topics.internal_topics import (
     InternalTopic,
     answer_when_safe,
@@ -20,6 +19,7 @@ from splashdam.embedded_broker.topics.internal_topics import (
 from splashdam.model.broker_errors import CoordinatorNotAvailableError, ErrorCode, InvalidProducerEpochError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.files.memory import Fault, MemoryFiles
+from splashdam.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from splashdam.testing.clock import VirtualClock
 from splashdam.wire.messages.end_txn import EndTxnResponse
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic

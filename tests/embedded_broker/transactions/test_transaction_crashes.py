@@ -12,10 +12,10 @@ from support.broker.broker_talk import Talk
 from support.broker.transaction_talk import RawProducer, committed_values, opened
 from trio.testing import MockClock
 
-from splashdam.embedded_broker.configs.own_topics import TRANSACTION_STATE
 from splashdam.embedded_broker.transactions.metadata import PREPARED, TransactionState
 from splashdam.model.values import TopicPartition
 from splashdam.storage.files.memory import Fault, MemoryFiles, PowerCutError
+from splashdam.storage.topic_names import TRANSACTION_STATE
 
 S = TransactionState
 SAFE = {"log_flush_interval_messages": 1}

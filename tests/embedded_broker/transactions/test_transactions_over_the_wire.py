@@ -10,10 +10,10 @@ from support.broker.transaction_talk import RawProducer, committed_values
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker
-from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from splashdam.embedded_broker.transactions.metadata import TransactionState
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
+from splashdam.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from splashdam.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,

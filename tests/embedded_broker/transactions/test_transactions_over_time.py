@@ -13,7 +13,6 @@ from support.broker.transaction_talk import RawProducer, committed_values, kille
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from splashdam.embedded_broker.broker import Broker
-from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from splashdam.embedded_broker.topics.internal_topics import InternalTopic
 from splashdam.embedded_broker.transactions.metadata import (
     ProducerIdentity,
@@ -24,6 +23,7 @@ from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.storage.flushing import FlushRound
+from splashdam.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 S = TransactionState
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -112,7 +112,7 @@ async def test_a_wrong_correlation_id_closes(autojump_clock: MockClock) -> None:
         kinds = await closes_with(connection, waiting)
         assert kinds == [ProtocolError, NetworkExceptionError, NetworkExceptionError]
         assert isinstance(connection.closed_by, ProtocolError)
-        assert "answered correlation id 2 instead of FindCoordinatorRequest v2" in str(connection.closed_by)
+        assert "sent correlation id 2 instead of FindCoordinatorRequest v2" in str(connection.closed_by)
 
 
 async def test_an_answer_nobody_asked_for_closes(autojump_clock: MockClock) -> None:
@@ -121,7 +121,7 @@ async def test_an_answer_nobody_asked_for_closes(autojump_clock: MockClock) -> N
         await broker.send(b"\0\0\0\4\0\0\0\7")
         await wait_all_tasks_blocked()
         assert isinstance(connection.closed_by, ProtocolError)
-        assert "the broker answered correlation id 7 unasked" in str(connection.closed_by)
+        assert "the broker sent correlation id 7, but no request is in flight" in str(connection.closed_by)
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ async def test_no_answer_expected(autojump_clock: MockClock) -> None:
         for _ in range(3):
             pending = await connection.submit(batch(10), 9, expect_response=False)
         assert connection.in_flight == 0
-        with pytest.raises(IllegalStateError, match=r"ProduceRequest v9 .* has no answer"):
+        with pytest.raises(IllegalStateError, match=r"ProduceRequest v9 .* has no response"):
             await pending.wait()
         for _ in range(3):
             assert (await broker.receive())[1] == batch(10)

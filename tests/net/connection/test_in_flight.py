@@ -54,7 +54,7 @@ def test_an_answer_goes_to_the_oldest_request(requests: InFlightRequests) -> Non
 
 def test_an_answer_of_another_request_leaves_the_queue_alone(requests: InFlightRequests) -> None:
     pending = ask(requests)
-    with pytest.raises(ProtocolError, match="node 1 answered correlation id 2 instead of Metadata"):
+    with pytest.raises(ProtocolError, match="node 1 sent correlation id 2 instead of Metadata"):
         requests.complete_next(answer(2))
     assert requests.first() == [pending]
 

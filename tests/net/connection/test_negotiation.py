@@ -109,7 +109,7 @@ async def test_a_broker_that_refuses_version_0(autojump_clock: MockClock) -> Non
     """There is nothing left to try."""
     refusal = body(ApiVersionsResponse(error_code=UNSUPPORTED), 0)
     async with connected(autojump_clock) as (connection, broker):
-        with pytest.raises(UnsupportedVersionError, match="refused ApiVersionsRequest v0"):
+        with pytest.raises(UnsupportedVersionError, match="rejected ApiVersionsRequest v0"):
             await negotiate(connection, broker, refusal, refusal)
 
 
@@ -117,7 +117,7 @@ async def test_another_error(autojump_clock: MockClock) -> None:
     """It is raised as what it is."""
     answer = body(ApiVersionsResponse(error_code=42), 4)
     async with connected(autojump_clock) as (connection, broker):
-        with pytest.raises(InvalidRequestError, match="the broker refused ApiVersionsRequest v4"):
+        with pytest.raises(InvalidRequestError, match="the broker rejected ApiVersionsRequest v4"):
             await negotiate(connection, broker, answer)
 
 
@@ -135,7 +135,7 @@ async def test_versions_without_overlap(autojump_clock: MockClock) -> None:
         from splashdam.wire.messages.init_producer_id import InitProducerIdRequest
 
         with pytest.raises(
-            UnsupportedVersionError, match="the broker speaks InitProducerIdRequest v6-7, splashdam v0-5"
+            UnsupportedVersionError, match="the broker supports InitProducerIdRequest v6-7, splashdam v0-5"
         ):
             connection.version_for(InitProducerIdRequest)
         with pytest.raises(
@@ -147,7 +147,7 @@ async def test_versions_without_overlap(autojump_clock: MockClock) -> None:
 async def test_versions_before_negotiation(autojump_clock: MockClock) -> None:
     """Without a table there is no choice."""
     async with connected(autojump_clock) as (connection, _):
-        with pytest.raises(IllegalStateError, match="negotiate comes before MetadataRequest"):
+        with pytest.raises(IllegalStateError, match=r"call negotiate\(\) before MetadataRequest"):
             await connection.submit(MetadataRequest())
 
 

@@ -123,7 +123,7 @@ async def test_no_answer_expected(autojump_clock: MockClock, size: int) -> None:
         await wait_all_tasks_blocked()
         (error,) = told.results
         assert isinstance(error, IllegalStateError)
-        assert "has no answer" in str(error)
+        assert "has no response" in str(error)
 
 
 @pytest.mark.parametrize("expect_response", [True, False])

@@ -20,7 +20,7 @@ from support.kafka.kafka_jars import MEASURE, free_port, kafka_broker
 
 from splashdam.embedded_broker.configs.security import AUTHORIZER
 from splashdam.embedded_broker.embedded import EmbeddedBroker
-from splashdam.testing.contract.line_up import EMBEDDED_CONFIG
+from splashdam.testing.contract.available_clients import EMBEDDED_CONFIG
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -12,7 +12,7 @@ import pytest
 from support.kafka.kafka_jars import TOOL_SECONDS, classpath, config_command, kafka_broker, newest_with_tools
 
 from splashdam import EmbeddedBroker
-from splashdam.testing.contract.line_up import EMBEDDED_CONFIG
+from splashdam.testing.contract.available_clients import EMBEDDED_CONFIG
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -56,7 +56,7 @@ def test_a_topic_is_not_made_in_a_directory_that_holds_something() -> None:
     manager = open_manager(files)
     path = put(files, "photos-1")
     files.make_directory(f"{ROOT}/videos-0")
-    with pytest.raises(KafkaStorageError, match="/data/photos-1 is there already"):
+    with pytest.raises(KafkaStorageError, match="/data/photos-1 exists and is not empty"):
         manager.create_topic("photos", 2, now_ms=NOW_MS)
     assert not manager.topics
     assert not files.list_directory(f"{ROOT}/photos-0")
@@ -152,7 +152,7 @@ def test_a_registry_that_leads_out_of_its_directory_is_refused(change: dict[str,
         else:
             (registry if name == "deleting" else registry["topics"]["a"])[name] = value
     files.write_atomic(path, json.dumps(registry).encode())
-    with pytest.raises(KafkaStorageError, match=r"splashdam-topics\.json makes no sense"):
+    with pytest.raises(KafkaStorageError, match=r"splashdam-topics\.json is damaged"):
         open_manager(files)
 
 
@@ -180,7 +180,7 @@ def test_a_checkpoint_of_impossible_offsets_counts_as_damaged(
     files.write_atomic(f"{ROOT}/log-start-offset-checkpoint", f"0\n1\n{entry}\n".encode())
     manager = open_manager(files)
     assert manager.logs[TopicPartition("a", 0)].log_end_offset == 0
-    assert "is not 'topic partition offset'; going on without it" in caplog.text
+    assert "is not 'topic partition offset'; ignoring the file" in caplog.text
 
 
 def test_producer_ids_end_before_they_fit_into_no_answer() -> None:

@@ -382,7 +382,7 @@ def test_a_directory_left_out_of_log_dirs_made_its_partitions_anew() -> None:
     manager.create_topic("t", 3, now_ms=NOW_MS)
     before = where(manager)
     assert manager.close() is None
-    with pytest.raises(KafkaStorageError, match=f"{SECOND} holds partitions .* name it there"):
+    with pytest.raises(KafkaStorageError, match=f"{SECOND} holds partitions .* add it there"):
         manager_of(files, HOME)
     manager = manager_of(files)
     assert where(manager) == before

@@ -33,7 +33,7 @@ def test_directories_in_the_home_were_warned_of_at_each_start(caplog: pytest.Log
     manager.close()
     files.make_directory(f"{HOME}/mine")
     manager_of(files, *log_dirs)
-    assert caplog.messages == [f"{HOME}/mine is no partition of a topic; it is left alone"]
+    assert caplog.messages == [f"{HOME}/mine is not a partition of a topic; ignoring it"]
 
 
 def test_a_broker_whose_only_log_dir_failed_started_and_took_nothing() -> None:

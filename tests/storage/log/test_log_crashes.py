@@ -224,7 +224,7 @@ async def test_a_sync_fails_and_the_log_promises_nothing_more() -> None:
     assert log.state is LogState.FAILED
     assert log.recovery_point == 0
     assert values_of(log) == expected(3)
-    with pytest.raises(KafkaStorageError, match="read-only since a sync to disk failed"):
+    with pytest.raises(KafkaStorageError, match="read-only, because a sync to disk failed"):
         log.append_as_leader(numbered(3), now_ms=NOW_MS)
     with pytest.raises(KafkaStorageError, match="closed as it is"):
         log.close()

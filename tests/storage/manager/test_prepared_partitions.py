@@ -167,11 +167,11 @@ def test_the_name_is_taken_meanwhile() -> None:
     steps = make(manager)
     for _ in range(3):
         next(steps)
-    with pytest.raises(RequestTimedOutError, match="'large' are being made or removed"):
+    with pytest.raises(RequestTimedOutError, match="'large' are being created or removed"):
         manager.create_topic("large", 1, now_ms=NOW_MS)
     steps.close()
     assert manager.is_busy("large")
-    with pytest.raises(RequestTimedOutError, match="being made or removed"):
+    with pytest.raises(RequestTimedOutError, match="being created or removed"):
         manager.create_topic("large", 1, now_ms=NOW_MS)
     deque(manager.removals.steps(), maxlen=0)
     manager.create_topic("large", 1, now_ms=NOW_MS)

@@ -118,7 +118,7 @@ def test_a_damaged_line_before_others_is_an_error() -> None:
         registry.put(topic(name))
     data = files.read_bytes(CHANGES) or b""
     files.write_atomic(CHANGES, data.replace(b'"a"', b'"z"'))
-    with pytest.raises(KafkaStorageError, match=r"topics\.changes makes no sense in line 2 .*move this file"):
+    with pytest.raises(KafkaStorageError, match=r"topics\.changes is damaged in line 2 .*move this file"):
         registry_in(files)
 
 

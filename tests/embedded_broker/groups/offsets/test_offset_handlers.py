@@ -9,7 +9,6 @@ from support.broker.offset_talk import commit, fetch
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
 from splashdam.embedded_broker.controller.leadership import LeadershipMap
 from splashdam.embedded_broker.groups.classic.records import (
     GroupMetadataValue,
@@ -22,6 +21,7 @@ from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.files.memory import Fault, MemoryFiles
+from splashdam.storage.topic_names import CONSUMER_OFFSETS
 from splashdam.testing.clock import VirtualClock
 from splashdam.wire.messages.delete_topics import DeleteTopicsRequest
 from splashdam.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic

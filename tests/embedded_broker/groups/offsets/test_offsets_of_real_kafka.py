@@ -12,11 +12,11 @@ from support.kafka.kafka_offsets import MEMBERS, MOVED, PLAIN
 from support.kafka.make_golden import GOLDEN
 
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
 from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
 from splashdam.embedded_broker.groups.group import Group
 from splashdam.embedded_broker.transactions.markers import write_marker
 from splashdam.model.values import TopicPartition
+from splashdam.storage.topic_names import CONSUMER_OFFSETS
 from splashdam.storage.transaction_marker import TransactionMarker
 
 SOURCE = GOLDEN / "offsets-4.3.1"

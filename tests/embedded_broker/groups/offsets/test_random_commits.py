@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.configs.own_topics import CONSUMER_OFFSETS
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset, NewOffset
 from splashdam.embedded_broker.topics.internal_topics import InternalTopic
 from splashdam.embedded_broker.transactions.markers import write_marker
 from splashdam.model.values import TopicPartition
 from splashdam.storage.files.memory import Fault, MemoryFiles, PowerCutError
+from splashdam.storage.topic_names import CONSUMER_OFFSETS
 from splashdam.storage.transaction_marker import TransactionMarker
 
 HOUR_MS = 3_600_000

@@ -1,0 +1,1 @@
+"""Parts of ``serving.py``: brokers as processes, the raw client that asks them, ingest and stalls."""

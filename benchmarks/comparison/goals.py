@@ -1,0 +1,176 @@
+"""What splashdam has set out to reach: a floor and a goal for each figure, and what this run has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import attrs
+import machine
+from rich.console import Console
+from rich.table import Table
+
+from comparison import distance
+from splashdam.cli.measuring import scenarios as table
+from splashdam.cli.measuring.figures import (
+    CPU,
+    FIRST_ACK,
+    MEMORY,
+    P50,
+    RATE,
+    REQUESTS,
+    TIMES,
+    VOLUME,
+    Figure,
+    Results,
+    Spread,
+)
+from splashdam.cli.measuring.scenarios import Contender
+
+Measured: TypeAlias = Callable[[Results], Sequence[float]]
+"""The figure in each round that has it."""
+
+BROKER = machine.SCENARIOS[0].contenders[0]
+_LIMITED = {each.name: each.contenders[:2] for each in machine.SCENARIOS}
+"""By scenario: ours, and the plain system call beside it."""
+
+
+@attrs.frozen
+class Goal:
+    """One figure that was promised.
+
+    Attributes:
+        title: what it is.
+        measured: finds it in the results.
+        figure: how it is written, and whether smaller is better.
+        floor: what it must reach.
+        goal: what it should reach.
+    """
+
+    title: str
+    measured: Measured
+    figure: Figure
+    floor: float
+    goal: float
+
+    def verdict(self, value: float) -> str:
+        if self._reaches(value, self.goal):
+            return "goal"
+        return "floor" if self._reaches(value, self.floor) else "missed"
+
+    def _reaches(self, value: float, mark: float) -> bool:
+        return value <= mark if self.figure.smaller_is_better else value >= mark
+
+
+def ratio(scenario: str, ours: Contender, theirs: Contender, figure: Figure = RATE) -> Measured:
+    return lambda results: results.ratios(scenario, ours.label, theirs.label, figure)
+
+
+def value(scenario: str, ours: Contender, figure: Figure) -> Measured:
+    return lambda results: list(results.of(scenario, ours.label, figure).values())
+
+
+def above_trio(results: Results) -> list[float]:
+    """From nothing to the first acknowledged record, less what `import trio` alone took in the same round."""
+    start, trio = (results.of("cold-start", contender.label, FIRST_ACK) for contender in table.STARTING[:2])
+    return [start[number] - trio[number] for number in sorted(start.keys() & trio.keys())]
+
+
+GOALS = (
+    Goal(
+        "send(), 100 B, vs confluent-kafka produce()",
+        ratio("send-100", table.SEND, table.CK_PRODUCE),
+        TIMES,
+        2.5,
+        4,
+    ),
+    Goal("send(), 100 B, vs kafka-python", ratio("send-100", table.SEND, table.KP_SEND), TIMES, 35, 60),
+    Goal("send(), 100 B: CPU s per million records", value("send-100", table.SEND, CPU), CPU, 0.5, 0.3),
+    Goal("send(), 100 B: peak MB", value("send-100", table.SEND, MEMORY), MEMORY, 150e6, 64e6),
+    Goal(
+        "send_many(), 100 B, vs confluent-kafka produce_batch()",
+        ratio("bulk-100", table.MANY, table.CK_BATCH),
+        TIMES,
+        7,
+        12,
+    ),
+    Goal(
+        "send_many(), 100 B, vs aiokafka send_batch()",
+        ratio("bulk-100", table.MANY, table.AK_BATCHES),
+        TIMES,
+        4,
+        6,
+    ),
+    Goal(
+        "send(), 1 KiB, vs confluent-kafka produce()",
+        ratio("send-1k", table.SEND, table.CK_PRODUCE),
+        TIMES,
+        1.5,
+        2,
+    ),
+    Goal(
+        "send_many(), 1 KiB, vs confluent-kafka produce_batch()",
+        ratio("bulk-1k", table.MANY, table.CK_BATCH),
+        TIMES,
+        2.5,
+        3.5,
+    ),
+    Goal(
+        "callback for each, 100 B, vs confluent-kafka's",
+        ratio("callback-100", table.CALLBACK, table.CK_CALLBACK),
+        TIMES,
+        1.5,
+        2.5,
+    ),
+    Goal(
+        "defaults, 100 B, vs confluent-kafka's",
+        ratio("defaults-100", table.SEND, table.CK_PRODUCE),
+        TIMES,
+        1.5,
+        2.5,
+    ),
+    Goal("Python twin vs kafka-python", ratio("twin-100", table.PURE, table.KP_SEND), TIMES, 8, 12),
+    Goal(
+        f"{distance.ROUND_TRIP_MS} ms away, one partition, 16 KiB, 1,000 B, vs kafka-python",
+        ratio("far-1k", distance.FAR, distance.KP_FAR),
+        TIMES,
+        4,
+        5,
+    ),
+    Goal("latency send().get(), linger 0: p50 ms", value("wait-0", table.BLOCKING, P50), P50, 0.25, 0.12),
+    Goal("import and first record, above import trio: ms", above_trio, FIRST_ACK, 120, 60),
+    Goal(
+        "broker: one-record requests/s, one in flight",
+        value("requests-1", BROKER, REQUESTS),
+        REQUESTS,
+        10_000,
+        25_000,
+    ),
+    Goal("broker: ingest of 1 MiB requests, MB/s", value("ingest", BROKER, VOLUME), VOLUME, 400, 1_000),
+    Goal("broker: fetch, MB/s", value("fetch", BROKER, VOLUME), VOLUME, 1_500, 3_000),
+    Goal("broker: fetch vs a loop of os.sendfile", ratio("fetch", *_LIMITED["fetch"], VOLUME), TIMES, 0.8, 1),
+    Goal("log: 1 MiB batches vs os.write", ratio("append", *_LIMITED["append"], VOLUME), TIMES, 0.6, 0.8),
+    Goal("log: recovery, MB/s", value("recover", _LIMITED["recover"][0], VOLUME), VOLUME, 1_000, 2_000),
+    Goal("log: compaction, MB/s", value("compact", _LIMITED["compact"][0], VOLUME), VOLUME, 200, 400),
+    Goal("log: compaction, peak MB", value("compact", _LIMITED["compact"][0], MEMORY), MEMORY, 250e6, 120e6),
+)
+
+_STYLES = {"goal": "green", "floor": "yellow", "missed": "bold red"}
+
+
+def print_goals(results: Results, console: Console, goals: Sequence[Goal] = GOALS) -> None:
+    """Floor, goal and what this run has; figures that it did not measure are left out."""
+    made = Table(title="floors and goals", title_justify="left", title_style="bold")
+    made.add_column("figure")
+    for name in ("this run", "floor", "goal", ""):
+        made.add_column(name, justify="right")
+    for each in goals:
+        found = each.measured(results)
+        if not found:
+            continue
+        spread = Spread.of(found)
+        verdict = each.verdict(spread.median)
+        marks = (each.figure.written(each.floor), each.figure.written(each.goal))
+        made.add_row(each.title, spread.written(each.figure), *marks, f"[{_STYLES[verdict]}]{verdict}[/]")
+    if made.row_count:
+        console.print(made)

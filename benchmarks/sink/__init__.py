@@ -1,0 +1,1 @@
+"""The common sink that clients are measured against: in C, in Python, and what starts it."""

@@ -1,0 +1,1 @@
+"""Parts of ``pipeline.py``: scenarios, topics, processes of Spark, goals and picture."""

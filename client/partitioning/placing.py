@@ -1,0 +1,248 @@
+"""Which partition a record goes to: the one rule of the producer, and what it looks at for each topic.
+
+A record comes here from the slow side of ``send``, from ``Admission``, ``send_many`` and ``send_arrow``.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Container
+
+from splashdam.accumulator.accumulator import RecordAccumulator
+from splashdam.client.future import RecordFuture
+from splashdam.client.partitioning.partitioners import ClusterView, DefaultPartitioner, hashed_partition
+from splashdam.model.cluster import ClusterMetadata
+from splashdam.model.values import TopicPartition
+from splashdam.net.guard import Guard
+from splashdam.record.batch import HEADER_BYTES
+from splashdam.record.kernel import BulkRecords, PartitionLane, StraightPath, TopicLanes
+from splashdam.record.kernel.bulk.bulk import NULL_KEY_SLOT
+from splashdam.sender.metadata import Metadata
+
+BATCHES_PER_STAY = 2
+"""Null keys leave a partition after so many full batches in any case."""
+
+Draw = Callable[[list[PartitionLane], ClusterMetadata], PartitionLane]
+"""Chooses the next partition for null keys among candidates, of which there is one at least."""
+
+
+def place(
+    lanes: TopicLanes, partition: int | None, key: bytes | None, ask: Callable[[], int] | None = None
+) -> PartitionLane | None:
+    """The lane of a record; None: that of the sticky partition, which changes as records go there.
+
+    The one rule for every way into a batch:
+
+    1. the partition that the application gave, which must exist;
+    2. else what its own partitioner answers, if it has one;
+    3. else, for a record with a key, the hash of the key modulo the number of all partitions;
+    4. else the sticky partition of the topic (KIP-794).
+
+    ``StraightPath`` has 1, 3 and 4 once in each twin, because its records must not cost a call;
+    ``tests/client/partitioning/test_placing.py`` holds the twins to this function.
+
+    Args:
+        lanes: of the topic.
+        partition: where the application wants it.
+        key: its bytes.
+        ask: asks the application's partitioner.
+    """
+    if partition is not None:
+        return lanes.lanes[partition]
+    if ask is not None:
+        return lanes.lanes[ask()]
+    if key is None:
+        return None
+    missed, lanes.missed = lanes.missed, None
+    if missed is not None and missed[0] is key:  # the straight path has hashed it, and found no open batch
+        return missed[1]
+    return lanes.lanes[hashed_partition(key, len(lanes.lanes))]
+
+
+def fill_slots(  # noqa: PLR0917 (once per 16 Ki records; the kernel's own arguments)
+    records: BulkRecords,
+    own: array[int] | None,
+    partition_count: int,
+    slots: bytearray,
+    at: int,
+    row: int,
+    stop: int,
+) -> None:
+    """``place`` for many records: writes their partitions, ``NULL_KEY_SLOT`` for the sticky one.
+
+    Args:
+        records: their keys are hashed by the kernel.
+        own: the partition that each was given, ``NULL_KEY_SLOT`` for none; None if none was given any.
+        partition_count: of the topic.
+        slots: two bytes for each record of the call.
+        at: entry of the first one.
+        row, stop: which records.
+    """
+    if own is None:
+        records.hash_keys(partition_count, slots, at, row, stop)
+        return
+    window = own[row:stop]
+    if records.keys is None or NULL_KEY_SLOT not in window:
+        slots[2 * at : 2 * (at + len(window))] = window.tobytes()
+        return
+    records.hash_keys(partition_count, slots, at, row, stop)
+    with memoryview(slots) as view, view.cast("H") as entries:
+        for number, slot in enumerate(window, at):
+            if slot != NULL_KEY_SLOT:
+                entries[number] = slot
+
+
+def lane_of_slot(lanes: TopicLanes, slot: int) -> PartitionLane | None:
+    """The lane that ``fill_slots`` has chosen; None: the topic has no such partition."""
+    if slot == NULL_KEY_SLOT:
+        return lanes.sticky
+    return lanes.lanes[slot] if slot < len(lanes.lanes) else None
+
+
+def stay_is_over(lanes: TopicLanes, more_bytes: int) -> bool:
+    """Whether a batch's worth has gone to the sticky partition, with ``more_bytes``: it may be left then."""
+    return (lanes.sticky_bytes + more_bytes) * BATCHES_PER_STAY >= lanes.sticky_limit_bytes
+
+
+class TopicRoute(TopicLanes):
+    """One topic as one metadata snapshot shows it.
+
+    Attributes:
+        cluster: the snapshot; a route of another one is out of date.
+        view: the snapshot as partitioners see it.
+        count: how many partitions there are.
+    """
+
+    __slots__ = ("_candidates", "_draw", "_full_bytes", "cluster", "count", "view")
+
+    def __init__(
+        self,
+        lanes: list[PartitionLane],
+        candidates: list[PartitionLane],
+        draw: Draw,
+        cluster: ClusterMetadata,
+        *,
+        full_bytes: Callable[[str], int],
+        before: TopicRoute | None,
+    ) -> None:
+        self.cluster = cluster
+        self.view = ClusterView(cluster)
+        self.count = len(lanes)
+        self._draw = draw
+        self._candidates = candidates
+        self._full_bytes = full_bytes
+        number = -1 if before is None else before.sticky.topic_partition.partition
+        if before is not None and any(lane.topic_partition.partition == number for lane in candidates):
+            sticky, sticky_bytes = lanes[number], before.sticky_bytes
+        else:
+            sticky, sticky_bytes = draw(candidates, cluster), HEADER_BYTES
+        super().__init__(lanes, sticky, sticky_bytes, self._limit_bytes(sticky))
+
+    def switch(self) -> None:
+        """Draws the next partition for null keys from those with a leader (from all while none has one)."""
+        lane = self._draw(self._candidates, self.cluster)
+        self.stick_to(lane, HEADER_BYTES)
+        self.sticky_limit_bytes = self._limit_bytes(lane)
+
+    def _limit_bytes(self, lane: PartitionLane) -> int:
+        return BATCHES_PER_STAY * self._full_bytes(lane.topic_partition.topic)
+
+
+class RouteTable:
+    """The routes of the topics one producer sends to, published in its straight path.
+
+    They are forgotten when the metadata change, and made again when they are asked for.
+
+    Args:
+        path: where they are published.
+        metadata: the cluster.
+        guard: under which the metadata change.
+        draw: chooses the partition for null keys where the producer uses the default rule.
+        lane: the lane of a partition.
+        forget_lanes: told which topics there are, when the metadata change.
+        full_bytes: how many uncompressed bytes fill a topic's batch.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: StraightPath[RecordFuture],
+        metadata: Metadata,
+        guard: Guard,
+        draw: Draw,
+        lane: Callable[[TopicPartition], PartitionLane],
+        forget_lanes: Callable[[Container[str]], None],
+        full_bytes: Callable[[str], int],
+    ) -> None:
+        self._routes: dict[str, TopicRoute] = {}
+        self._path = path
+        self._metadata = metadata
+        self._guard = guard
+        self._draw = draw
+        self._lane = lane
+        self._full_bytes = full_bytes
+        self._forget_lanes = forget_lanes
+        metadata.on_change = self._forget
+
+    def get(self, topic: str) -> TopicRoute | None:
+        """The topic as the present metadata shows it; None where they do not, or have an error for it."""
+        route = self._routes.get(topic)
+        if route is not None and route.cluster is self._metadata.cluster:
+            return route
+        # So that the metadata cannot change between a look at them and the publication.
+        return self._guard.run(self._refresh, topic, self._metadata.cluster)
+
+    def _forget(self) -> None:
+        topics = self._metadata.cluster.topics
+        self._path.clear()
+        self._routes = {topic: route for topic, route in self._routes.items() if topic in topics}
+        self._forget_lanes(topics)
+
+    def _refresh(self, topic: str, cluster: ClusterMetadata) -> TopicRoute | None:
+        info = cluster.topics.get(topic)
+        if info is None or info.error_code or not info.partitions:
+            self._routes.pop(topic, None)
+            return None
+        lanes = [self._lane(TopicPartition(topic, number)) for number in range(len(info.partitions))]
+        route = self._routes[topic] = TopicRoute(
+            lanes,
+            [lanes[number] for number in cluster.available_partitions(topic)] or lanes,
+            self._draw,
+            cluster,
+            full_bytes=self._full_bytes,
+            before=self._routes.get(topic),
+        )
+        self._path.publish(topic, route)
+        return route
+
+
+class LoadAwareDraw:
+    """Draws among partitions; called with the guard held, once for about a batch of records.
+
+    Partitions whose node has not taken anything for longer than ``partitioner_availability_timeout_ms`` are
+    left out, as long as there are others.
+
+    Args:
+        partitioner: draws.
+        accumulator: whose queues are looked at.
+        adaptive: False: all candidates are equally likely.
+    """
+
+    def __init__(
+        self, partitioner: DefaultPartitioner, accumulator: RecordAccumulator, *, adaptive: bool
+    ) -> None:
+        self._partitioner = partitioner
+        self._accumulator = accumulator
+        self._adaptive = adaptive
+
+    def __call__(self, candidates: list[PartitionLane], cluster: ClusterMetadata) -> PartitionLane:
+        accumulator = self._accumulator
+        if not self._adaptive or not accumulator.has_queued:
+            return candidates[self._partitioner.draw(range(len(candidates)))]
+        lags = accumulator.availability.lags
+        if accumulator.availability.timeout_ms:
+            candidates = [
+                lane for lane in candidates if not lags(cluster.leader_for(lane.topic_partition))
+            ] or candidates
+        queues = [accumulator.queued_batches(lane.topic_partition) for lane in candidates]
+        return candidates[self._partitioner.draw(range(len(candidates)), queues)]

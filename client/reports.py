@@ -1,0 +1,310 @@
+"""What ``flush`` and the calls for many records answer: how many records went where, and why some did not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, final, overload
+
+import attrs
+
+from splashdam.client.future import RecordFuture
+from splashdam.client.running.process import refuse_inside_a_send
+from splashdam.client.waiters import SENDER_THREADS, Wake, wait_in_task, wait_in_thread
+from splashdam.model.errors import KafkaTimeoutError
+from splashdam.model.log_text import naming
+from splashdam.model.values import TopicPartition
+from splashdam.record.bulk_places import BulkPlaces, Place
+from splashdam.record.kernel import FAILED, PENDING, SUCCEEDED, BatchOutcome
+from splashdam.record.kernel.outcomes.outcome import fresh
+
+Stretch = tuple[BatchOutcome, int, int]
+"""Records one after the other in a batch: its outcome, index of the first, how many they are."""
+
+
+@attrs.frozen
+class FailedRecords:
+    """Records of one partition that were given up for the same reason.
+
+    Attributes:
+        topic_partition: where they should have gone; partition -1 where the topic was refused.
+        count: how many they are.
+        error: of the first of them; the others have one of the same kind.
+    """
+
+    topic_partition: TopicPartition
+    count: int
+    error: BaseException
+
+
+@attrs.frozen
+class DeliveryReport:
+    """What has become of some records up to now. ``str(report)`` is for people.
+
+    Attributes:
+        delivered: how many records the cluster has.
+        failed: how many were given up; their futures say why.
+        pending: how many are still on their way.
+        failures: the failed ones by partition and kind of error.
+    """
+
+    delivered: int = 0
+    failed: int = 0
+    pending: int = 0
+    failures: tuple[FailedRecords, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many records it is about."""
+        return self.delivered + self.failed + self.pending
+
+    @property
+    def errors(self) -> tuple[BaseException, ...]:
+        """One error of each kind among the failed."""
+        return tuple({type(each.error): each.error for each in reversed(self.failures)}.values())[::-1]
+
+    def __bool__(self) -> bool:
+        """True if everything was delivered."""
+        return not self.failed and not self.pending
+
+    def __str__(self) -> str:
+        numbers = f"{self.delivered} delivered, {self.failed} failed, {self.pending} pending"
+        causes = (
+            f"{each.count} failed: {naming(each.topic_partition, str(each.error))}" for each in self.failures
+        )
+        return "\n  ".join([numbers, *causes])
+
+
+class Tally:
+    """Counts what has become of records.
+
+    Attributes:
+        base_offsets: of the first delivered record of each partition; -1 with ``acks=0``.
+    """
+
+    def __init__(self, stretches: Iterable[Stretch]) -> None:
+        self.base_offsets: dict[TopicPartition, int] = {}
+        self._states: Counter[int] = Counter()
+        self._causes: Counter[tuple[TopicPartition, type[BaseException]]] = Counter()
+        self._errors: dict[tuple[TopicPartition, type[BaseException]], BaseException] = {}
+        for stretch in stretches:
+            for outcome, index, count in _leaves(*stretch):
+                self._add(outcome, index, count)
+
+    def numbers(self) -> tuple[int, int, int, tuple[FailedRecords, ...]]:
+        """The arguments of a ``DeliveryReport``."""
+        failures = tuple(
+            FailedRecords(partition, count, fresh(self._errors[partition, kind]))
+            for (partition, kind), count in self._causes.items()
+        )
+        return self._states[SUCCEEDED], self._states[FAILED], self._states[PENDING], failures
+
+    def _add(self, outcome: BatchOutcome, index: int, count: int) -> None:
+        error = outcome.error_of(index)
+        if error is not None:
+            cause = (outcome.topic_partition, type(error))
+            self._errors.setdefault(cause, error)
+            self._causes[cause] += count
+            self._states[FAILED] += count
+            return
+        state = outcome.state
+        self._states[state] += count
+        if state == SUCCEEDED:
+            self.base_offsets.setdefault(outcome.topic_partition, outcome.offset_of(index))
+
+
+def report_on(stretches: Iterable[Stretch]) -> DeliveryReport:
+    """What has become of these records."""
+    return DeliveryReport(*Tally(stretches).numbers())
+
+
+def _leaves(outcome: BatchOutcome, index: int, count: int) -> Iterator[Stretch]:
+    """The outcomes that decide about the records, where they begin in each, and for how many each does."""
+    if outcome.state in {PENDING, SUCCEEDED}:
+        yield outcome, index, count
+        return
+    for each in range(index, index + count):  # of a batch that was split, or whose records failed one by one
+        leaf, inner = outcome.leaf_of(each)
+        yield leaf, inner, 1
+
+
+@attrs.frozen(str=False)
+class BulkReport(DeliveryReport):
+    """What became of the records of one call up to now; ``BulkDelivery.failed`` names those that failed.
+
+    Attributes:
+        base_offsets: per partition, the offset of the first delivered record of the call. The others of the
+            call follow in order, with those of other callers in between. -1 with ``acks=0``.
+    """
+
+    base_offsets: dict[int, int] = attrs.field(factory=dict)
+
+
+class FailedRecord(NamedTuple):
+    """A record that was given up.
+
+    Attributes:
+        number: of the record in the call, from 0.
+        error: why; a copy that may be raised.
+    """
+
+    number: int
+    error: BaseException
+
+
+@final
+class BulkDelivery(Sequence[RecordFuture]):
+    """The delivery of many records, in the order in which they were given.
+
+    Wait for all of them with ``get()`` or ``await``: that costs one waiter, however many they are. A single
+    record's ``RecordFuture`` is made when it is asked for, with ``delivery[i]`` or by iterating. Some hundred
+    bytes are kept per batch, and with keys two per record, but nothing of the records themselves: the sizes
+    in the ``RecordMetadata`` of these futures are -1.
+
+    With keys, ``delivery[i]`` counts what came before; iterating does not.
+    """
+
+    __slots__ = ("_open", "_places")
+
+    def __init__(self, places: BulkPlaces) -> None:
+        self._places = places
+        self._open: list[BatchOutcome] | None = None
+
+    def __len__(self) -> int:
+        return self._places.count
+
+    @overload
+    def __getitem__(self, number: int) -> RecordFuture: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> list[RecordFuture]: ...
+
+    def __getitem__(self, number: int | slice) -> RecordFuture | list[RecordFuture]:
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(len(self)))]
+        number = range(len(self))[number]
+        return self._future(number, self._places.find(number))
+
+    def __iter__(self) -> Iterator[RecordFuture]:
+        for number, place in enumerate(self._places):
+            yield self._future(number, place)
+
+    def __bool__(self) -> bool:
+        """True; whether all is well is said by ``report()``."""
+        return True
+
+    def done(self) -> bool:
+        """Whether every record was delivered or has failed."""
+        left = self._undone()
+        count = len(left)
+        while count and left[count - 1].done():
+            count -= 1
+        self._open = left[:count]  # another one: a second thread may be looking at the same
+        return not count
+
+    def get(self, timeout: float | None = None) -> BulkReport:
+        """Waits until every record was delivered.
+
+        Args:
+            timeout: seconds; 0 only looks. Default: no limit, which ends with ``delivery_timeout_ms``.
+
+        Returns:
+            the report; all its records are delivered.
+
+        Raises:
+            KafkaTimeoutError: not all are known after ``timeout``; they are still on their way.
+            KafkaError: what the first record that failed has failed with. All the others are done as well;
+                ``failed`` names all that were given up.
+            IllegalStateError: called where it would stop the sender it waits for, as ``RecordFuture.get``.
+        """
+        if not self.done():
+            SENDER_THREADS.refuse("get()")
+            refuse_inside_a_send("get()")
+            if not wait_in_thread(AllDone(self._undone()), timeout) and not self.done():
+                pending = self.report().pending
+                raise KafkaTimeoutError(
+                    f"{pending} of {len(self)} records were not acknowledged within {timeout} s;"
+                    " they are still on their way"
+                )
+        return self._result()
+
+    def __await__(self) -> Generator[Any, Any, BulkReport]:
+        if not self.done():
+            yield from wait_in_task(AllDone(self._undone()))
+        return self._result()
+
+    @property
+    def failed(self) -> list[FailedRecord]:
+        """The records that have been given up so far, in order. May be some of a batch.
+
+        It takes a while for a call with keys that has failures, since the records are counted again.
+        """
+        if all(run.outcome.state in {SUCCEEDED, PENDING} for run in self._places.runs()):
+            return []
+        errors = ((number, place.outcome.error_of(place.at)) for number, place in enumerate(self._places))
+        return [FailedRecord(number, fresh(error)) for number, error in errors if error is not None]
+
+    def report(self) -> BulkReport:
+        """What is known now; never waits, raises nothing for records that failed."""
+        tally = Tally((run.outcome, run.at, run.length) for run in self._places.runs())
+        offsets = {where.partition: offset for where, offset in tally.base_offsets.items()}
+        return BulkReport(*tally.numbers(), offsets)
+
+    def __repr__(self) -> str:
+        state = "pending" if not self.done() else "delivered" if self.report() else "done, with failures"
+        return f"<BulkDelivery of {len(self)} records, {state}>"
+
+    def _future(self, number: int, place: Place) -> RecordFuture:
+        return RecordFuture(place.outcome, place.at, self._places.timestamp_ms(number))
+
+    def _undone(self) -> list[BatchOutcome]:
+        """The batches that may not be done yet, the first of them last."""
+        if self._open is None:
+            self._open = list(dict.fromkeys(run.outcome for run in self._places.runs()))[::-1]
+        return self._open
+
+    def _result(self) -> BulkReport:
+        report = self.report()
+        if report:
+            return report
+        number, error = self.failed[0]
+        error.add_note(
+            f"record {number} of {report.count}; {report.failed} of them failed, see `failed` of the delivery"
+        )
+        raise error
+
+
+class AllDone:
+    """Waits until all batches are done: it stands in line at one of them at a time."""
+
+    __slots__ = ("_left", "_standing", "_wake")
+
+    def __init__(self, outcomes: Iterable[BatchOutcome]) -> None:
+        self._left = list(outcomes)
+        self._standing: tuple[BatchOutcome, Any] | None = None
+        self._wake: Wake | None = None
+
+    def subscribe(self, wake: Wake) -> object | None:
+        self._wake = wake
+        return None if self._all_done() else self
+
+    def unsubscribe(self, handle: Any) -> None:
+        self._wake = None
+        standing, self._standing = self._standing, None
+        if standing is not None:
+            outcome, waiter = standing
+            outcome.remove_waiter(waiter)
+
+    def __call__(self) -> None:
+        """A batch is done: goes on to the next one, on the thread that completes."""
+        if self._wake is not None and self._all_done() and (wake := self._wake) is not None:
+            wake()
+
+    def _all_done(self) -> bool:
+        while self._left:
+            outcome = self._left.pop()
+            waiter = outcome.add_waiter(self)
+            if waiter is not None:
+                self._standing = (outcome, waiter)
+                return False
+        return True

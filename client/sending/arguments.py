@@ -1,0 +1,146 @@
+"""Checks what applications pass to ``send``: topic names, partitions, timestamps, headers, and callables."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from splashdam.model.errors import IllegalArgumentError
+
+_LEGAL = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
+
+
+def check_topic_name(topic: object) -> str:
+    """Returns ``topic`` if Kafka accepts it as a name.
+
+    Raises:
+        TypeError: it is not a str.
+        ValueError: it is empty, ``.`` or ``..``, longer than 249 characters, or holds a character outside
+            ``[A-Za-z0-9._-]``.
+    """
+    if not isinstance(topic, str):
+        raise TypeError(f"topic must be str, not {type(topic).__name__}")
+    if topic in ("", ".", "..") or _LEGAL.match(topic) is None:
+        raise ValueError(
+            f"{topic!r} is no legal topic name: 1 to 249 letters, digits, '.', '_' and '-', not '.' or '..'"
+        )
+    return topic
+
+
+_MOST_PARTITION = 2**31 - 1
+
+
+def check_partition(partition: object) -> int:
+    """Returns ``partition`` if a topic can have one of this number.
+
+    Raises:
+        TypeError: it is no int.
+        ValueError: it is negative, or does not fit the protocol's 32 bits.
+    """
+    number = _whole("partition", partition)
+    if number < 0:
+        raise ValueError(f"partition must be 0 or more, not {number}")
+    if number > _MOST_PARTITION:
+        raise ValueError(f"partition must be at most {_MOST_PARTITION}, not {number}")
+    return number
+
+
+def check_timestamp_ms(timestamp_ms: object) -> int:
+    """Returns ``timestamp_ms`` if a record can have it.
+
+    Raises:
+        TypeError: it is no int.
+        OverflowError: it does not fit 64 bits.
+        IllegalArgumentError: it is negative, which Java's ``ProducerRecord`` refuses, too. A ValueError.
+    """
+    number = _whole("timestamp_ms", timestamp_ms)
+    if not -(2**63) <= number < 2**63:
+        raise OverflowError(f"timestamp_ms={number} does not fit 64 bits; it is milliseconds since 1970")
+    if number < 0:
+        raise IllegalArgumentError(
+            f"timestamp_ms={number} is negative; give milliseconds since 1970, or None for the present time"
+        )
+    return number
+
+
+def _whole(name: str, value: object) -> int:
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    return operator.index(value)
+
+
+_WANTED = "headers must be (str, bytes or None) pairs in a list, a tuple or a dict"
+
+
+def header_pairs(headers: Any) -> list[tuple[str, bytes | None]]:
+    """A fresh list of ``(key, value)`` pairs in order; keys may repeat, a value may be null.
+
+    Args:
+        headers: ``None``, a list or tuple of pairs (tuples or lists), or a mapping. Values are bytes-like or
+            ``None``; one that is not ``bytes`` is copied, since the record may be encoded later than now.
+
+    Raises:
+        TypeError: anything else; the text names the entry.
+    """
+    if headers is None:
+        return []
+    pairs: Iterable[Any]
+    if isinstance(headers, list | tuple):
+        pairs = headers
+    elif isinstance(headers, Mapping):
+        pairs = headers.items()
+    else:
+        raise TypeError(f"{_WANTED}, not {type(headers).__name__}")
+    return [_pair(pair) for pair in pairs]
+
+
+def _pair(pair: Any) -> tuple[str, bytes | None]:
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
+        raise TypeError(f"{_WANTED}; {pair!r} is not a pair")
+    key, value = pair
+    if not isinstance(key, str):
+        raise TypeError(f"{_WANTED}; the key {key!r} is not a str")
+    if value is None or type(value) is bytes:
+        return key, value
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError(f"{_WANTED}; the value of {key!r} is {type(value).__name__}")
+    return key, bytes(value)
+
+
+UNKNOWN_COUNT = 99
+"""The count of a callable that takes any number of arguments or does not say."""
+
+
+def positional_count(function: Callable[..., Any]) -> int:
+    """How many positional arguments ``function`` takes, its ``self`` not counted.
+
+    Plug-ins of two generations are told apart by this once, when they are configured: trying a call and
+    looking for a ``TypeError`` would call them twice and hide the errors they raise themselves.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # built in C, without a signature
+        return UNKNOWN_COUNT
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return UNKNOWN_COUNT
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(parameter.kind in positional for parameter in parameters)
+
+
+def plain_bytes(data: Any, what: str) -> bytes | None:
+    """A serialized key or value as the batch takes it; copied, since the caller may go on with its buffer.
+
+    Raises:
+        TypeError: it is neither bytes-like nor None.
+    """
+    if data is None or type(data) is bytes:
+        return data
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise TypeError(
+            f"the {what} must be bytes-like or None once it is serialized, not {type(data).__name__};"
+            f" set {what}_serializer"
+        )
+    return bytes(data)

@@ -1,0 +1,154 @@
+"""Waits between the steps of an ``Admission`` or a ``TopicLookup``: a thread, a trio task, or neither."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
+
+import trio
+
+from splashdam.client.future import RecordFuture, in_callback
+from splashdam.client.observing.timings import CallerTally
+from splashdam.client.sending.deferred import DeferredRecords
+from splashdam.client.sending.intake import Admission, RecordIntake, Wait
+from splashdam.client.waiters import SENDER_THREADS, wait_in_thread, wait_in_trio
+from splashdam.model.errors import WouldBlock
+from splashdam.net.clock import Clock
+
+T_co = TypeVar("T_co", covariant=True)
+T = TypeVar("T")
+
+
+class Stepper(Protocol[T_co]):
+    """Something that decides step by step and never waits itself."""
+
+    @property
+    def waits_for(self) -> Wait | None:
+        """What has to happen before the next step."""
+
+    @property
+    def deadline_ms(self) -> float:
+        """When the next step is due in any case; it raises then, if it would have to wait again."""
+
+    def step(self) -> T_co | None:
+        """One step; None: wait and try again."""
+
+    def cancel(self) -> None:
+        """Gives back what it holds while it waits."""
+
+
+class Deadline:
+    """The end of a time-out in seconds, None for no limit.
+
+    Raises:
+        TypeError: the time-out is no number.
+        ValueError: the time-out is negative.
+    """
+
+    __slots__ = ("_clock", "_end_ms")
+
+    def __init__(self, clock: Clock, timeout: float | None) -> None:
+        if timeout is not None and not isinstance(timeout, int | float):
+            raise TypeError(f"timeout={timeout!r} is no number of seconds, nor None")
+        if timeout is not None and timeout < 0:
+            raise ValueError(f"timeout must not be negative: {timeout}")
+        self._clock = clock
+        self._end_ms = None if timeout is None else clock.now_ms() + timeout * 1000
+
+    def left(self) -> float | None:
+        """Seconds left, at least 0; None for no limit."""
+        return None if self._end_ms is None else max(self._end_ms - self._clock.now_ms(), 0.0) / 1000
+
+    def left_or_infinite(self) -> float:
+        """As ``left``, with infinity for no limit."""
+        left = self.left()
+        return math.inf if left is None else left
+
+
+def drive_in_thread(stepper: Stepper[T], clock: Clock, tally: CallerTally) -> T:
+    """Blocks the calling thread until there is a result. An interrupted wait gives its place back."""
+    try:
+        while (result := stepper.step()) is None:
+            if stepper.waits_for is not None:
+                with _waiting(stepper.waits_for, clock, tally):
+                    wait_in_thread(stepper.waits_for, _seconds_left(stepper, clock))
+    except BaseException:
+        stepper.cancel()
+        raise
+    return result
+
+
+async def drive_in_trio(stepper: Stepper[T], clock: Clock, tally: CallerTally) -> T:
+    """As ``drive_in_thread``, in a trio task: a checkpoint if it has to wait."""
+    try:
+        while (result := stepper.step()) is None:
+            if stepper.waits_for is not None:
+                with (
+                    _waiting(stepper.waits_for, clock, tally),
+                    trio.move_on_after(_seconds_left(stepper, clock)),
+                ):
+                    await wait_in_trio(stepper.waits_for)
+    except BaseException:
+        stepper.cancel()
+        raise
+    return result
+
+
+@contextmanager
+def _waiting(what: Wait, clock: Clock, tally: CallerTally) -> Iterator[None]:
+    since_ms = clock.now_ms()
+    try:
+        yield
+    finally:
+        tally.add(f"{what.what}_ns", (clock.now_ms() - since_ms) * 1e6)
+
+
+def _seconds_left(stepper: Stepper[object], clock: Clock) -> float:
+    return max(stepper.deadline_ms - clock.now_ms(), 0.0) / 1000
+
+
+class AdmissionRunner:
+    """Brings admissions in: by a wait here, by the sender's loop later, or not at all."""
+
+    def __init__(self, intake: RecordIntake, deferred: DeferredRecords) -> None:
+        self._intake = intake
+        self._deferred = deferred
+
+    def in_thread(self, admission: Admission) -> RecordFuture:
+        """Waits here if that is possible, else lets the loop do it."""
+        intake, deferred = self._intake, self._deferred
+        if intake.guard.interrupted():
+            return deferred.add(admission)
+        if SENDER_THREADS.here():
+            future = None if deferred.waiting else admission.step()
+            return future or deferred.add(admission)
+        return drive_in_thread(admission, intake.clock, intake.tally)
+
+    async def in_trio(self, admission: Admission) -> RecordFuture:
+        """As ``in_thread``, in a trio task: a checkpoint."""
+        intake = self._intake
+        if intake.guard.interrupted():
+            return self._deferred.add(admission)
+        future = await drive_in_trio(admission, intake.clock, intake.tally)
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        return future
+
+    def now(self, admission: Admission) -> RecordFuture:
+        """Never waits.
+
+        Raises:
+            WouldBlock: it would have to; nothing is queued.
+        """
+        deferred = self._deferred
+        if self._intake.guard.interrupted() or (in_callback() and deferred.waiting):  # behind those, in order
+            return deferred.add(admission)
+        admission.deadline_ms = math.inf  # whether time is up is a question for those who wait
+        admission.patient = False
+        future = admission.step()
+        if future is not None:
+            return future
+        admission.cancel()
+        what = "" if admission.waits_for is None else admission.waits_for.what
+        raise WouldBlock(what, f"a record for topic {admission.topic!r} would have to wait for {what}")

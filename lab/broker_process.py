@@ -1,0 +1,118 @@
+"""``splashdam broker`` as a process that is killed, stopped and started again on its directory and port."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from lab.ledger import PARTITIONS
+from lab.memory import resident_bytes
+
+_PROPERTIES = {
+    "num.partitions": str(PARTITIONS),
+    "log.segment.bytes": str(4 << 20),
+    "transaction.state.log.num.partitions": "4",
+    "offsets.topic.num.partitions": "4",
+}
+_END_SECONDS = 60
+
+
+class BrokerDied(Exception):
+    """It ended by itself, or did not begin; the text has what it wrote last."""
+
+
+class Broker:
+    """One directory, one port, many processes one after the other.
+
+    Args:
+        data: its directory.
+        log: what the processes write to standard error.
+
+    Attributes:
+        address: where clients find it.
+    """
+
+    def __init__(self, data: Path, log: Path) -> None:
+        self._data = data
+        self._log = log
+        self._port = free_port()
+        self.address = f"127.0.0.1:{self._port}"
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Returns when it listens."""
+        command = [sys.executable, "-m", "splashdam.cli", "broker", "--data", str(self._data)]
+        command += ["--port", str(self._port)]
+        for name, value in _PROPERTIES.items():
+            command += ["--property", f"{name}={value}"]
+        with self._log.open("a") as log:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        self._process = process
+        assert process.stdout is not None
+        if not process.stdout.readline().startswith("listening on"):
+            process.wait(_END_SECONDS)
+            raise BrokerDied(self.last_output())
+
+    def check(self) -> None:
+        """Raises BrokerDied if nobody has killed it and it is not there."""
+        assert self._process is not None
+        if self._process.poll() is not None:
+            raise BrokerDied(self.last_output())
+
+    def kill(self) -> None:
+        """SIGKILL, also of a stopped one; waits until it is gone. One that has ended is left alone."""
+        if self._process is not None and self._process.poll() is None:
+            self.signal(signal.SIGKILL)
+            self._ended()
+
+    def terminate(self) -> int:
+        """SIGTERM; its status."""
+        self.signal(signal.SIGTERM)
+        return self._ended()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Any signal."""
+        assert self._process is not None
+        os.kill(self._process.pid, number)
+
+    def resident_bytes(self) -> int:
+        """What it holds now."""
+        return 0 if self._process is None else resident_bytes(self._process.pid)
+
+    def last_output(self) -> str:
+        """What the processes have written to standard error."""
+        return self._log.read_text()[-2000:] if self._log.exists() else ""
+
+    def _ended(self) -> int:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        with self._process.stdout:
+            return self._process.wait(_END_SECONDS)
+
+
+def free_port(count: int = 1) -> int:
+    """A port, or the first of several, that the system gives to nobody by itself.
+
+    While the broker is away its producers go on connecting. From a port of the system's own range such an
+    attempt may reach itself, and keep the broker from its port.
+    """
+    low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for _ in range(100):
+        port = random.randrange(max(1024, low // 2), low - count)
+        if all(map(_is_free, range(port, port + count))):
+            return port
+    raise BrokerDied("there is no free port")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as attempt:
+        try:
+            attempt.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,50 @@
+"""The tables beside the log: each record once, and as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+
+from splashdam.pipeline.tables import existing_table
+
+Records = Mapping[tuple[int, int], bytes]
+"""Values by partition and offset."""
+
+
+@attrs.define
+class TableCounts:
+    """What a table lacks, and what it has too much of.
+
+    Attributes:
+        records: that the log has.
+        gaps: of them, how many the table lacks.
+        duplicates: rows that are there again.
+        wrong: rows that are no record of the log, or differ from it.
+    """
+
+    records: int = 0
+    gaps: int = 0
+    duplicates: int = 0
+    wrong: int = 0
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the table is what it should be."""
+        return not (self.gaps or self.duplicates or self.wrong)
+
+
+def compare(table_format: str, place: Path, log: Records) -> TableCounts:
+    """Count what one table has of the log."""
+    counts = TableCounts(records=len(log))
+    seen: set[tuple[int, int]] = set()
+    table = existing_table(table_format, place)
+    for batch in table.iter_rows(["partition", "offset", "value"]):
+        for partition, offset, value in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            counts.duplicates += (partition, offset) in seen
+            counts.wrong += log.get((partition, offset)) != value
+            seen.add((partition, offset))
+    table.close()
+    counts.gaps = len(log.keys() - seen)
+    return counts

@@ -1,0 +1,179 @@
+"""The clients that the contract can run through here, and how each is created."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from threading import Timer
+from typing import Any, NamedTuple
+
+from splashdam.testing.contract.vocabulary import Client, Refused
+
+_CONTRACT = "splashdam.testing.contract"
+
+PYTHON_CLIENTS: Mapping[str, tuple[str, str]] = {
+    "splashdam": ("clients.splashdam_client", "SplashdamClient"),
+    "kafka-python": ("clients.kafka_python", "KafkaPythonClient"),
+    "confluent-kafka": ("clients.confluent", "ConfluentClient"),
+    "aiokafka": ("clients.aiokafka_client", "AiokafkaClient"),
+    "protocol": ("raw_connection", "ProtocolClient"),
+}
+"""The clients that run in this process: module and class. Those that are not installed are left out."""
+
+EMBEDDED_CONFIG: Mapping[str, str] = {
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.retention.check.interval.ms": "300",
+    "log.cleaner.backoff.ms": "100",
+}
+"""Settings of brokers under contract, embedded or real."""
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+"""The checkout of this module; without meaning if it is installed."""
+
+MakeClient = Callable[[str], Client]
+"""Create a client for the cluster at an address."""
+
+
+class MissingToolError(Exception):
+    """A driver cannot be built on this machine; the message says what is missing."""
+
+
+class Driver(NamedTuple):
+    """The command that starts a driver, and the directory it runs in."""
+
+    command: tuple[str, ...]
+    directory: Path
+
+
+def checkout_drivers(jars: Sequence[Path]) -> Mapping[str, Callable[[], Driver]]:
+    """Return what builds each client in Go, Java and JavaScript, by name; empty outside a checkout.
+
+    They are not installed: their sources stand in ``lab/drivers`` of a checkout, whose ``toolchains`` is run
+    from its path, because no module of the package imports ``lab``.
+
+    Args:
+        jars: folders with Kafka's jars, one client ``java FOLDER`` each.
+    """
+    toolchains = CHECKOUT / "lab" / "drivers" / "toolchains.py"
+    if not toolchains.is_file():
+        return {}
+    drivers: Mapping[str, Callable[[], Driver]] = runpy.run_path(str(toolchains))["all_drivers"](jars)
+    return drivers
+
+
+def available(
+    names: Sequence[str],
+    drivers: Mapping[str, Callable[[], Driver]],
+    missing: Callable[[str, str], None],
+) -> dict[str, MakeClient]:
+    """Return what creates each of these clients; drivers that are not built yet are built.
+
+    Args:
+        names: keys of `PYTHON_CLIENTS` and of ``drivers``.
+        drivers: what builds clients in other languages.
+        missing: called with the name of a client that is not available, and the reason.
+    """
+    found: dict[str, MakeClient] = {}
+    for name in names:
+        try:
+            if name in PYTHON_CLIENTS:
+                module, cls = PYTHON_CLIENTS[name]
+                found[name] = getattr(import_module(f"{_CONTRACT}.{module}"), cls)
+            else:
+                found[name] = partial(_external, drivers[name]())
+        except ImportError as error:
+            missing(name, f"{error.name} is not installed")
+        except MissingToolError as error:
+            missing(name, str(error))
+    return found
+
+
+def _external(driver: Driver, bootstrap_servers: str) -> Client:
+    return ExternalClient(driver.command, bootstrap_servers, driver.directory)
+
+
+@contextmanager
+def opened(makers: Mapping[str, MakeClient], bootstrap_servers: str) -> Iterator[list[Client]]:
+    """Create the clients, and close them at the end of the block."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(make(bootstrap_servers)) for make in makers.values()]
+
+
+ANSWER_SECONDS = 60.0
+"""A process that is silent for so long is killed."""
+
+
+class ExternalClient(Client):
+    """A client in another language: a process that answers each operation with a line of JSON.
+
+    Args:
+        command: starts the process.
+        bootstrap_servers: addresses of the cluster.
+        directory: where the process runs.
+
+    Raises:
+        Refused: the process did not start.
+    """
+
+    def __init__(self, command: Sequence[str], bootstrap_servers: str, directory: Path) -> None:
+        self._process = subprocess.Popen(
+            command,
+            cwd=directory,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+        )
+        try:
+            found = self.call("open", bootstrap=bootstrap_servers)
+        except BaseException:
+            self.close()
+            raise
+        self.name, self.version, self.ops = found["name"], found["version"], frozenset(found["ops"])
+
+    def call(self, op: str, /, **args: Any) -> Any:
+        request = json.dumps({"op": op, "args": args})
+        timer = Timer(ANSWER_SECONDS, self._process.kill)
+        timer.start()
+        try:
+            line = self._exchange(request)
+        finally:
+            timer.cancel()
+        if not line:
+            raise Refused("DRIVER_ENDED", f"{self._process.args!r} ended or was silent: {op} has no answer")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise Refused(answer["error"], answer.get("text", ""))
+        return answer.get("ok")
+
+    def _exchange(self, request: str) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(request + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            return ""
+        return self._process.stdout.readline()
+
+    def close(self) -> None:
+        """End the process; kill it if it does not end by itself."""
+        if self._process.poll() is None:
+            self._exchange(json.dumps({"op": "close", "args": {}}))
+            try:
+                self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with suppress(BrokenPipeError):  # a request that the dead process did not read
+                    stream.close()
