@@ -1,4 +1,4 @@
-"""What an answer may be, how it is encoded, and how much of one turn of the broker's loop it may take.
+"""Answers of handlers and their encoding; turns of the broker's loop, and the work done beside it.
 
 May import: nothing.
 """

@@ -16,7 +16,7 @@ _LONGEST_TEXT = 1000
 
 
 class Address(NamedTuple):
-    """Where a client reaches the broker; answers name it as the broker's address (facts B8)."""
+    """The address by which a client reached the broker; answers name it as the broker's (facts B8)."""
 
     host: str
     port: int
@@ -24,28 +24,27 @@ class Address(NamedTuple):
 
 @attrs.frozen
 class Parked:
-    """An answer that is not ready yet: the connection first sends what it owes, then awaits ``wait()``.
+    """An answer that is not ready yet: the connection first sends earlier answers, then awaits ``wait()``.
 
-    The frame's memory stays until the answer is sent, and is reused then: whoever goes on with the request
-    for longer keeps no ``memoryview`` of it.
+    The memory of the request's frame is reused when the answer has been sent: code that works on the request
+    for longer must not keep a ``memoryview`` of it.
     """
 
     wait: Callable[[], Awaitable[Response | None]]
     lets_others_begin: bool = False
-    """Whether later requests of the connection may be handled meanwhile; their answers still come later."""
+    """Whether later requests of the connection may be handled meanwhile; the answers keep their order."""
 
 
 Answer: TypeAlias = Response | Parked | None
-"""None where Kafka sends no answer (``acks=0``)."""
+"""None: Kafka sends no answer (``acks=0``)."""
 
 
 class CloseConnectionError(Exception):
-    """A wish to close this connection without an answer: a handler's, or an interceptor's.
+    """Closes the connection without an answer; raised by handlers and interceptors.
 
     Args:
-        reason: goes to the log.
-        parts: an interceptor's last bytes, whatever they are, perhaps none; None where it is no interceptor
-            that wants it so, and the log warns.
+        reason: for the log.
+        parts: an interceptor's last bytes, perhaps none; None in handlers: then the log line is a warning.
 
     Attributes:
         parts: as given.
@@ -57,11 +56,11 @@ class CloseConnectionError(Exception):
 
 
 ANONYMOUS = "User:ANONYMOUS"
-"""Who has not said who they are."""
+"""The principal of clients that have not authenticated."""
 
 
 class Requester(NamedTuple):
-    """Who asks, and from where."""
+    """The principal that sent a request, and its host."""
 
     principal: str
     host: str
@@ -73,13 +72,13 @@ ANYBODY = Requester(ANONYMOUS, "127.0.0.1")
 
 @attrs.define
 class Account:
-    """Who asks for one request, and what it takes.
+    """The cost of one request, and who pays for it.
 
     Attributes:
-        party: among whom the places beside the loop are shared.
-        spent_ms: what it took so far in the loop and beside it. Whoever calls the handler counts the first
-            turn; the others are counted here.
-        is_heavy: a turn has tried the request's work, in vain.
+        party: the unit of fairness for work beside the loop.
+        spent_ms: time spent so far, in the loop and beside it. The caller of the handler adds the first turn,
+            `Turns` adds the others.
+        is_heavy: the request's work was tried in a turn, and was too much for it.
     """
 
     party: Hashable = None
@@ -88,7 +87,7 @@ class Account:
 
 
 class Dispatched(NamedTuple):
-    """A handler's answer, and what it takes to encode it."""
+    """A handler's answer, and what is needed to encode it."""
 
     answer: Answer
     version: int
@@ -98,16 +97,16 @@ class Dispatched(NamedTuple):
     client_id: str | None = None
     size_bytes: int = 0
     account: Account | None = None
-    """What the request took of the broker's time; measured where quotas are set."""
+    """The time that the request took; measured where quotas are set."""
 
     @property
     def spent_ms(self) -> float:
-        """What the request has taken by now."""
+        """Time that the request has taken so far."""
         return 0.0 if self.account is None else self.account.spent_ms
 
 
 class Encoding(NamedTuple):
-    """A large answer to be encoded beside the loop (a ``Work``); its size is taken for the request's."""
+    """A large answer to be encoded beside the loop (a ``Work``); its size is assumed to be the request's."""
 
     answer: Response
     version: int
@@ -120,10 +119,10 @@ class Encoding(NamedTuple):
 
 
 def encode_answer(answer: Response, *, version: int, correlation_id: int) -> list[Part]:
-    """A whole frame.
+    """Encode a whole frame.
 
-    An error's text names what was asked for. Where that makes it longer than the protocol's strings may be,
-    it is cut: the client shall hear that its request is wrong, and not that the connection is gone.
+    Error messages quote the request. One that becomes longer than the protocol's strings may be is cut: the
+    client should get the error, not a closed connection.
 
     Raises:
         ProtocolError: the answer does not fit its version for another reason.
@@ -137,7 +136,7 @@ def encode_answer(answer: Response, *, version: int, correlation_id: int) -> lis
 
 
 def _shorten(value: Any) -> bool:
-    """Cuts every error's text in an answer; whether there was something to cut."""
+    """Cut every long error message in an answer; return whether there was any."""
     if isinstance(value, list):
         return sum(map(_shorten, value)) > 0  # all of them are cut
     if not isinstance(value, Struct):

@@ -1,18 +1,18 @@
-"""What one turn of the broker's loop does for its clients; the rest comes in later turns, or beside the loop.
+"""Cooperative scheduling: how much one turn of the loop does for a client, and what runs beside the loop.
 
 No request keeps the loop for long, whatever is in it. Two rules see to that:
 
-- Work is counted in units of about 30 µs, which is a small request. A turn has 256 of them; then the others
-  have theirs. Handlers and guards that loop over what a client named, or over a log, are generators:
-  ``yield n`` counts n units, and says that the turn may end here.
-- What a stranger packed is unpacked here only where that is little: 256 KiB at most, and no word of the
-  bytes about their own size is believed. All else runs beside the loop (``Files.run``: a thread on disk;
-  inline in memory, so that virtual time stays true), one batch of a request at a time and few at once. The
-  parties that wait for a place there get one in turn, however many connections each of them has.
+- Work is counted in units of about 30 µs, the cost of a small request. A turn has 256 units; then other
+  clients have theirs. Handlers and guards that loop over a client's list, or over a log, are generators:
+  ``yield n`` counts n units, and allows the turn to end there.
+- Compressed bytes of clients are decompressed in the loop only up to 256 KiB, counted while decompressing:
+  sizes in the bytes are not trusted. Everything else runs beside the loop (``Files.run``: in a thread for
+  files on disk; inline for files in memory, so that virtual time stays true), one batch of a request at a
+  time and few at once. Parties that wait for a place get one in turn, however many connections each has.
 
-A handler may also yield a `Work`, whose result it is sent or whose error it is thrown. Its connection waits
-meanwhile, as for any parked answer, and no other one does. Between two steps anything may happen: a handler
-looks up again whatever it knew of topics, logs and leaders.
+A handler may also yield a `Work`; it is sent the result, or the error is thrown into it. Only its own
+connection waits meanwhile, as for any parked answer. Between two steps anything may happen: a handler must
+look up topics, logs and leaders again.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 TURN_UNITS = 256
-"""After so many, a few milliseconds, the other clients have their turn."""
+"""Units of a turn: a few milliseconds, then the other clients have theirs."""
 
 UNIT_BYTES = 16 * 1024
-"""What is unpacked and walked along in the time of one unit."""
+"""Bytes that are decompressed and scanned in the time of one unit."""
 
 INLINE_BYTES = 256 * 1024
-"""Unpacked and walked along in a turn: 0.2 to 0.9 ms. A thread costs 0.1 ms, and some of it the loop's."""
+"""Most bytes that are decompressed and scanned in a turn: 0.2 to 0.9 ms. A thread costs 0.1 ms itself."""
 
 HEAVY_BYTES = 4 << 20
-"""Above it, work may fill only some of the places beside the loop, so that there is always one for others."""
+"""Larger work may take only some of the places beside the loop, so that one is left for lighter work."""
 
 WAITS_IN_A_TURN = 128
-"""Of those that an answer makes for replicas and disks; each takes up to 20 µs, even if all is done."""
+"""Waits for replicas and syncs in a turn; each takes up to 20 µs, even if there is nothing to wait for."""
 
 PARTITIONS_IN_A_UNIT = 8
-"""Of those that an answer describes, in a few fields each."""
+"""Partitions that an answer describes in one unit, in a few fields each."""
 
 AT_ONCE = 512
-"""Partitions that are changed together, in one write of the disk, where a request names more."""
+"""Most partitions of a request that are changed together, with one write to disk."""
 
 PARTITION_UNITS = 20
-"""For making the files of one partition, or removing them: some twelve of them end a turn."""
+"""Units for creating or removing the files of one partition: some twelve of them end a turn."""
 
 CHANGE_UNITS = 32
-"""A change of the topics is on stable storage before it is answered: it takes as long as so many requests."""
+"""Units of a change of topics: it is on stable storage before it is answered."""
 
 _PLACES = 3
 _HEAVY_PLACES = 2
@@ -68,38 +68,38 @@ class Run(Protocol):
     """``Files.run``."""
 
     async def __call__(self, work: Callable[[], T]) -> T:
-        """Does the work beside the loop; or in it, where everything is in memory."""
+        """Do the work beside the loop; or in it, where files are in memory."""
         ...
 
 
 class Work(Protocol[T_co]):
-    """Something that may take long, because it unpacks or walks along foreign bytes."""
+    """Something that may take long, because it decompresses or scans bytes of clients."""
 
     @property
     def size_bytes(self) -> int:
-        """What it is about to touch, as far as one can say; it decides where it is tried first."""
+        """An estimate of the bytes to process; it decides where the work is tried first."""
         ...
 
     def do(self, max_bytes: int) -> T_co:
-        """Does it, perhaps in a thread: it touches nothing that belongs to the loop.
+        """Do it, perhaps in a thread: it must not touch anything that belongs to the loop.
 
         Args:
-            max_bytes: how much it may unpack.
+            max_bytes: how much it may decompress.
 
         Raises:
-            OverLimitError: there is more; where the limit was MAX_DECOMPRESSED_BYTES, for good.
+            OverLimitError: there is more; if the limit was MAX_DECOMPRESSED_BYTES, this is final.
         """
         ...
 
 
 Steps: TypeAlias = Generator[Work[Any] | int, Any, T]
-"""What a handler or a guard that may take several turns returns."""
+"""The generator of a handler or guard that may take several turns."""
 
 
 def in_steps(
     items: Iterable[A], do: Callable[[A], T], *, in_a_unit: int = PARTITIONS_IN_A_UNIT
 ) -> Steps[list[T]]:
-    """What a function makes of each item, in order; after each unit of them the turn may end."""
+    """Return the results of a function for all items, in order; after each unit the turn may end."""
     done: list[T] = []
     for number, item in enumerate(items, 1):
         done.append(do(item))
@@ -109,7 +109,7 @@ def in_steps(
 
 
 def parted(items: Iterable[A], is_one: Callable[[A], bool]) -> Steps[tuple[list[A], list[A]]]:
-    """Those of which something is true, and the others; the turn may end as in ``in_steps``."""
+    """Split items by a predicate; the turn may end as in ``in_steps``."""
     ones: list[A] = []
     others: list[A] = []
     for number, item in enumerate(items, 1):
@@ -120,28 +120,28 @@ def parted(items: Iterable[A], is_one: Callable[[A], bool]) -> Steps[tuple[list[
 
 
 async def let_others(number: int) -> None:
-    """Gives the other clients a turn after every `WAITS_IN_A_TURN`-th of many waits.
+    """Give the other clients a turn after every `WAITS_IN_A_TURN`-th of many waits.
 
-    A wait for what has happened already comes back at once, so that thousands of them would be one turn.
+    A wait for something that has happened already returns at once: thousands of them would be one turn.
     """
     if number % WAITS_IN_A_TURN == 0:
         await trio.lowlevel.checkpoint()
 
 
 def units_of_names(*names: str) -> int:
-    """What it costs to hash names, as Java does, and to quote them: the longest has 32 KiB."""
+    """Return the cost of hashing names, as Java does, and of quoting them: the longest has 32 KiB."""
     return 1 + sum(map(len, names)) // 1024
 
 
 class Turns:
-    """Counts what is done in one turn, and has the heavy work done beside the loop.
+    """Counts the units of the present turn, and runs heavy work beside the loop.
 
     Args:
-        run: of the file system.
+        run: ``Files.run``.
         now_ms: of the broker's clock.
 
     Attributes:
-        left: units left in this turn. Whoever has let others have theirs calls ``begin``.
+        left: units left in this turn. After a checkpoint the caller calls ``begin``.
         beside: how many works were done beside the loop.
     """
 
@@ -153,11 +153,11 @@ class Turns:
         self._places = _Places()
 
     def begin(self) -> None:
-        """A new turn: the others have had theirs."""
+        """Begin a new turn: other tasks have run."""
         self.left = TURN_UNITS
 
     def attempt(self, work: Work[T]) -> T:
-        """Does little work at once.
+        """Do light work at once.
 
         Raises:
             OverLimitError: it is too much for a turn.
@@ -168,14 +168,14 @@ class Turns:
         try:
             return work.do(INLINE_BYTES)
         except OverLimitError:
-            self.left -= INLINE_BYTES // UNIT_BYTES  # so much was unpacked for nothing
+            self.left -= INLINE_BYTES // UNIT_BYTES  # decompressed in vain
             raise
 
     async def do_beside(self, work: Work[T], account: Account) -> T:
-        """Does work beside the loop, when the turn of its party comes; one place is for light work alone.
+        """Do work beside the loop, when its party's turn comes; one place is for light work only.
 
-        What does not look heavy is tried as light work first. A client that leaves meanwhile is waited for:
-        the work of one batch ends soon.
+        Work that does not look heavy is tried as light work first. It is not cancelled when its client
+        disconnects: the work of one batch ends soon.
         """
         self.beside += 1
         if work.size_bytes <= HEAVY_BYTES:
@@ -194,24 +194,24 @@ class Turns:
                 account.spent_ms += self.now_ms() - began_ms
 
     def answer(self, steps: Steps[Answer], account: Account) -> Answer:
-        """The answer of a handler that is a generator: at once, where it needs no more than this turn."""
+        """Return the answer of a handler that is a generator: at once, if this turn is enough."""
         course = _Course(steps, account, self)
         return course.result if course.go_on() else Parked(partial(_finish, course))
 
     async def finish(self, steps: Steps[Answer], account: Account) -> Response | None:
-        """As ``answer``, and waits for it."""
+        """As ``answer``, and wait for it."""
         return await _waited(await self.finish_steps(steps, account))
 
     async def finish_steps(self, steps: Steps[T], account: Account) -> T:
-        """What a generator returns, after as many turns as it takes."""
+        """Return what a generator returns, after as many turns as it takes."""
         return await _Course(steps, account, self).finish()
 
 
 class _Course(Generic[T]):
-    """The steps of one request, and how far they have come.
+    """A generator of one request in the middle of its steps.
 
     Attributes:
-        result: what they return, once ``go_on`` has said that they are done.
+        result: what it returned, once ``go_on`` has returned true.
     """
 
     result: T
@@ -225,7 +225,7 @@ class _Course(Generic[T]):
         self._is_heavy = False
 
     def go_on(self) -> bool:
-        """Takes steps until they or the turn are at an end, or heavy work is due; true at the steps' end."""
+        """Take steps until the turn ends or heavy work is due; return whether the generator has ended."""
         while self._due is None or self._try(self._due):
             try:
                 came = self._step()
@@ -242,7 +242,7 @@ class _Course(Generic[T]):
         return False
 
     async def finish(self) -> T:
-        """Takes as many turns as it needs, from this one on."""
+        """Take as many turns as needed, from this one on."""
         try:
             while not self._go_on_charged():
                 await self._wait()
@@ -266,7 +266,7 @@ class _Course(Generic[T]):
             self._account.spent_ms += self._turns.now_ms() - began_ms
 
     async def _wait(self) -> None:
-        """Lets the others have their turns; heavy work is done meanwhile."""
+        """Let other clients have their turns; do heavy work meanwhile."""
         if self._is_heavy and self._due is not None:
             try:
                 self._did(await self._turns.do_beside(self._due, self._account))
@@ -277,7 +277,7 @@ class _Course(Generic[T]):
         self._turns.begin()
 
     def _try(self, due: Work[Any]) -> bool:
-        """Does the work that is due, unless it is too much for a turn."""
+        """Do the work that is due; return false if it is too much for a turn."""
         self._is_heavy = self._account.is_heavy
         if self._is_heavy:
             return False
@@ -300,17 +300,17 @@ class _Course(Generic[T]):
 
 
 class _Places:
-    """Where work is done beside the loop, given to those who wait: to each party in turn, light and heavy."""
+    """The places for work beside the loop; waiting parties get them in turn, light and heavy alternately."""
 
     def __init__(self) -> None:
         self._free, self._heavy_free = _PLACES, _HEAVY_PLACES
-        self._light: OrderedDict[Hashable, deque[trio.Event]] = OrderedDict()  # whose turn it is stands first
+        self._light: OrderedDict[Hashable, deque[trio.Event]] = OrderedDict()  # the next party first
         self._heavy: OrderedDict[Hashable, deque[trio.Event]] = OrderedDict()
         self._heavy_is_next = False
 
     @asynccontextmanager
     async def taken(self, party: Hashable, *, is_heavy: bool) -> AsyncIterator[None]:
-        """Waits for a place, and has it within the block."""
+        """Wait for a place, and hold it within the block."""
         place, lines = trio.Event(), self._heavy if is_heavy else self._light
         lines.setdefault(party, deque()).append(place)
         self._let_in()

@@ -1,4 +1,4 @@
-"""What can be set for brokers, topics, groups and client metrics: declared, described, changed and kept.
+"""Settings of brokers, topics and groups: names, types, defaults, and how DescribeConfigs shows them.
 
 May import: nothing.
 """

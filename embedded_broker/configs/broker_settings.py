@@ -1,7 +1,7 @@
 """What an operator can set on the broker: Kafka's ``server.properties`` names, types and defaults.
 
-The Python name is Kafka's with underscores: ``num_partitions`` is ``num.partitions``. Settings that stand in
-where a topic sets nothing (most of ``log.*``) are declared beside the topic's option in ``LogSettings``;
+The Python name is Kafka's with underscores: ``num_partitions`` is ``num.partitions``. Settings that are
+defaults of topic options (most of ``log.*``) are declared beside the topic's option in ``LogSettings``.
 ``table.py`` lists all names.
 """
 
@@ -36,12 +36,12 @@ _OWN_REQUEST_BYTES = 256 * 1024 * 1024
 
 @attrs.frozen(kw_only=True)
 class ReplicationSettings:
-    """How followers fetch from their leaders, and who leads."""
+    """How followers fetch from leaders, and how leaders are chosen."""
 
     replica_lag_time_max_ms: int = option(
         30_000,
         check=whole_number(1),
-        doc="Milliseconds a follower may lag behind before it is not in sync any more",
+        doc="Milliseconds that a follower may lag behind before it leaves the ISR",
     )
     replica_fetch_wait_max_ms: int = option(
         500,
@@ -84,24 +84,24 @@ class ReplicationSettings:
 
 @attrs.frozen(kw_only=True)
 class TransactionSettings:
-    """Transactions, and the topic that keeps them."""
+    """Transactions, and the topic with their state."""
 
     transaction_state_log_num_partitions: int = option(
-        50, doc="Partitions of __transaction_state when it is made.", check=whole_number(1, MAX_INT)
+        50, doc="Partitions of __transaction_state when it is created.", check=whole_number(1, MAX_INT)
     )
     transaction_state_log_replication_factor: int = option(
         3,
         check=whole_number(1, 32_767),
-        doc="Brokers that keep each partition of __transaction_state, or as many as there are",
+        doc="Replicas of each partition of __transaction_state, or as many as there are brokers",
     )
     transaction_state_log_min_isr: int = option(
         2,
         check=whole_number(1, MAX_INT),
-        doc="min.insync.replicas of __transaction_state when it is made, or as many as keep it",
+        doc="min.insync.replicas of __transaction_state when it is created, at most its number of replicas",
     )
     transaction_state_log_segment_bytes: int = option(
         104_857_600,
-        doc="segment.bytes of __transaction_state when it is made.",
+        doc="segment.bytes of __transaction_state when it is created.",
         check=whole_number(14, MAX_INT),
     )
     transaction_max_timeout_ms: int = option(
@@ -111,17 +111,17 @@ class TransactionSettings:
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = option(
         10_000,
-        doc="Milliseconds between two looks for transactions that are open for longer than their timeout.",
+        doc="Milliseconds between two checks for transactions that have exceeded their timeout.",
         check=whole_number(1, MAX_INT),
     )
     transactional_id_expiration_ms: int = option(
         7 * DAY_MS,
-        doc="Milliseconds without use after which a transactional id is forgotten.",
+        doc="Milliseconds without use after which a transactional id expires.",
         check=whole_number(1, MAX_INT),
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = option(
         HOUR_MS,
-        doc="Milliseconds between two looks for transactional ids to forget.",
+        doc="Milliseconds between two checks for expired transactional ids.",
         check=whole_number(1, MAX_INT),
     )
     transaction_partition_verification_enable: bool = option(
@@ -130,8 +130,8 @@ class TransactionSettings:
     )
     transaction_version: int = option(
         2,
-        doc="Level of the feature transaction.version: 0 none, 1 tagged fields in __transaction_state, 2 an "
-        "epoch for each transaction (KIP-890). Kafka sets it with kafka-features.",
+        doc="Level of the feature transaction.version: 0 none, 1 tagged fields in __transaction_state, 2 a "
+        "producer epoch for each transaction (KIP-890). In Kafka, kafka-features sets it.",
         check=whole_number(0, 2),
     )
 
@@ -148,41 +148,41 @@ def _overrides(value: Any) -> str | None:
 
 @attrs.frozen(kw_only=True)
 class LimitSettings:
-    """What bounds clients, one by one and together."""
+    """Limits for single clients and for all of them together."""
 
     quota_window_num: int = option(
-        11, check=whole_number(1, MAX_INT), doc="Windows that the rates of quotas are measured over."
+        11, check=whole_number(1, MAX_INT), doc="Number of windows that quota rates are measured over."
     )
     quota_window_size_seconds: int = option(
-        1, check=whole_number(1, MAX_INT), doc="Seconds of each of these windows."
+        1, check=whole_number(1, MAX_INT), doc="Length of one window in seconds."
     )
     max_connections: int = option(
         MAX_INT,
         check=whole_number(0, MAX_INT),
-        doc="Most connections at a time; half of the files that the process may open is the most in any case,"
-        " since the log needs some, too.",
+        doc="Maximum number of connections. It is never above half of the files that the process may open:"
+        " the log needs the others.",
     )
     max_connections_per_ip: int = option(
-        MAX_INT, check=whole_number(0, MAX_INT), doc="Most connections of one address at a time."
+        MAX_INT, check=whole_number(0, MAX_INT), doc="Maximum number of connections from one address."
     )
     max_connections_per_ip_overrides: str = option(
         "",
         check=_overrides,
         notes={"kind": "list"},
-        doc="The same for single addresses, as ADDRESS:COUNT separated by commas.",
+        doc="max.connections.per.ip for single addresses, as ADDRESS:COUNT separated by commas.",
     )
     max_connection_creation_rate: int = option(
         MAX_INT,
         check=whole_number(0, MAX_INT),
-        doc="Most new connections per second, measured as quotas are; who comes beyond waits.",
+        doc="Maximum number of new connections per second; further ones wait.",
     )
     queued_max_request_bytes: int = option(
         -1,
         check=whole_number(-1, MAX_LONG),
-        doc="Most bytes of requests that are received and not answered yet, all clients together, and one"
-        " request beyond that; further ones wait. While some wait, the smallest is first, users and networks"
-        " have equal shares, and who sends less than 16 KiB/s is closed."
-        " -1: 256 MiB (Kafka: no limit).",
+        doc="Maximum bytes of requests that are received and not answered yet, of all clients together; one"
+        " request may exceed it, further ones wait. While some wait, the smallest gets memory first, each"
+        " principal in each network has an equal share, and connections that send less than 16 KiB/s are"
+        " closed. -1: 256 MiB (Kafka: no limit).",
     )
     socket_request_max_bytes: int = option(
         104_857_600,
@@ -191,28 +191,28 @@ class LimitSettings:
     )
     connections_max_idle_ms: int = option(
         600_000,
-        doc="A connection that neither sends nor takes a byte for this long is closed.",
+        doc="Milliseconds without a byte in either direction after which a connection is closed.",
         check=whole_number(1),
     )
     fetch_max_bytes: int = option(
         57_671_680,
-        doc="Most bytes one fetch answers with, whatever it asks for.",
+        doc="Maximum bytes of a fetch response, whatever the request allows.",
         check=whole_number(1024, MAX_INT),
     )
     max_incremental_fetch_session_cache_slots: int = option(
         1000,
-        doc="Fetch sessions (KIP-227) that are kept at most; who has none asks for everything each time.",
+        doc="Maximum number of fetch sessions (KIP-227); other clients name all partitions in each fetch.",
         check=whole_number(0, MAX_INT),
     )
     telemetry_max_bytes: int = option(
         1_048_576,
-        doc="Most bytes of metrics that a client may push at one time.",
+        doc="Maximum bytes of metrics in one push of a client.",
         check=whole_number(1, MAX_INT),
     )
 
     @property
     def request_bytes(self) -> int:
-        """``queued_max_request_bytes``, or what stands in for it."""
+        """``queued_max_request_bytes``, or 256 MiB where it is -1."""
         return _OWN_REQUEST_BYTES if self.queued_max_request_bytes < 1 else self.queued_max_request_bytes
 
 
@@ -241,7 +241,7 @@ class BrokerSettings:
 
     node_id: int = option(
         1,
-        doc="The id of this broker in metadata answers.",
+        doc="Id of this broker in metadata responses.",
         check=whole_number(0, MAX_INT),
         notes={"broker": (Synonym("broker.id"),)},
     )
@@ -249,8 +249,8 @@ class BrokerSettings:
         "",
         check=lambda value: None if isinstance(value, str) else "must be a text",
         notes={"kind": "name"},
-        doc="Where this broker stands: answers tell clients, and the replicas of a new partition are spread "
-        "over as many racks as there are.",
+        doc="Rack of this broker. Metadata responses name it, and the replicas of a new partition are spread "
+        "over the racks.",
     )
     num_partitions: int = option(
         1, doc="Partitions of a topic that is created without a number.", check=whole_number(1, MAX_INT)
@@ -268,24 +268,24 @@ class BrokerSettings:
         "",
         check=lambda value: None if isinstance(value, str) else "must be paths, separated by commas",
         notes={"kind": "list"},
-        doc="Directories that partitions are put into, separated by commas; by default the broker's own, "
-        "which keeps topics and users in any case (Kafka's metadata.log.dir). Relative ones lie in that.",
+        doc="Directories for partitions, separated by commas; by default the data directory of the broker. "
+        "That one holds topics and users in any case (Kafka's metadata.log.dir). Relative paths start there.",
     )
     directories: DirectorySettings = attrs.field(factory=DirectorySettings)
-    """How data directories are kept: checkpoints, retention, cleaner."""
+    """Checkpoints, retention and cleaner of the data directories."""
     replication: ReplicationSettings = attrs.field(factory=ReplicationSettings)
     groups: GroupSettings = attrs.field(factory=GroupSettings)
     transactions: TransactionSettings = attrs.field(factory=TransactionSettings)
     security: SecuritySettings = attrs.field(factory=SecuritySettings)
     limits: LimitSettings = attrs.field(factory=LimitSettings)
     topic_defaults: LogSettings = attrs.field(factory=LogSettings)
-    """The options of a topic that sets none itself."""
+    """Defaults of topic options."""
     given: Mapping[str, Any] = attrs.field(factory=dict, eq=False, repr=False)
-    """What was set, be it to its default, by Kafka's names."""
+    """Values that were set, even to their defaults, by Kafka's names."""
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> Self:
-        """Settings from keyword options by Python name, and others by Kafka's dotted names.
+        """Make settings from keyword options by Python name and others by Kafka's dotted names.
 
         Args:
             options: values by Python name.
@@ -312,7 +312,7 @@ class BrokerSettings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """Settings from Kafka's dotted names and text values, as in ``server.properties``.
+        """Make settings from Kafka's dotted names and text values, as in ``server.properties``.
 
         Raises:
             KafkaConfigurationError: a name is unknown or a value does not parse.
@@ -320,7 +320,7 @@ class BrokerSettings:
         return cls.from_options({}, properties)
 
     def overlaid(self, configs: Mapping[str, str]) -> Self:
-        """These settings with others laid over them, by Kafka's names; names that nobody knows are left out.
+        """Return a copy in which other values replace some of these; unknown names are left out.
 
         Raises:
             KafkaConfigurationError: a value is illegal.
@@ -349,7 +349,7 @@ class BrokerSettings:
         return cls(**parts, topic_defaults=LogSettings(**topic), given=_parsed(given, texts))
 
     def without_effect(self) -> dict[str, str]:
-        """What was set and changes nothing in this broker: Kafka's name → why."""
+        """Return the names that were set and have no effect in this broker, each with the reason."""
         return {
             name: reason
             for name in sorted(self.given)
@@ -359,7 +359,7 @@ class BrokerSettings:
 
 @cache
 def broker_names() -> dict[str, str]:
-    """Every name a broker can be given, with the topic's option that it stands in for, or an empty text."""
+    """Return every broker setting → the topic option that it is the default of, or an empty text."""
     names = dict.fromkeys(WITHOUT_EFFECT, "")
     for field in attrs.fields(LogSettings):
         names.update((each.name, kafka_name(field)) for each in synonyms_of(field))
@@ -379,7 +379,7 @@ _PARTS: Mapping[str, type[Any]] = {
 
 
 def own_fields() -> list[attrs.Attribute[Any]]:
-    """The broker's own options, those of its parts too, without those that stand in for topics."""
+    """Return the fields of all groups of settings; defaults of topic options are not among them."""
     return [*_fields_of_the_whole(), *(field for part in _PARTS.values() for field in attrs.fields(part))]
 
 
@@ -388,7 +388,7 @@ def _fields_of_the_whole() -> list[attrs.Attribute[Any]]:
 
 
 def synonyms_of(field: attrs.Attribute[Any]) -> tuple[Synonym, ...]:
-    """What a broker can be set to in an option's stead, the one that counts first."""
+    """Return the broker settings that an option falls back to, in the order of precedence."""
     synonyms: tuple[Synonym, ...] = field.metadata.get("broker", ())
     return synonyms
 
@@ -400,7 +400,7 @@ def _chosen(
     given: Mapping[str, Any],
     texts: Iterable[str],
 ) -> dict[str, Any]:
-    """The value of the first name that is given, if one is; those of the others must be legal, too."""
+    """Return the value of the first name that is given, if any; the others must be legal, too."""
     values = []
     for each in names:
         if each.name not in given:
@@ -417,7 +417,7 @@ def _chosen(
 
 
 def _parsed(given: Mapping[str, Any], texts: Iterable[str]) -> dict[str, Any]:
-    """Values instead of the texts that stood for them, so that they can be laid under others later."""
+    """Parse text values, so that ``overlaid`` can replace some of them later."""
     fields = {kafka_name(field): field for field in own_fields()}
     for field in (*own_fields(), *attrs.fields(LogSettings)):
         fields.update((each.name, field) for each in synonyms_of(field))

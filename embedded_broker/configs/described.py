@@ -1,7 +1,7 @@
-"""What is set where: every configuration of a topic or broker with its value, its source and its type.
+"""DescribeConfigs without I/O: every configuration of a topic or broker with value, source and type.
 
-Kafka's ``ConfigHelper`` says which entries there are: what is set for the topic, for this broker, for all
-brokers, in the broker's own configuration, and last the default. Nothing here asks a broker.
+The order of sources is that of Kafka's ``ConfigHelper``: set for the topic, for this broker, for all brokers,
+in the broker's configuration file, and last the default.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from splashdam.storage.settings import LogSettings
 
 
 class ConfigSource(IntEnum):
-    """Kafka's numbers for where a value comes from."""
+    """Kafka's numbers of sources."""
 
     DYNAMIC_TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -36,7 +36,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigType(IntEnum):
-    """Kafka's numbers for what a value is."""
+    """Kafka's numbers of types."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -51,7 +51,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigSynonym(NamedTuple):
-    """One place where a value is set."""
+    """A name that is set, or has a default, and its source."""
 
     name: str
     value: str | None
@@ -63,14 +63,14 @@ class ConfigEntry:
     """One configuration as Kafka describes it.
 
     Attributes:
-        name: its name.
-        value: as text; None where there is none, and where nobody may see it.
-        source: where it comes from.
-        read_only: whether it cannot be changed.
-        is_sensitive: whether it is not shown.
-        synonyms: where it is set, the one that counts first.
-        kind: what it is.
-        doc: meaning and unit; None where nothing is known of it.
+        name: of the configuration.
+        value: as text; None where there is none, or where it is secret.
+        source: of the value.
+        read_only: whether it cannot be changed while the broker runs.
+        is_sensitive: whether the value is secret.
+        synonyms: where it is set, in the order of precedence.
+        kind: its type.
+        doc: meaning and unit; None for an unknown name.
     """
 
     name: str
@@ -84,12 +84,12 @@ class ConfigEntry:
 
 
 class BrokerLayers(NamedTuple):
-    """What is set for a broker.
+    """The sources of a broker's settings.
 
     Attributes:
-        static: as it was started.
-        all_brokers: what is set for all of the cluster, by name.
-        own: what is set for this one.
+        static: the settings that it was started with.
+        all_brokers: set for all brokers of the cluster, by name.
+        own: set for this broker, by name.
     """
 
     static: BrokerSettings
@@ -98,11 +98,15 @@ class BrokerLayers(NamedTuple):
 
     @property
     def settings(self) -> BrokerSettings:
-        """What comes of them; KafkaConfigurationError where a value is illegal."""
+        """The settings that result.
+
+        Raises:
+            KafkaConfigurationError: a value is illegal.
+        """
         return self.static.overlaid({**self.all_brokers, **self.own})
 
     def named(self, name: str) -> Iterator[ConfigSynonym]:
-        """Where a name is set, without its default."""
+        """Yield the places where a name is set; its default is not among them."""
         if name in self.own:
             yield ConfigSynonym(name, self.own[name], ConfigSource.DYNAMIC_BROKER)
         if name in self.all_brokers:
@@ -112,7 +116,7 @@ class BrokerLayers(NamedTuple):
 
 
 def topic_entries(layers: BrokerLayers, configs: Mapping[str, str]) -> list[ConfigEntry]:
-    """Every option of a topic that sets ``configs`` itself, by name.
+    """Return every option of a topic that sets ``configs`` itself, sorted by name.
 
     Raises:
         BrokerResponseError: as ``topic_settings``.
@@ -130,7 +134,7 @@ def topic_entries(layers: BrokerLayers, configs: Mapping[str, str]) -> list[Conf
 
 
 def broker_entries(layers: BrokerLayers) -> list[ConfigEntry]:
-    """Every setting of a broker, by name; those that nobody knows are kept back as secrets."""
+    """Return every setting of a broker, sorted by name; values of unknown names are hidden."""
     entries = []
     for name, row in known(Scope.BROKER).items():
         if name in _OF_THE_AUTHORIZER and not any(layers.named(name)):
@@ -144,17 +148,17 @@ def broker_entries(layers: BrokerLayers) -> list[ConfigEntry]:
 
 
 def _may_change(name: str) -> bool:
-    """Whether Kafka says so; it says it of TLS, too, which it has changed for single listeners only."""
+    """Return whether Kafka calls it dynamic: TLS settings, too, which change for single listeners only."""
     return is_dynamic(name) or name.startswith("ssl.")
 
 
 def broker_synonyms(layers: BrokerLayers, name: str) -> list[ConfigSynonym]:
-    """Where one setting of a broker is set, the one that counts first, and its default."""
+    """Return where a setting of a broker is set, in the order of precedence, and its default."""
     return _synonyms(layers, (name, *known(Scope.BROKER)[name].synonyms))
 
 
 def all_brokers_entries(layers: BrokerLayers) -> list[ConfigEntry]:
-    """What is set for all brokers, by name."""
+    """Return the settings that are set for all brokers, sorted by name."""
     entries = []
     for name, text in sorted(layers.all_brokers.items()):
         found = [ConfigSynonym(name, text, ConfigSource.DYNAMIC_DEFAULT_BROKER)]
@@ -164,9 +168,9 @@ def all_brokers_entries(layers: BrokerLayers) -> list[ConfigEntry]:
 
 
 def _synonyms(layers: BrokerLayers, names: tuple[str, ...]) -> list[ConfigSynonym]:
-    """Where any of the names is set, then their defaults from the first name on that has one.
+    """Return where any of the names is set, then their defaults.
 
-    As in Kafka no default is named where only that of a later name counts.
+    As in Kafka, there are none if nothing is set and the first name has no default.
     """
     found = [each for name in names for each in layers.named(name)]
     found.sort(key=lambda each: each.source)
@@ -216,7 +220,7 @@ def _hidden(name: str, found: Iterable[ConfigSynonym]) -> ConfigEntry:
 
 
 class DescribedConfig(NamedTuple):
-    """A row of the configuration table as the protocol has it; ``default_text`` None: there is none."""
+    """A row of the configuration table in the protocol's terms; ``default_text`` None: there is none."""
 
     name: str
     kind: ConfigType
@@ -226,18 +230,18 @@ class DescribedConfig(NamedTuple):
 
 
 _OF_THE_AUTHORIZER = frozenset(["super.users", "allow.everyone.if.no.acl.found"])
-"""Kafka's broker does not know these: they are there where they are set."""
+"""Settings of the authorizer, which Kafka's broker describes only where they are set."""
 
 _NEVER_SET = {
     "ssl.keystore.password": "No password: a key store is a PEM file, whose key ssl.key.password opens.",
     "ssl.truststore.password": "No password: a trust store is a PEM file.",
 }
-"""Kafka's names of secrets that this broker has no use for, and refuses → what is said of them."""
+"""Secrets that Kafka describes and this broker refuses → their documentation."""
 
 
 @cache
 def known(scope: Scope) -> Mapping[str, DescribedConfig]:
-    """Every name of a scope, without those that Kafka has given up."""
+    """Return every name of a scope, without those that Kafka has removed."""
     rows = (row for row in known_configs() if row.scope is scope)
     found = {row.name: _described(row) for row in rows if row.doc or row.name in IDLE_CONFIGS}
     if scope is Scope.BROKER:
@@ -278,7 +282,7 @@ def _kind(row: KnownConfig) -> ConfigType:
 
 
 def as_text(value: Any) -> str | None:
-    """A value as Kafka writes it; None for one that nobody may see."""
+    """Return a value as Kafka writes it; None for a secret."""
     if value is None or isinstance(value, Secret):
         return None
     if isinstance(value, bool):

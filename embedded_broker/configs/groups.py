@@ -1,4 +1,4 @@
-"""Kafka's names for groups: on the broker, and on one group of the consumer protocol."""
+"""Settings of groups: those of the broker, and those of a single group of the consumer protocol."""
 
 from __future__ import annotations
 
@@ -27,45 +27,45 @@ def _assignors(value: Any) -> str | None:
 
 
 def assignor_names(value: str) -> list[str]:
-    """The names of a list of assignors; Kafka's own classes are known by theirs."""
+    """Return the names in a list of assignors; names of Kafka's classes become short ones."""
     simple = (name.strip().rpartition(".")[2] for name in value.split(","))
     return [name.removesuffix("Assignor").lower() if name[:1].isupper() else name for name in simple if name]
 
 
 @attrs.frozen(kw_only=True)
 class GroupSettings:
-    """Groups of both protocols, and their offsets. What begins with ``group_consumer`` is KIP-848's."""
+    """Groups of both protocols, and their offsets. Names with ``group_consumer`` are those of KIP-848."""
 
     offsets_topic_num_partitions: int = option(
-        50, doc="Partitions of __consumer_offsets when it is made.", check=whole_number(1, MAX_INT)
+        50, doc="Partitions of __consumer_offsets when it is created.", check=whole_number(1, MAX_INT)
     )
     offsets_topic_segment_bytes: int = option(
         104_857_600,
-        doc="segment.bytes of __consumer_offsets when it is made.",
+        doc="segment.bytes of __consumer_offsets when it is created.",
         check=whole_number(14, MAX_INT),
     )
     offsets_retention_minutes: int = option(
         10_080,
-        doc="Minutes that offsets are kept after the last member left the group, or, where it never had "
-        "any, after the commit.",
+        doc="Minutes that offsets are kept after the last member left the group, or after the commit if the "
+        "group never had members.",
         check=whole_number(1, MAX_INT),
     )
     offsets_retention_check_interval_ms: int = option(
-        600_000, doc="How often offsets are looked for that are past it.", check=whole_number(1)
+        600_000, doc="Milliseconds between two checks for expired offsets.", check=whole_number(1)
     )
     offset_metadata_max_bytes: int = option(
         4096,
-        doc="Most metadata, in UTF-16 units as Kafka counts, beside one committed offset.",
+        doc="Maximum length of the metadata of a committed offset, in UTF-16 units, as Kafka counts.",
         check=whole_number(0, MAX_INT),
     )
     offsets_topic_replication_factor: int = option(
         3,
         check=whole_number(1, 32_767),
-        doc="Brokers that keep each partition of __consumer_offsets, or as many as there are",
+        doc="Replicas of each partition of __consumer_offsets, or as many as there are brokers",
     )
     group_initial_rebalance_delay_ms: int = option(
         3000,
-        doc="Milliseconds that the first rebalance of an empty group waits for more members; 0 suits tests.",
+        doc="Milliseconds that the first rebalance of an empty group waits for more members; use 0 in tests.",
         check=whole_number(0, MAX_INT),
     )
     group_min_session_timeout_ms: int = option(
@@ -79,11 +79,11 @@ class GroupSettings:
         check=whole_number(1, MAX_INT),
     )
     group_max_size: int = option(
-        MAX_INT, doc="Most members of a classic group.", check=whole_number(1, MAX_INT)
+        MAX_INT, doc="Maximum number of members of a classic group.", check=whole_number(1, MAX_INT)
     )
     group_consumer_session_timeout_ms: int = option(
         45_000,
-        doc="Milliseconds without a heartbeat after which a member of a consumer group is out of it.",
+        doc="Milliseconds without a heartbeat after which a member is removed from a consumer group.",
         check=whole_number(1, MAX_INT),
     )
     group_consumer_min_session_timeout_ms: int = option(
@@ -94,7 +94,7 @@ class GroupSettings:
     )
     group_consumer_heartbeat_interval_ms: int = option(
         5_000,
-        doc="Milliseconds between two heartbeats that members of consumer groups are told; less suits tests.",
+        doc="Heartbeat interval in milliseconds that members of consumer groups get; use less in tests.",
         check=whole_number(1, MAX_INT),
     )
     group_consumer_min_heartbeat_interval_ms: int = option(
@@ -104,35 +104,35 @@ class GroupSettings:
         15_000, doc="Longest consumer.heartbeat.interval.ms of a group.", check=whole_number(1, MAX_INT)
     )
     group_consumer_max_size: int = option(
-        MAX_INT, doc="Most members of a consumer group.", check=whole_number(1, MAX_INT)
+        MAX_INT, doc="Maximum number of members of a consumer group.", check=whole_number(1, MAX_INT)
     )
     group_consumer_assignors: str = option(
         "uniform,range",
-        doc="Server-side assignors that members may ask for, the default one first: uniform and range.",
+        doc="Server-side assignors that members may choose, the default first: uniform and range.",
         check=_assignors,
         notes={"kind": "list"},
     )
     group_consumer_migration_policy: str = option(
         "bidirectional",
-        doc="Whether a group with members goes on with the other protocol when members of it come or the "
-        "last one of its own leaves: upgrade (classic to consumer), downgrade, bidirectional or disabled.",
+        doc="Whether a group with members may change its protocol when members of the other one join or the "
+        "last member of its own leaves: upgrade (classic to consumer), downgrade, bidirectional or disabled.",
         check=one_of("upgrade", "downgrade", "bidirectional", "disabled"),
         convert=lambda value: value.lower() if isinstance(value, str) else value,
     )
     group_version: int = option(
         1,
-        doc="Level of the feature group.version: 0 classic groups alone, 1 the consumer protocol as well. "
-        "Kafka sets it with kafka-features.",
+        doc="Level of the feature group.version: 0 only classic groups, 1 the consumer protocol as well. "
+        "In Kafka, kafka-features sets it.",
         check=whole_number(0, 1),
     )
 
 
 class GroupTimes(NamedTuple):
-    """What members of one group are told, and held to.
+    """The times that members of one group get.
 
     Attributes:
-        session_timeout_ms: how long one may be silent.
-        heartbeat_interval_ms: how often it should not be.
+        session_timeout_ms: a member without a heartbeat for this long is removed.
+        heartbeat_interval_ms: between two heartbeats.
     """
 
     session_timeout_ms: int
@@ -140,7 +140,7 @@ class GroupTimes(NamedTuple):
 
 
 def group_times(settings: GroupSettings, configs: Mapping[str, str]) -> GroupTimes:
-    """The times of a group: its own configs, as far as it has them, within the broker's present limits."""
+    """Return the times of a group: its own configs, or else the broker's defaults."""
     session_ms = _own(configs, SESSION_TIMEOUT, settings.group_consumer_session_timeout_ms)
     interval_ms = _own(configs, HEARTBEAT_INTERVAL, settings.group_consumer_heartbeat_interval_ms)
     return GroupTimes(session_ms, interval_ms)
@@ -151,7 +151,7 @@ def _own(configs: Mapping[str, str], name: str, default: int) -> int:
 
 
 def check_group_configs(settings: GroupSettings, configs: Mapping[str, str]) -> None:
-    """Refuses configs of a group that are unknown, no numbers, or outside the broker's limits.
+    """Refuse configs of a group that are unknown, not numbers, or outside the broker's limits.
 
     Raises:
         KafkaConfigurationError: naming the first one.

@@ -1,4 +1,4 @@
-"""Kafka's names for listeners, TLS, SASL and authorization, as far as this broker knows them."""
+"""Settings of listeners, TLS, SASL and authorization."""
 
 from __future__ import annotations
 
@@ -28,27 +28,28 @@ _OFFERED = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 
 
 def check_port(port: object) -> None:
-    """Refuses what is no TCP port; None is no TCP at all.
+    """Refuse values that are no TCP port; None means no TCP at all.
 
     Raises:
-        KafkaConfigurationError: it is not a whole number of 0 to 65535.
+        KafkaConfigurationError: the value is not a whole number from 0 to 65535.
     """
     if port is not None and (type(port) is not int or not 0 <= port < PORTS):
         raise KafkaConfigurationError(
-            f"port={port!r}: it is a whole number of 0 to {PORTS - 1}, where 0 is a free port, or None"
+            f"port={port!r}: must be a whole number from 0 to {PORTS - 1} (0: a free port), or None"
         )
 
 
 @attrs.frozen
 class Listener:
-    """A place where the broker listens.
+    """One entry of ``listeners``.
 
     Attributes:
-        name: Kafka's name of the listener.
-        host: address to listen on; empty: on all.
-        port: likewise; 0: a free one.
+        name: of the listener.
+        host: address to listen on; empty: all addresses.
+        port: to listen on; 0: a free one.
         protocol: one of ``PROTOCOLS``.
-        advertised: what clients are told; None: ``host``, or where they came in if that is any address.
+        advertised: the address for clients; None: ``host``, or the address that a client has reached where
+            the listener is open on all.
     """
 
     name: str
@@ -59,26 +60,29 @@ class Listener:
 
     @property
     def uses_tls(self) -> bool:
-        """Whether its connections are inside TLS."""
+        """Whether its connections use TLS."""
         return self.protocol in ("SSL", "SASL_SSL")
 
     @property
     def uses_sasl(self) -> bool:
-        """Whether its clients have to say who they are."""
+        """Whether its clients have to authenticate."""
         return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
     def told(self, port: int) -> tuple[str, int] | None:
-        """The broker's address for clients of this listener, open on ``port``; None: where they came in."""
+        """Return the address to advertise while the listener is open on ``port``.
+
+        None: the address that each client has reached.
+        """
         if self.advertised is not None:
             return self.advertised[0], self.advertised[1] or port
         return None if self.host in _WILDCARDS else (self.host, port)
 
 
 def parse_listeners(text: str) -> list[Listener]:
-    """``NAME://HOST:PORT,…``
+    """Parse ``NAME://HOST:PORT,…``.
 
     Raises:
-        ValueError: it is not that, or a name stands there twice.
+        ValueError: the text has another form, or names a listener twice.
     """
     found: list[Listener] = []
     for part in filter(None, map(str.strip, text.split(","))):
@@ -87,17 +91,17 @@ def parse_listeners(text: str) -> list[Listener]:
             raise ValueError(f"{part!r} is not NAME://HOST:PORT")
         name = match["name"].upper()
         if any(each.name == name for each in found):
-            raise ValueError(f"the listener {name} is there twice")
+            raise ValueError(f"the listener {name} is named twice")
         protocol = name if name in PROTOCOLS else "PLAINTEXT"
         found.append(Listener(name, match["six"] or match["host"] or "", int(match["port"]), protocol))
     return found
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
-    """``NAME:PROTOCOL,…``
+    """Parse ``NAME:PROTOCOL,…``.
 
     Raises:
-        ValueError: it is not that, or a protocol is none.
+        ValueError: the text has another form, or names an unknown protocol.
     """
     protocols: dict[str, str] = {}
     for part in filter(None, map(str.strip, text.split(","))):
@@ -138,7 +142,7 @@ def _secret(value: Any) -> Any:
 
 
 def _listed(value: Any) -> Any:
-    """A list of Python's is as good as Kafka's text with commas."""
+    """Accept a Python list as well as Kafka's comma-separated text."""
     return (
         ",".join(value)
         if isinstance(value, list | tuple) and all(isinstance(x, str) for x in value)
@@ -158,21 +162,21 @@ def _principals(value: Any) -> str | None:
 
 @attrs.frozen(kw_only=True)
 class SecuritySettings:
-    """Who may talk to the broker, how, and what they may do."""
+    """Listeners, authentication and authorization."""
 
     listeners: str = option(
         "",
         check=_parsed(parse_listeners),
         notes=_LIST,
-        doc="Where to listen, as NAME://HOST:PORT separated by commas; without it, host and port of the"
-        " command or call.",
+        doc="Where to listen, as NAME://HOST:PORT separated by commas; by default the host and port that the"
+        " command or call names.",
     )
     advertised_listeners: str = option(
         "",
         check=_parsed(parse_listeners),
         notes=_LIST,
-        doc="What clients of each listener are told as the broker's address; without it, the listener's host,"
-        " or the address they have reached.",
+        doc="Address of the broker for clients of each listener, as NAME://HOST:PORT separated by commas; by"
+        " default the listener's host, or the address that the client has reached.",
     )
     listener_security_protocol_map: str = option(
         _DEFAULT_MAP,
@@ -185,14 +189,14 @@ class SecuritySettings:
         "",
         check=_text,
         notes=_LIST,
-        doc="Listeners that are left out: this broker needs no controller.",
+        doc="Listeners to ignore: this broker needs no controller listener.",
     )
-    ssl_keystore_type: str = option("PEM", check=one_of("PEM"), doc="The kind of ssl.keystore.location.")
+    ssl_keystore_type: str = option("PEM", check=one_of("PEM"), doc="Format of ssl.keystore.location.")
     ssl_keystore_location: str = option(
-        "", check=_text, notes=_PATH, doc="The broker's certificate with its chain, and its key."
+        "", check=_text, notes=_PATH, doc="File with the broker's certificate, its chain and its key."
     )
     ssl_keystore_certificate_chain: str = option(
-        "", check=_text, notes=_PEM, doc="Instead of ssl.keystore.location: the certificates themselves."
+        "", check=_text, notes=_PEM, doc="The certificates themselves, instead of ssl.keystore.location."
     )
     ssl_keystore_key: str = option(
         "",
@@ -200,84 +204,89 @@ class SecuritySettings:
         is_secret=True,
         check=_text,
         notes=_PEM,
-        doc="With ssl.keystore.certificate.chain: the key itself.",
+        doc="The key itself, with ssl.keystore.certificate.chain.",
     )
     ssl_key_password: str = option(
-        "", is_secret=True, convert=_secret, check=_text, notes={"kind": "password"}, doc="Opens the key."
+        "",
+        is_secret=True,
+        convert=_secret,
+        check=_text,
+        notes={"kind": "password"},
+        doc="Password of the key.",
     )
-    ssl_truststore_type: str = option("PEM", check=one_of("PEM"), doc="The kind of ssl.truststore.location.")
+    ssl_truststore_type: str = option("PEM", check=one_of("PEM"), doc="Format of ssl.truststore.location.")
     ssl_truststore_location: str = option(
-        "", check=_text, notes=_PATH, doc="The CAs that sign clients' certificates."
+        "", check=_text, notes=_PATH, doc="File with the CAs that sign clients' certificates."
     )
     ssl_truststore_certificates: str = option(
-        "", check=_text, notes=_PEM, doc="Instead of ssl.truststore.location: the certificates themselves."
+        "", check=_text, notes=_PEM, doc="The certificates themselves, instead of ssl.truststore.location."
     )
     ssl_client_auth: str = option(
         "none",
         check=one_of("required", "requested", "none"),
-        doc="Whether clients of TLS listeners have to show a certificate.",
+        doc="Whether clients of TLS listeners must present a certificate.",
     )
     ssl_cipher_suites: str = option(
-        "", check=_text, notes=_LIST, doc="Ciphers for TLS 1.2, as OpenSSL names them."
+        "", check=_text, notes=_LIST, doc="Cipher suites for TLS 1.2, by OpenSSL's names."
     )
     sasl_enabled_mechanisms: str = option(
         "SCRAM-SHA-256,SCRAM-SHA-512",
         convert=_listed,
         check=_mechanisms,
-        doc="How clients of SASL listeners may prove who they are: some of PLAIN, SCRAM-SHA-256,"
-        " SCRAM-SHA-512, OAUTHBEARER and GSSAPI, which needs splashdam[gssapi] (Kafka's default is GSSAPI).",
+        doc="Mechanisms of SASL listeners: some of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER and"
+        " GSSAPI, which needs splashdam[gssapi] (Kafka's default is GSSAPI).",
     )
     sasl_kerberos_keytab: str = option(
         "",
         check=_text,
         notes=_PATH,
-        doc="For GSSAPI: the file with the keys of the broker's principal, which Kafka has in its"
-        " sasl.jaas.config; without it, KRB5_KTNAME or the machine's.",
+        doc="For GSSAPI: file with the keys of the broker's principal, which Kafka names in sasl.jaas.config;"
+        " by default KRB5_KTNAME or the machine's keytab.",
     )
     sasl_server_max_receive_size: int = option(
         524_288,
         check=whole_number(1, MAX_INT),
-        doc="Largest request in bytes of a client that has not proven who it is.",
+        doc="Maximum bytes of a request of a client that has not authenticated.",
     )
     connections_max_reauth_ms: int = option(
         0,
         check=whole_number(0),
-        doc="How long a client may stay before it has to prove anew who it is (KIP-368); 0: no limit of the"
-        " broker's own, but a token's.",
+        doc="Milliseconds after which a client has to authenticate again (KIP-368); 0: only when its token"
+        " expires.",
     )
     connection_failed_authentication_delay_ms: int = option(
         100,
         check=whole_number(0, MAX_INT),
-        doc="How long a client waits for the answer that it is not let in, so that guessing takes time.",
+        doc="Milliseconds that the answer to a failed authentication is delayed, to slow down guessing.",
     )
     authorizer_class_name: str = option(
         "",
         check=one_of("", AUTHORIZER),
         notes={"kind": "class"},
-        doc=f"Whether clients need ACLs for what they do: {AUTHORIZER}, or empty for no authorization.",
+        doc=f"Authorizer that checks ACLs: {AUTHORIZER}, or empty for no authorization.",
     )
     super_users: str = option(
         "",
         check=_principals,
         notes={"kind": "list"},
-        doc="Principals that may do everything, as User:NAME separated by semicolons.",
+        doc="Principals that need no ACLs, as User:NAME separated by semicolons.",
     )
     allow_everyone_if_no_acl_found: bool = option(
-        False, doc="Whether a resource that no ACL is about is open to everybody."
+        False, doc="Whether everybody may use a resource that has no ACLs."
     )
 
     @property
     def super_user_names(self) -> list[str]:
-        """``super_users``, one by one."""
+        """``super_users`` as a list."""
         return [each.strip() for each in self.super_users.split(";") if each.strip()]
 
     @property
     def endpoints(self) -> list[Listener]:
-        """Where to listen and how; empty where host and port say so.
+        """The listeners to open; none where ``listeners`` is empty.
 
         Raises:
-            KafkaConfigurationError: a listener has no protocol, two have the same name, or one is advertised
-                at no host.
+            KafkaConfigurationError: a listener has no protocol, two have the same name, or an advertised one
+                has no host.
         """
         protocols = parse_protocol_map(self.listener_security_protocol_map)
         left_out = {name.strip() for name in self.controller_listener_names.split(",")}
@@ -305,7 +314,7 @@ class SecuritySettings:
         return found
 
     def endpoints_on(self, host: str, port: int) -> list[Listener]:
-        """As ``endpoints``; where there are none, the one on ``host`` and ``port`` if it is advertised.
+        """Return ``endpoints``, or else the listener on ``host`` and ``port`` if it is advertised.
 
         Raises:
             KafkaConfigurationError: as ``endpoints``.
@@ -318,14 +327,16 @@ class SecuritySettings:
 
 
 def _check_routable(advertised: Iterable[Listener]) -> None:
-    """Clients have to reach what they are told. (Kafka refuses 0.0.0.0, and for no host asks the system for
-    the name of the machine, which often leads nowhere.)"""
+    """Refuse advertised addresses that clients cannot connect to.
+
+    Kafka refuses 0.0.0.0, too, but replaces an empty host by the machine's name, which often leads nowhere.
+    """
     for each in advertised:
         if each.host in ("", "0.0.0.0"):
             raise KafkaConfigurationError(
                 f"advertised.listeners names no host for {each.name} that clients could connect to"
                 f"{each.host and f', only {each.host}'}; give the one by which they reach this broker, or "
-                "leave the listener out: then they are told the address where they came in"
+                "leave the listener out: then each client gets the address that it has reached"
             )
 
 

@@ -1,6 +1,6 @@
-"""Every configuration that this broker knows, as one table: collected from where each is declared.
+"""Every configuration name of broker and topics, with type, default and meaning; and which ones are dynamic.
 
-``as_markdown`` is what ``docs/configuration.md`` holds.
+``tools/configuration_page.py`` writes ``as_markdown`` into ``docs/configuration.md``.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class Scope(Enum):
 
 
 class KnownConfig(NamedTuple):
-    """One name.
+    """One configuration name.
 
     Attributes:
         name: Kafka's.
         scope: where it can be set.
-        kind: the type of its value: boolean, integer, number, text (of some few); list, path, name, PEM,
+        kind: type of the value: boolean, integer, number, text (one of a few), list, path, name, PEM or
             password.
-        default: as text; empty where another name, or nothing, stands in.
-        synonyms: what stands in where it is not set, the one that counts first.
+        default: as text; empty where there is none, or another name has it.
+        synonyms: the names to fall back to, in the order of precedence.
         doc: meaning and unit.
-        without_effect: why setting it changes nothing in this broker; empty where it does.
-        default_value: the default itself; None where another name, or nothing, stands in.
+        without_effect: why setting it has no effect in this broker; empty where it has one.
+        default_value: the default itself; None where there is none, or another name has it.
         takes_long: whether a number may be above 2^31 - 1: Kafka's LONG instead of INT.
     """
 
@@ -54,13 +54,13 @@ class KnownConfig(NamedTuple):
 
 
 def known_configs() -> list[KnownConfig]:
-    """The whole table: the broker's own, what stands in for topics, the topics', and what has no effect."""
+    """Return all rows: broker settings, defaults of topic options, topic options, and ignored names."""
     rows = [*_own(), *_stand_ins(), *_topic(), *_ignored()]
     return sorted(rows, key=lambda row: (row.scope.value, row.name))
 
 
 def as_markdown() -> str:
-    """The table as two tables of a page."""
+    """Return the table as Markdown, with a part for each scope."""
     parts = []
     for scope in Scope:
         parts += [f"## On a {scope.value}", "", "| name | type | default | meaning |", "|---|---|---|---|"]
@@ -100,7 +100,7 @@ def _stand_ins() -> Iterator[KnownConfig]:
                 default = None if following else _in_unit(synonym, field.default)
                 row = _row(synonym.name, Scope.BROKER, field, default, following)
                 yield row._replace(
-                    doc=f"What topics have that set no `{kafka_name(field)}`",
+                    doc=f"Default of the topic option `{kafka_name(field)}`",
                     takes_long=row.takes_long and synonym.factor == 1,
                 )
 
@@ -169,7 +169,7 @@ PER_BROKER = frozenset(
         "ssl.client.auth",
     ]
 )
-"""Never the same for all brokers."""
+"""Settings that cannot be set for all brokers together."""
 
 _DYNAMIC = frozenset(
     [
@@ -223,20 +223,20 @@ _SECURITY = "ssl."
 
 
 def is_dynamic(name: str) -> bool:
-    """Whether a setting that this broker knows can be changed while it runs."""
+    """Return whether a setting can be changed while the broker runs."""
     return name in _DYNAMIC
 
 
 def is_custom(name: str) -> bool:
-    """Whether nobody here knows the name: Kafka keeps such settings for plug-ins, and shows none of them."""
+    """Return whether the name is unknown. Kafka stores such settings for plug-ins, and hides their values."""
     return name not in broker_names() and name not in _DYNAMIC and name not in PER_BROKER
 
 
 def check_dynamic(names: Collection[str], *, all_brokers: bool) -> None:
-    """Refuses what cannot be changed while brokers run.
+    """Refuse settings that cannot be changed while brokers run.
 
     Raises:
-        InvalidRequestError: naming them.
+        InvalidRequestError: names them.
     """
     security = [name for name in names if name.startswith(_SECURITY)]
     if security:

@@ -1,7 +1,4 @@
-"""Every option of a topic, and how those of a topic are laid over the broker's.
-
-Kafka's documentation ("topic configs") says what each means; ``table.py`` lists them all.
-"""
+"""The options of a topic: those that it sets, over the broker's defaults."""
 
 from __future__ import annotations
 
@@ -16,8 +13,7 @@ from splashdam.storage.settings import LogSettings
 
 
 def topic_settings(defaults: LogSettings, configs: Mapping[str, str]) -> LogSettings:
-    """A topic's options: its own ``configs``, by Kafka's dotted names, over the broker's
-    ``topic_defaults``.
+    """Return the options of a topic that sets ``configs``, by Kafka's dotted names, itself.
 
     Raises:
         BrokerResponseError: INVALID_CONFIG (40): a name is unknown, with the nearest right one, or a value
@@ -32,7 +28,7 @@ def topic_settings(defaults: LogSettings, configs: Mapping[str, str]) -> LogSett
 
 
 def new_topic_settings(defaults: LogSettings, configs: Mapping[str, str]) -> LogSettings:
-    """As ``topic_settings``, for options that somebody sets now: they must fit each other, too.
+    """As ``topic_settings``, for options that are being set: they must fit each other, too.
 
     Raises:
         BrokerResponseError: INVALID_CONFIG (40).
@@ -48,5 +44,5 @@ def new_topic_settings(defaults: LogSettings, configs: Mapping[str, str]) -> Log
 
 
 def allows_unclean_election(defaults: LogSettings, configs: Mapping[str, str]) -> bool:
-    """Whether a replica that is not in sync may lead a topic with these options, which have been checked."""
+    """Return whether a replica outside the ISR may lead a topic with these options, which must be legal."""
     return topic_settings(defaults, configs).unclean_leader_election_enable

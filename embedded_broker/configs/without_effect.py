@@ -1,8 +1,8 @@
-"""Kafka's names for a broker that this one knows and does nothing about, each with the reason.
+"""Kafka's broker settings that this broker accepts and ignores, each with the reason.
 
 A ``server.properties`` that was written for Kafka starts this broker, too, and the log says which of its
-lines change nothing. What would promise something that is not there (ZooKeeper's authorizer) is not in this
-list and so refused.
+lines have no effect. Settings that promise what is missing here (ZooKeeper's authorizer) are not in this
+list: they are refused.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ _REASONS = {
         socket.send.buffer.bytes socket.receive.buffer.bytes replica.socket.receive.buffer.bytes
         socket.listen.backlog.size""",
     "group.version says which protocols groups have": "group.coordinator.rebalance.protocols",
-    "assignments are computed, and patterns matched, as soon as something changes": """
+    "assignments are computed, and patterns matched, on every change": """
         group.consumer.assignment.interval.ms group.consumer.min.assignment.interval.ms
         group.consumer.max.assignment.interval.ms group.consumer.assignor.offload.enable
         group.consumer.regex.refresh.interval.ms""",
-    "records of groups are few, and written as they are": """
+    "records of groups are neither compressed nor delayed": """
         offsets.topic.compression.codec offsets.commit.timeout.ms""",
     "there are no share groups": """
         share.coordinator.state.topic.replication.factor share.coordinator.state.topic.min.isr
         share.coordinator.state.topic.num.partitions""",
-    "the log is read as it is": "transaction.state.log.load.buffer.size offsets.load.buffer.size",
-    "one task fetches what one leader has": "num.replica.fetchers",
-    "nothing is measured for others": """
+    "loading needs no buffer of its own": "transaction.state.log.load.buffer.size offsets.load.buffer.size",
+    "one task fetches from each leader": "num.replica.fetchers",
+    "there are no metrics reporters": """
         metric.reporters metrics.num.samples metrics.sample.window.ms metrics.recording.level
         auto.include.jmx.reporter""",
-    "requests are answered or parked by their own limits": "request.timeout.ms",
+    "requests wait as long as they say themselves": "request.timeout.ms",
 }
 
 WITHOUT_EFFECT: Mapping[str, str] = {
     name: reason for reason, names in _REASONS.items() for name in names.split()
 }
-"""Name → why setting it changes nothing."""
+"""Name → why setting it has no effect."""
 
 _TYPES = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6, "list": 7}
 """Kafka's ``ConfigType`` numbers."""
@@ -106,6 +106,6 @@ def _read(line: str) -> tuple[str, tuple[int, str | None]]:
 
 
 IDLE_CONFIGS: Mapping[str, tuple[int, str | None]] = dict(map(_read, _TABLE.strip().splitlines()))
-"""Name → number of its type, and its default, from Kafka 4.3: a tool that asks for them gets Kafka's answer.
+"""Name → number of its type, and its default, from Kafka 4.3: DescribeConfigs answers with them.
 
-A line each: name, type, default (nothing: there is none)."""
+One line each: name, type, default (nothing: there is none)."""

@@ -1,8 +1,8 @@
 """The controller: one for all brokers of a cluster, in their process and loop; calls instead of requests.
 
-A change is decided by pure functions, made durable, and takes effect; then the brokers are told, in the order
-of what happened. Nothing here waits. A broker that is alone has a controller of its own, whose journal is the
-broker's directory.
+Pure functions decide on a change; it is made durable, takes effect, and is then applied by the brokers, all
+changes in the same order. Nothing here waits. A single broker has a controller of its own, whose journal is
+the broker's directory.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 _CLUSTER = Resource("cluster", "")
 
 IsUnclean = Callable[[Mapping[str, str]], bool]
-"""Whether a topic with these options lets a replica lead that is not in sync."""
+"""Tells whether a topic with these options allows unclean leader election."""
 
 
 class Member(Protocol):
@@ -59,32 +59,31 @@ class Member(Protocol):
 
     @property
     def node_id(self) -> int:
-        """Its id."""
+        """Id of the broker."""
         ...
 
     def apply(self, change: ClusterChange) -> None:
-        """Something has happened, and counts already; what asks the controller sees it.
+        """Apply a change that has already taken effect in the controller's state.
 
-        May call the controller, which then tells what comes of that later, in order.
+        It may call the controller; changes that follow from that are applied later, in order.
         """
         ...
 
 
 class Controller:
-    """Who is in the cluster, which topics there are, who leads; it alone says so.
+    """Owns the cluster's metadata: brokers, topics, partition leaders.
 
     Args:
-        journal: keeps what must not be forgotten.
-        producer_ids: hands out ids that are unique in the cluster.
-        is_unclean: says what a topic's options say about unclean elections.
+        journal: makes changes durable.
+        producer_ids: hands out producer ids, unique in the cluster.
+        is_unclean: tells whether a topic's options allow unclean leader election.
         random: draws the placement of new partitions.
 
     Attributes:
-        state: what is the case; everybody may read it.
-        changes: how many there have been since it began.
+        state: the present metadata; anybody may read it.
+        changes: number of changes since the start.
         producer_ids: as given.
-        is_alone: there is one broker, whose directory is the journal: what it cannot do does not happen.
-        has_ended: nothing changes any more.
+        has_ended: all brokers end; further changes are refused.
     """
 
     def __init__(
@@ -99,24 +98,24 @@ class Controller:
         self._is_unclean = is_unclean
         self._random = random or Random()
         self._members: dict[int, Member] = {}
-        self._untold: deque[ClusterChange] = deque()
-        self._is_telling = False
+        self._pending: deque[ClusterChange] = deque()
+        self._is_applying = False
         if self._only_directory is not None:
             self.state = self._only_directory.read({})
 
     @property
     def is_alone(self) -> bool:
-        """Whether there is one broker, whose directory says what there is."""
+        """Whether this is the controller of a single broker: a change that the broker cannot apply fails."""
         return self._only_directory is not None
 
     def begin(self, kept: ClusterState) -> None:
-        """Begins with what was kept; once, before any broker registers.
+        """Take over the stored state; called once, before any broker registers.
 
-        All brokers are down then, and were so together: whoever led before leads again when it registers.
-        When all that are to come have come, ``settle`` finds leaders for the rest.
+        All brokers went down together, so each leads again what it led before when it registers. Once all
+        brokers have registered that will, ``settle`` elects leaders for the rest.
 
         Raises:
-            KafkaStorageError: the disk refuses.
+            KafkaStorageError: the journal cannot be written.
         """
         self.state = kept
         if not self.cluster_id:
@@ -125,56 +124,56 @@ class Controller:
         self.state.apply(ClusterChange(brokers=down))
 
     def settle(self) -> None:
-        """Nobody else is coming: who is not here is down.
+        """Move the leaderships of all brokers that have not registered: they are down.
 
         Raises:
             KafkaStorageError: as ``leave``.
         """
         for broker in list(self.state.brokers.values()):
             if broker.is_fenced:
-                self._take_leads(broker)
+                self._remove_leadership(broker)
 
     @property
     def cluster_id(self) -> str:
-        """The id of the cluster; "" before ``begin``, and where the directory of the only broker has it."""
+        """The id of the cluster; "" before ``begin``, and for a single broker, whose directory has the id."""
         return self.state.resources.get(_CLUSTER, {}).get("id", "")
 
     # --- brokers --------------------------------------------------------------------------------------------
 
     @property
     def node_id(self) -> int:
-        """The broker that is named as controller: the first that is alive, `NOBODY` where none is."""
+        """The broker that answers name as controller: the first unfenced one, `NOBODY` if there is none."""
         return next((node for node, each in sorted(self.state.brokers.items()) if not each.is_fenced), NOBODY)
 
     def register(self, member: Member, listeners: Mapping[str, Address], rack: str | None = None) -> int:
-        """Takes in a broker that has just started, and tells it everything.
+        """Register a broker that has just started, and have it apply the whole state.
 
-        It leads again where nobody else could meanwhile.
+        It leads again the partitions for which no other leader could be elected meanwhile.
 
         Args:
-            member: the broker; told of everything that happens until ``leave``.
-            listeners: where clients reach it.
-            rack: where it stands.
+            member: the broker; it applies every change until ``leave``.
+            listeners: its advertised addresses.
+            rack: its ``broker.rack``.
 
         Returns:
-            Its broker epoch, which it names in what it asks.
+            Its broker epoch, to be named in its later calls.
 
         Raises:
-            KafkaStorageError: it could not be kept.
+            KafkaStorageError: the registration cannot be made durable.
         """
         node_id = member.node_id
         if node_id in self._members:
             self.leave(node_id, self.state.brokers[node_id].epoch)
         epoch = 1 + max((each.epoch for each in self.state.brokers.values()), default=0)
         broker = BrokerState(node_id, epoch, dict(listeners), rack=rack)
-        self._commit(ClusterChange(brokers={node_id: broker}, partitions=self._led_again_by(node_id)))
+        self._commit(ClusterChange(brokers={node_id: broker}, partitions=self._resumed_leadership(node_id)))
         self._members[node_id] = member
         member.apply(self.state.as_change())
         self._commit(self._elections(self._leaderless_of(node_id)))
         return epoch
 
-    def _led_again_by(self, node_id: int) -> dict[TopicPartition, PartitionState]:
-        """What a broker led when all went down it leads in the next epoch."""
+    def _resumed_leadership(self, node_id: int) -> dict[TopicPartition, PartitionState]:
+        """Return the partitions that a broker led when all brokers went down, in the next leader epoch."""
         if self.is_alone:
             return {}
         return {
@@ -186,14 +185,14 @@ class Controller:
         }
 
     def end(self) -> None:
-        """All brokers end now, together: who leads what stays as it is for the next start."""
+        """Refuse changes from now on: all brokers end together, and leaders stay for the next start."""
         self.has_ended = True
 
     def leave(self, node_id: int, broker_epoch: int) -> None:
-        """A broker has ended, however: it is told nothing any more, and others lead what it led.
+        """Unregister a broker that has ended: it applies no more changes, and its leaderships move.
 
         Raises:
-            KafkaStorageError: that could not be kept; it counts all the same, until all brokers have ended.
+            KafkaStorageError: the change is not durable, but takes effect until all brokers have ended.
         """
         broker = self.state.brokers.get(node_id)
         if broker is not None and broker.epoch == broker_epoch and not self.has_ended:
@@ -201,17 +200,17 @@ class Controller:
             self.fence(node_id)
 
     def fence(self, node_id: int) -> None:
-        """A broker is down, or not heard of: others lead what it led.
+        """Fence a broker that is down: its leaderships move.
 
         Raises:
             KafkaStorageError: as ``leave``.
         """
         broker = self.state.brokers[node_id]
         if not broker.is_fenced:
-            self._take_leads(attrs.evolve(broker, is_fenced=True, is_shutting_down=False))
+            self._remove_leadership(attrs.evolve(broker, is_fenced=True, is_shutting_down=False))
 
     def begin_shutdown(self, node_id: int, broker_epoch: int) -> bool:
-        """A broker is about to end in order: its leads move first, where others are in sync.
+        """Begin a broker's controlled shutdown: its leaderships move, if others are in sync.
 
         Returns:
             Whether it leads nothing any more.
@@ -220,11 +219,11 @@ class Controller:
             BrokerResponseError: STALE_BROKER_EPOCH (77); KafkaStorageError.
         """
         broker = self._registered(node_id, broker_epoch)
-        self._take_leads(attrs.evolve(broker, is_shutting_down=True))
+        self._remove_leadership(attrs.evolve(broker, is_shutting_down=True))
         return all(each.leader != node_id for each in self.state.partitions.values())
 
     def lose_replicas(self, node_id: int, topic_partitions: Iterable[TopicPartition]) -> None:
-        """The disk below some replicas of a broker has failed: others lead what it led.
+        """Move the leadership of replicas whose disk has failed to other brokers.
 
         Raises:
             KafkaStorageError: as ``leave``.
@@ -244,14 +243,15 @@ class Controller:
             unclean=self._unclean(where),
         )
 
-    def _take_leads(self, broker: BrokerState) -> None:
-        """The broker is not eligible any more."""
+    def _remove_leadership(self, broker: BrokerState) -> None:
+        """Remove a broker that is no longer eligible from leaderships and ISRs."""
         node_id = broker.node_id
         partitions = {}
         for topic_partition, before in self.state.partitions.items():
             if node_id == before.leader or node_id in before.isr:
                 after = self._without(before, node_id, topic_partition)
-                if broker.is_fenced or after.leader != NOBODY:  # one that ends in order leads to its end
+                # in controlled shutdown it leads to its end if nobody else can
+                if broker.is_fenced or after.leader != NOBODY:
                     partitions[topic_partition] = after
         self._commit(ClusterChange(brokers={node_id: broker}, partitions=partitions))
 
@@ -264,10 +264,10 @@ class Controller:
     # --- partitions -----------------------------------------------------------------------------------------
 
     def partition(self, topic_partition: TopicPartition) -> PartitionState:
-        """Who keeps and leads a partition.
+        """Return the state of a partition.
 
         Raises:
-            UnknownTopicOrPartitionError: there is none.
+            UnknownTopicOrPartitionError: there is no such partition.
         """
         found = self.state.partitions.get(topic_partition)
         if found is None:
@@ -277,21 +277,22 @@ class Controller:
     def alter_partitions(
         self, node_id: int, broker_epoch: int, proposals: Mapping[TopicPartition, IsrProposal]
     ) -> dict[TopicPartition, IsrAnswer]:
-        """Takes the ISRs that a leader proposes, and completes reassignments that waited for them.
+        """Accept the ISRs that a leader proposes, and complete reassignments that waited for them.
 
-        All that it may say happens at once, as one change that is made durable once.
+        All legal proposals become one change: after a restart a leader proposes hundreds at once, and each
+        sync of the journal takes milliseconds.
 
         Args:
             node_id: the leader.
-            broker_epoch: what ``register`` answered it.
+            broker_epoch: the return value of ``register``.
             proposals: by partition.
 
         Returns:
-            For each partition its state from now on, of which members hear, too; or why it stays as it was:
+            For each partition its new state, or the error that refuses the proposal:
             UNKNOWN_TOPIC_OR_PARTITION (3), NOT_CONTROLLER (41): epochs of the future, FENCED_LEADER_EPOCH
-            (74), INVALID_REQUEST (42): not the leader, or no legal ISR, INVALID_UPDATE_VERSION (95): it goes
-            by an older state, INELIGIBLE_REPLICA (107): somebody is down; or NEW_LEADER_ELECTED (108): done,
-            and with it another one leads.
+            (74), INVALID_REQUEST (42): not the leader, or no legal ISR, INVALID_UPDATE_VERSION (95): based on
+            an older state, INELIGIBLE_REPLICA (107): a new member is down; or NEW_LEADER_ELECTED (108): the
+            ISR was accepted, and another broker leads now.
 
         Raises:
             BrokerResponseError: STALE_BROKER_EPOCH (77); KafkaStorageError: nothing has changed.
@@ -325,7 +326,7 @@ class Controller:
         return advanced(before, before, proposal.isr, self.state.is_eligible, unclean=self._unclean(where))
 
     def change_partitions(self, partitions: Mapping[TopicPartition, PartitionState]) -> None:
-        """Gives partitions states that pure functions have made of their present ones, all at once.
+        """Replace the states of partitions, in one change.
 
         Raises:
             KafkaStorageError: nothing has changed.
@@ -338,7 +339,7 @@ class Controller:
         )
 
     def _elections(self, topic_partitions: Iterable[TopicPartition]) -> ClusterChange:
-        """Leaders where there is none, as far as somebody may."""
+        """Elect leaders for partitions that have none and can have one."""
         partitions = {}
         for each in topic_partitions:
             before = self.state.partitions[each]
@@ -367,7 +368,7 @@ class Controller:
         *,
         validate_only: bool = False,
     ) -> list[Topic]:
-        """Makes topics, all or none, and returns them as they are (or would be).
+        """Create topics, all or none, and return them (or what they would be).
 
         Raises:
             BrokerResponseError: as ``created_topics``; KafkaStorageError.
@@ -385,7 +386,7 @@ class Controller:
         *,
         validate_only: bool = False,
     ) -> None:
-        """More partitions for a topic, ``count`` in all.
+        """Add partitions to a topic, up to ``count`` in all.
 
         Raises:
             BrokerResponseError: as ``added_partitions``; KafkaStorageError.
@@ -395,26 +396,26 @@ class Controller:
             self._commit(change)
 
     def configure_topic(self, name: str, configs: Mapping[str, str]) -> None:
-        """Replaces a topic's options, which the caller has checked.
+        """Replace a topic's options, which the caller has checked.
 
         Raises:
-            UnknownTopicOrPartitionError: there is none.
+            UnknownTopicOrPartitionError: there is no such topic.
             KafkaStorageError: nothing has changed.
         """
         topic = known_topic(self.state, name)
         self._commit(ClusterChange(topics={name: attrs.evolve(topic, configs=dict(configs))}))
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic.
+        """Delete a topic.
 
         Raises:
-            UnknownTopicOrPartitionError: there is none.
-            KafkaStorageError: the disk refuses.
+            UnknownTopicOrPartitionError: there is no such topic.
+            KafkaStorageError: the change cannot be made durable.
         """
         self._commit(ClusterChange(deleted=(known_topic(self.state, name),)))
 
     def put_resources(self, resources: Mapping[Resource, Mapping[str, str]]) -> None:
-        """Replaces options that all brokers share (of brokers, users, quotas…); none at all: nothing is kept.
+        """Replace options that all brokers share (of brokers, users, quotas…); empty options are deleted.
 
         Raises:
             KafkaStorageError: nothing has changed.
@@ -427,16 +428,16 @@ class Controller:
         if not change:
             return
         if self.has_ended:
-            raise error_for(ErrorCode.NOT_CONTROLLER, "the cluster is about to end")
+            raise error_for(ErrorCode.NOT_CONTROLLER, "the cluster is shutting down")
         try:
             self._keep(change)
             self.state.apply(change)
             self.changes += 1
-            self._untold.append(change)
-            if not self._is_telling:
-                self._tell()
+            self._pending.append(change)
+            if not self._is_applying:
+                self._apply_pending()
         except BrokerResponseError:
-            if self._only_directory is not None:  # the broker could not do it, or not all of it
+            if self._only_directory is not None:  # the broker could not apply it, or not all of it
                 self.state = self._only_directory.read(self.state.brokers)
             raise
 
@@ -446,34 +447,35 @@ class Controller:
         except KafkaStorageError as error:
             if not any(broker.is_fenced for broker in change.brokers.values()):
                 raise
-            _log.error("that a broker is down is not on disk: %s", error.message)  # it is down all the same
+            # The broker is down in any case, so the change takes effect without being durable.
+            _log.error("cannot write to the journal that a broker is down: %s", error.message)
 
-    def _tell(self) -> None:
-        self._is_telling = True
+    def _apply_pending(self) -> None:
+        self._is_applying = True
         try:
-            while self._untold:
-                change = self._untold.popleft()
+            while self._pending:
+                change = self._pending.popleft()
                 for member in list(self._members.values()):
-                    self._tell_one(member, change)
+                    self._apply_to(member, change)
         finally:
-            self._is_telling = False
+            self._is_applying = False
 
-    def _tell_one(self, member: Member, change: ClusterChange) -> None:
-        """What goes wrong in one of several brokers keeps nothing from the others."""
+    def _apply_to(self, member: Member, change: ClusterChange) -> None:
+        """Have a broker apply a change; the failure of one must not affect other brokers."""
         try:
             member.apply(change)
         except Exception:
             if self.is_alone:
                 raise
-            _log.exception("node %d could not do all that has changed", member.node_id)
+            _log.exception("node %d could not apply a change of the cluster", member.node_id)
 
 
 def check_epochs(before: PartitionState, node_id: int, leader_epoch: int, partition_epoch: int) -> None:
-    """Whether a broker leads a partition, and goes by its present state.
+    """Check that a broker leads a partition and knows its present state. The order of the checks is KRaft's.
 
     Raises:
         BrokerResponseError: NOT_CONTROLLER (41): epochs of the future; FENCED_LEADER_EPOCH (74);
-            INVALID_REQUEST (42): it does not lead; INVALID_UPDATE_VERSION (95): it goes by an older state.
+            INVALID_REQUEST (42): it does not lead; INVALID_UPDATE_VERSION (95): it knows an older state.
     """
     if leader_epoch > before.leader_epoch or partition_epoch > before.partition_epoch:
         raise error_for(ErrorCode.NOT_CONTROLLER, "the epochs are ahead of the controller's")
@@ -489,25 +491,25 @@ def check_epochs(before: PartitionState, node_id: int, leader_epoch: int, partit
 
 
 def check_isr(before: PartitionState, new_isr: Sequence[int], is_eligible: IsEligible) -> None:
-    """Whether a partition may have this ISR.
+    """Check a proposed ISR.
 
     Raises:
-        BrokerResponseError: INVALID_REQUEST (42): it is none, or is without the leader; INELIGIBLE_REPLICA
-            (107): somebody who would join is down, or about to end.
+        BrokerResponseError: INVALID_REQUEST (42): it is no set of replicas, or lacks the leader;
+            INELIGIBLE_REPLICA (107): a new member is down or shutting down.
     """
     is_legal = len(set(new_isr)) == len(new_isr) and set(new_isr) <= set(before.replicas)
     if not is_legal or before.leader not in new_isr:
         raise InvalidRequestError(f"{list(new_isr)} is no ISR of replicas {list(before.replicas)}")
     for node in new_isr:
         if node not in before.isr and not is_eligible(node):
-            raise error_for(ErrorCode.INELIGIBLE_REPLICA, f"node {node} is down or about to end")
+            raise error_for(ErrorCode.INELIGIBLE_REPLICA, f"node {node} is down or shutting down")
 
 
 def known_topic(state: ClusterState, name: str) -> Topic:
-    """The topic of this name.
+    """Return the topic of this name.
 
     Raises:
-        UnknownTopicOrPartitionError: there is none.
+        UnknownTopicOrPartitionError: there is no such topic.
     """
     topic = state.topics.get(name)
     if topic is None:
@@ -522,16 +524,16 @@ def created_topics(
     default_replication_factor: int,
     random: Random,
 ) -> ClusterChange:
-    """New topics, all or none, each with an id, its partitions spread over the brokers.
+    """Return the change that creates topics, all or none, each with an id and placed replicas.
 
     Raises:
-        BrokerResponseError: as ``new_topics``, ``placed`` and ``check_replicas``, for the first one refused.
+        BrokerResponseError: as ``new_topics``, ``placed`` ``check_replicas``, for the first refused.
     """
     topics = new_topics(wanted, state.topics, check_configs, state.names_by_fold)
     partitions: dict[TopicPartition, PartitionState] = {}
     for new, topic in zip(wanted, topics, strict=True):
         factor = new.replication_factor if new.replication_factor > 0 else default_replication_factor
-        if new.name in INTERNAL_TOPICS:  # Kafka waits until there are as many brokers
+        if new.name in INTERNAL_TOPICS:  # Kafka waits until there are enough brokers
             factor = min(factor, len(state.brokers))
         replicas = new.assignments or placed(new.partitions, factor, state, random)
         partitions |= _partitions(topic.name, 0, replicas, state)
@@ -541,10 +543,10 @@ def created_topics(
 def added_partitions(
     state: ClusterState, name: str, count: int, assignments: Sequence[Sequence[int]], random: Random
 ) -> ClusterChange:
-    """More partitions for a topic, ``count`` in all, with as many replicas as its first one has.
+    """Return the change that adds partitions to a topic, with as many replicas as its first one has.
 
     Raises:
-        BrokerResponseError: UNKNOWN_TOPIC_OR_PARTITION (3); INVALID_PARTITIONS (37): no more than there are;
+        BrokerResponseError: UNKNOWN_TOPIC_OR_PARTITION (3); INVALID_PARTITIONS (37): not more than there are;
             INVALID_REPLICA_ASSIGNMENT (39): an assignment that does not fit; as ``placed``.
     """
     topic = known_topic(state, name)
@@ -577,7 +579,7 @@ def _partitions(
 
 
 def _new_partition(replicas: Sequence[int], state: ClusterState) -> PartitionState:
-    """The first state of a partition: everybody that may be is in sync, the first one leads.
+    """Return the first state of a partition: all eligible replicas are in sync, the first of them leads.
 
     Raises:
         BrokerResponseError: INVALID_REPLICA_ASSIGNMENT (39): as ``check_replicas``, or all are down.
@@ -587,6 +589,6 @@ def _new_partition(replicas: Sequence[int], state: ClusterState) -> PartitionSta
     if not isr:
         raise error_for(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"the brokers of the assignment {list(replicas)} are all down or about to end",
+            f"the brokers of the assignment {list(replicas)} are all down or shutting down",
         )
     return PartitionState(tuple(replicas), isr, isr[0])

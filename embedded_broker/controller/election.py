@@ -1,9 +1,9 @@
-"""Who leads next: a partition's state before, what has happened, its state after. Pure; rules are KRaft's.
+"""Leader election: the state of a partition after a change of brokers or ISR. Pure; the rules are KRaft's.
 
-A leader is chosen from the ISR in the order of the replicas. Where nobody of it is eligible, nobody leads
-(-1), the ISR keeps its last members, and whoever of them comes back first leads again; with
-``unclean.leader.election.enable`` any eligible replica does at once, as an ISR of one, and what only the
-others had is lost.
+The leader is the first eligible replica of the ISR, in the order of the replicas. If none is eligible, the
+partition has no leader (-1) and the ISR keeps its last members; the first of them that returns leads again.
+With ``unclean.leader.election.enable`` any eligible replica becomes leader at once, as an ISR of one, and
+records that only the others had are lost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from splashdam.embedded_broker.controller.state import NOBODY, PartitionState
 from splashdam.model.broker_errors import ErrorCode, error_for
 
 IsEligible: TypeAlias = Callable[[int], bool]
-"""Whether a broker may lead."""
+"""Tells whether a broker may lead."""
 
 
 def changed(
@@ -27,15 +27,15 @@ def changed(
     unclean: bool = False,
     target: PartitionState | None = None,
 ) -> PartitionState:
-    """The state after a change; ``before`` itself where nothing changes.
+    """Return the state after a change; ``before`` itself if nothing changes.
 
     Args:
-        before: the state so far.
-        is_eligible: who may lead.
-        isr: the new ISR; an empty one leaves it as it is. Somebody in it, or in the present one, stays.
-        preferred: the first replica is to lead, if it can; else whoever leads goes on.
-        unclean: a replica that is not in sync may lead where no other can.
-        target: replicas, adding and removing as a reassignment wants them.
+        before: the present state.
+        is_eligible: tells who may lead.
+        isr: the new ISR. If no replica of it is left, the present ISR stays: it must never be empty.
+        preferred: elect the preferred (first) replica if possible; otherwise the present leader stays.
+        unclean: a replica outside the ISR may lead if no other can.
+        target: replicas, adding and removing replicas that a reassignment asks for.
     """
     shape = target or before
     wanted = set(before.isr if isr is None else isr)
@@ -85,18 +85,18 @@ def _elect(
 def without_broker(
     before: PartitionState, node_id: int, is_eligible: IsEligible, *, unclean: bool
 ) -> PartitionState:
-    """After a broker was lost, or is about to end: it leaves the ISR unless it is the last in it.
+    """Return the state without a broker that is down or shutting down.
 
-    ``is_eligible`` says of it that it is not.
+    It leaves the ISR unless it is the last member. ``is_eligible`` must be false for this broker.
     """
     return changed(before, is_eligible, isr=[node for node in before.isr if node != node_id], unclean=unclean)
 
 
 def moved(before: PartitionState, to: int, is_eligible: IsEligible) -> PartitionState:
-    """Another leader because somebody wants it, in the next epoch.
+    """Return the state with ``to`` as leader, in the next leader epoch.
 
     Raises:
-        BrokerResponseError: INELIGIBLE_REPLICA (107): it is down, or not in sync.
+        BrokerResponseError: INELIGIBLE_REPLICA (107): ``to`` is down or not in sync.
     """
     if to not in before.isr or not is_eligible(to):
         able = [node for node in before.isr if is_eligible(node)]

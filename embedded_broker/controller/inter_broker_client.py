@@ -1,4 +1,4 @@
-"""Questions of a broker to the others of its cluster, over connections that are made when first needed."""
+"""Requests from one broker to the others of its cluster, over connections that are opened on first use."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _IN_FLIGHT = 100
 _TIMEOUT_MS = 30_000.0
 
 
-class _Told(trio.TaskStatus[None]):
-    """Sets an event, where no nursery waits for the start of a task."""
+class _StartedEvent(trio.TaskStatus[None]):
+    """Sets an event when a task has started, without a nursery that waits for it."""
 
     def __init__(self, event: trio.Event) -> None:
         self._event = event
@@ -35,13 +35,13 @@ class _Told(trio.TaskStatus[None]):
 
 
 class InterBrokerClient:
-    """The other brokers, as one of them asks them.
+    """Sends requests to the other brokers of a cluster.
 
     Args:
-        node_id: who asks.
+        node_id: of the broker that asks.
         clock: its clock.
-        connect: how they are reached; None where there are none.
-        start_soon: begins a task of the broker's.
+        connect: opens a stream to another broker; None for a single broker.
+        start_soon: starts a task in the broker's nursery.
     """
 
     def __init__(
@@ -59,13 +59,14 @@ class InterBrokerClient:
         self._turns: defaultdict[int, trio.Lock] = defaultdict(trio.Lock)
 
     async def ask(self, node_id: int, request: Request[R]) -> R:
-        """Another broker's answer.
+        """Send a request to another broker and return its answer.
 
         Raises:
-            KafkaConnectionError: there is no way to it.
-            NetworkExceptionError, RequestTimedOutError: it was lost on the way, or takes too long.
+            KafkaConnectionError: the broker cannot be reached.
+            NetworkExceptionError, RequestTimedOutError: the connection broke, or the answer took too long.
         """
-        async with self._turns[node_id]:  # one that is being started keeps nobody from the others
+        # One lock per node, so that a broker that is starting delays no request to another one.
+        async with self._turns[node_id]:
             connection = await self._to(node_id)
         return await connection.request(request)
 
@@ -75,7 +76,7 @@ class InterBrokerClient:
             return found
         if self._connect is None:
             raise KafkaConnectionError(f"this broker is alone; there is no node {node_id}")
-        # Few brokers have others beside them, so few load what it takes to ask them.
+        # Imported on first use: a single broker never needs it, and it would slow down its start.
         from importlib.metadata import version
 
         from splashdam.net.connection.connection import Connection
@@ -91,14 +92,14 @@ class InterBrokerClient:
         started = trio.Event()
 
         async def run() -> None:
-            if not connection.is_closed:  # who asked may have gone before this begins
-                await connection.run(task_status=_Told(started))
+            if not connection.is_closed:  # the caller may have been cancelled before this task runs
+                await connection.run(task_status=_StartedEvent(started))
 
         self._start_soon(run)
         try:
             await started.wait()
             await connection.negotiate("splashdam-broker", version("splashdam"))
-        except BaseException:  # who asks may be gone, too
+        except BaseException:  # cancellation included
             with trio.CancelScope(shield=True):
                 await connection.aclose()
             raise

@@ -1,4 +1,4 @@
-"""What a controller must not forget: the whole as a JSON object, and a line for each change since."""
+"""The controller's journal: a snapshot of the cluster's state as JSON, and a line for each change since."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ FILE_NAME = "splashdam-cluster.json"
 CHANGES_NAME = "splashdam-cluster.changes"
 _VERSION = 1
 _MOST_CHANGES = 10_000
-"""Then the whole is written anew."""
+"""After so many changes a new snapshot is written."""
 
 
 class Keeps(Protocol):
-    """Where changes go before they count."""
+    """Stores changes before they take effect."""
 
     def keep(self, change: ClusterChange, before: ClusterState) -> None:
-        """Makes a change durable.
+        """Make a change durable.
 
         Args:
-            change: what happens.
-            before: all that was kept before it.
+            change: the change.
+            before: the state before it.
 
         Raises:
-            KafkaStorageError: the disk refuses; the change has not happened.
+            KafkaStorageError: the write failed; the change has not happened.
         """
         ...
 
 
 class Journal:
-    """The changes of a cluster in two files of a directory.
+    """The journal of a cluster: two files in its directory.
 
     Args:
         files: the file system.
-        directory: where; it exists.
+        directory: an existing directory.
     """
 
     def __init__(self, files: Files, directory: str) -> None:
@@ -64,10 +64,10 @@ class Journal:
         self._generation = 0
 
     def read(self) -> ClusterState:
-        """What was kept; an empty state where there is nothing.
+        """Return the stored state; an empty one if there are no files.
 
         Raises:
-            KafkaStorageError: a file cannot be read or understood.
+            KafkaStorageError: a file cannot be read or parsed.
         """
         state = ClusterState()
         data = self._files.read_bytes(self._path)
@@ -87,7 +87,7 @@ class Journal:
         return state
 
     def keep(self, change: ClusterChange, before: ClusterState) -> None:
-        """As `Keeps`."""
+        """See `Keeps`."""
         if self._changes.must_rewrite or self._changes.length >= _MOST_CHANGES:
             self._rewrite(before)
         self._changes.append(encode_change(change))
@@ -100,25 +100,25 @@ class Journal:
         self._changes.begin(generation)
 
     def close(self) -> None:
-        """Gives the files back; everything in them is synced."""
+        """Close the files; everything in them is synced."""
         self._changes.close()
 
 
 class DirectoryJournal:
-    """What the controller of a broker that is alone keeps: the broker's directory says what there is.
+    """The journal of a single broker's controller: the data directory itself.
 
-    It keeps the options of resources beside the topics, and nothing else: the broker makes topics last, when
-    it is told of them.
+    Only options of resources are stored here. Topics are created by the broker when it applies the change,
+    and the state is read back from the directory if that fails (docs/decisions/cluster.md).
 
     Args:
-        logs: the directory.
+        logs: the broker's logs.
     """
 
     def __init__(self, logs: LogManager) -> None:
         self._logs = logs
 
     def read(self, brokers: Mapping[int, BrokerState]) -> ClusterState:
-        """What the directory says, with brokers as they are known."""
+        """Return the state that the directory holds, with ``brokers``, which are not stored in it."""
         logs, node_id = self._logs, self._logs.identity.node_id
         state = ClusterState(brokers)
         state.apply(
@@ -134,7 +134,7 @@ class DirectoryJournal:
         return state
 
     def keep(self, change: ClusterChange, before: ClusterState) -> None:
-        """As `Keeps`."""
+        """See `Keeps`."""
         if change.resources:
             resources = {(each.kind, each.name): kept for each, kept in change.resources.items()}
             self._logs.registry.put_resources(resources)
@@ -149,7 +149,7 @@ def _makes_sense(path: str) -> Iterator[None]:
 
 
 def encode_change(change: ClusterChange) -> dict[str, Any]:
-    """A change as JSON has it; what is empty is left out."""
+    """Return a change as a JSON object; empty parts are left out."""
     partitions: dict[str, dict[str, Any]] = {}
     for (topic, number), state in change.partitions.items():
         partitions.setdefault(topic, {})[str(number)] = list(state)
@@ -167,10 +167,10 @@ def encode_change(change: ClusterChange) -> dict[str, Any]:
 
 
 def decode_change(content: dict[str, Any]) -> ClusterChange:
-    """The change that ``encode_change`` made this of.
+    """Return the change that ``encode_change`` encoded.
 
     Raises:
-        ValueError, KeyError, TypeError, AttributeError: it made nothing like this.
+        ValueError, KeyError, TypeError, AttributeError: the object is not an encoded change.
     """
     topics = [_topic(fields) for fields in content.get("topics", ())]
     return ClusterChange(

@@ -1,7 +1,7 @@
-"""Who leads which partition, in which leader epoch, and where the brokers of the cluster are reached.
+"""Partition leaders, leader epochs and broker addresses: what handlers ask, as of Kafka's ``MetadataCache``.
 
-The controller says so (`ClusterView`). Brokers that keep one copy of each partition and hand it over, as
-those of the simulator do, share a `LeadershipMap` instead.
+`ClusterView` answers from the controller's state. Brokers that keep one copy of each partition and hand it
+over, as those of the simulator do, share a `LeadershipMap` instead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Leader(NamedTuple):
-    """The leader of a partition; ``node_id`` is `NOBODY` while there is none."""
+    """The leader of a partition; ``node_id`` is `NOBODY` if there is none."""
 
     node_id: int
     leader_epoch: int
@@ -34,36 +34,38 @@ class Leadership(Protocol):
 
     @property
     def producer_ids(self) -> HandsOutIds:
-        """Where ids come from that are unique in the cluster."""
+        """The source of producer ids, unique in the cluster."""
         ...
 
     @property
     def controller_id(self) -> int:
-        """The broker that answers name as controller."""
+        """The node id that answers name as controller."""
         ...
 
     def brokers(self, reached_at: Address, *, with_fenced: bool = False) -> Mapping[int, Address]:
-        """Every broker by node id, as a client is told that reached the one asked at ``reached_at``."""
+        """Return the addresses of all brokers, for a client that reached this broker at ``reached_at``."""
         ...
 
     def leader_of(self, topic_partition: TopicPartition) -> Leader | None:
-        """Who leads the partition; None where there is no such partition."""
+        """Return the leader of a partition; None if there is no such partition."""
         ...
 
     def partition(self, topic_partition: TopicPartition) -> PartitionState | None:
-        """Who keeps and leads the partition; None where there is no such partition."""
+        """Return the state of a partition; None if there is no such partition."""
         ...
 
     def hosts(self, node_id: int, topic_partition: TopicPartition) -> bool:
-        """Whether a broker keeps this partition of a topic it knows."""
+        """Whether a broker has a replica of this partition."""
         ...
 
 
 def begin_leader_epochs(leadership: Leadership, logs: LogManager) -> None:
-    """After a start: an epoch in which nothing was appended is not in the files.
+    """Write the present leader epochs into the logs, after a start.
+
+    An epoch in which nothing was appended is not in the files yet.
 
     Raises:
-        KafkaStorageError: it could not be written.
+        KafkaStorageError: an epoch could not be written.
     """
     for topic_partition, log in logs.logs.items():
         leader = leadership.leader_of(topic_partition)
@@ -73,7 +75,7 @@ def begin_leader_epochs(leadership: Leadership, logs: LogManager) -> None:
 
 @attrs.define
 class LeadershipMap:
-    """The leaders of a cluster whose brokers live in one process.
+    """A `Leadership` that is set by hand, for brokers of one process that have no controller in common.
 
     Attributes:
         producer_ids: shared by all brokers.
@@ -86,20 +88,20 @@ class LeadershipMap:
     leaders: dict[TopicPartition, Leader] = attrs.field(factory=dict)
 
     def brokers(self, reached_at: Address, *, with_fenced: bool = False) -> Mapping[int, Address]:
-        """Every broker at its own address; none is fenced."""
+        """See `Leadership`; no broker is ever fenced."""
         return self.addresses
 
     def leader_of(self, topic_partition: TopicPartition) -> Leader | None:
-        """Who leads the partition."""
+        """See `Leadership`."""
         return self.leaders.get(topic_partition)
 
     @property
     def controller_id(self) -> int:
-        """The first broker."""
+        """The lowest node id."""
         return min(self.addresses, default=NOBODY)
 
     def partition(self, topic_partition: TopicPartition) -> PartitionState | None:
-        """Its leader keeps it, and nobody else."""
+        """See `Leadership`; the leader is the only replica."""
         leader = self.leaders.get(topic_partition)
         if leader is None:
             return None
@@ -107,12 +109,12 @@ class LeadershipMap:
         return PartitionState(nodes, nodes, *leader)
 
     def hosts(self, node_id: int, topic_partition: TopicPartition) -> bool:
-        """The leader hosts it, and nobody else."""
+        """See `Leadership`; only the leader has a replica."""
         leader = self.leaders.get(topic_partition)
         return leader is not None and leader.node_id == node_id
 
     def appoint(self, topic_partition: TopicPartition, node_id: int) -> Leader:
-        """Another leader, or `NOBODY`, in the next leader epoch; the first epoch is 0."""
+        """Make a broker, or `NOBODY`, the leader in the next leader epoch; the first epoch is 0."""
         before = self.leaders.get(topic_partition)
         leader = Leader(node_id, 0 if before is None else before.leader_epoch + 1)
         self.leaders[topic_partition] = leader
@@ -120,15 +122,15 @@ class LeadershipMap:
 
 
 _EVERYWHERE = ("0.0.0.0", "::")
-"""Hosts that say where a broker listens, and not how it is reached."""
+"""Wildcard hosts: they say where a broker listens, not how to reach it."""
 
 
 class ClusterView:
-    """A `Leadership` that asks the controller.
+    """A `Leadership` that answers from the controller's state.
 
     Args:
         controller: of the cluster.
-        node_id: whose view it is.
+        node_id: the broker whose handlers ask.
     """
 
     def __init__(self, controller: Controller, node_id: int) -> None:
@@ -137,17 +139,23 @@ class ClusterView:
 
     @property
     def producer_ids(self) -> HandsOutIds:
-        """The controller's."""
+        """See `Leadership`."""
         return self._controller.producer_ids
 
     @property
     def controller_id(self) -> int:
-        """The broker that answers name as controller."""
+        """The node id that answers name as controller."""
         return self._controller.node_id
 
     def brokers(self, reached_at: Address, *, with_fenced: bool = False) -> Mapping[int, Address]:
-        """Every broker that is alive, or each that has registered, by the client's listener; the one asked is
-        where the client reached it."""
+        """Return the addresses of the listener by which the client came.
+
+        The address of this broker is always ``reached_at`` itself.
+
+        Args:
+            reached_at: the address at which the client reached this broker.
+            with_fenced: include registered brokers that are down.
+        """
         state = self._controller.state
         own = state.brokers.get(self._node_id)
         listener = "" if own is None else _listener(own, reached_at)
@@ -160,22 +168,22 @@ class ClusterView:
         return dict(sorted({**found, self._node_id: reached_at}.items()))
 
     def leader_of(self, topic_partition: TopicPartition) -> Leader | None:
-        """Who leads the partition."""
+        """See `Leadership`."""
         found = self._controller.state.partitions.get(topic_partition)
         return None if found is None else Leader(found.leader, found.leader_epoch)
 
     def partition(self, topic_partition: TopicPartition) -> PartitionState | None:
-        """Who keeps and leads the partition."""
+        """See `Leadership`."""
         return self._controller.state.partitions.get(topic_partition)
 
     def hosts(self, node_id: int, topic_partition: TopicPartition) -> bool:
-        """Whether it is one of the replicas."""
+        """See `Leadership`."""
         found = self._controller.state.partitions.get(topic_partition)
         return found is not None and node_id in found.replicas
 
 
 def _listener(own: BrokerState, reached_at: Address) -> str:
-    """By which listener the client came: the one of this address, or of this port, or the first one."""
+    """Return the name of the listener by which the client came: by address, else by port, else the first."""
     same = [name for name, each in own.listeners.items() if each == reached_at]
     same_port = [name for name, each in own.listeners.items() if each.port == reached_at.port]
     return next(iter((*same, *same_port, *own.listeners)), "")

@@ -1,7 +1,7 @@
-"""Producer ids that no restart hands out twice.
+"""Producer ids that are never handed out twice, restarts included.
 
-A block is reserved on disk before its first id leaves, so that after a crash the rest of the block is merely
-lost. Kafka keeps the same promise with blocks of 1,000 from its controller. The file
+A block is reserved on disk before its first id is handed out; after a crash only the rest of the block is
+lost. Kafka's controller does the same with blocks of 1,000. The file
 ``producer-ids-checkpoint`` in the data directory is text: a version, and the first id that is not reserved.
 """
 
@@ -21,14 +21,14 @@ _VERSION = "0"
 
 
 class HandsOutIds(Protocol):
-    """What producer ids come from; see `ProducerIds`."""
+    """Source of producer ids; see `ProducerIds`."""
 
     def next_id(self) -> int:
-        """An id that nobody has."""
+        """Return an unused id."""
         ...
 
     def skip(self, producer_id: int) -> None:
-        """Hands out no id up to this one, which somebody has."""
+        """Never hand out an id up to and including ``producer_id``, which is in use."""
         ...
 
 
@@ -38,8 +38,8 @@ class ProducerIds:
     Args:
         files: the file system.
         directory: the data directory.
-        above: the highest id found in the logs, -1 for none; directories of other brokers come without the
-            file.
+        above: the highest id found in the logs, -1 for none: a directory copied from another broker may lack
+            the file.
 
     Raises:
         KafkaStorageError: the file is damaged or cannot be read.
@@ -51,10 +51,10 @@ class ProducerIds:
         self._next = self._reserved = max(self._read(), above + 1)
 
     def next_id(self) -> int:
-        """An id that nobody has.
+        """Return an unused id.
 
         Raises:
-            KafkaStorageError: the next block cannot be reserved; no id is lost by asking again.
+            KafkaStorageError: the next block cannot be reserved; the call may be repeated.
         """
         if self._next == self._reserved:
             reserved = self._next + _BLOCK
@@ -64,7 +64,7 @@ class ProducerIds:
         return self._next - 1
 
     def skip(self, producer_id: int) -> None:
-        """Hands out no id up to this one, which somebody has."""
+        """Never hand out an id up to and including ``producer_id``, which is in use."""
         if producer_id >= self._next:
             self._next = self._reserved = producer_id + 1
 

@@ -1,4 +1,4 @@
-"""Other replicas for a partition: first those to come are added, and once all are in sync the others go.
+"""Reassignment: new replicas are added first; once all are in sync, the old ones are removed.
 
 Pure; the rules are KRaft's.
 """
@@ -13,11 +13,11 @@ from splashdam.model.broker_errors import ErrorCode, error_for
 
 
 def check_replicas(replicas: Sequence[int], is_known: Callable[[int], bool]) -> None:
-    """Says what is wrong with replicas that somebody asks for.
+    """Check requested replicas.
 
     Raises:
-        BrokerResponseError: INVALID_REPLICA_ASSIGNMENT (39): none, one twice, or a broker that never
-            registered.
+        BrokerResponseError: INVALID_REPLICA_ASSIGNMENT (39): the list is empty, or names a broker twice or
+            one that never registered.
     """
     if not replicas:
         problem = "it names no replica"
@@ -31,9 +31,9 @@ def check_replicas(replicas: Sequence[int], is_known: Callable[[int], bool]) -> 
 
 
 def begun(before: PartitionState, replicas: Sequence[int], is_eligible: IsEligible) -> PartitionState:
-    """On the way to other replicas, or there already, where all of them are in sync.
+    """Return the state with a reassignment begun; already complete if all new replicas are in sync.
 
-    One under way is replaced. ``replicas`` have been checked.
+    It replaces a reassignment that is under way. ``replicas`` must have been checked.
     """
     original = [node for node in before.replicas if node not in before.adding_replicas]
     removing = tuple(node for node in before.replicas if node not in replicas)
@@ -53,7 +53,7 @@ def advanced(
     *,
     unclean: bool = False,
 ) -> PartitionState:
-    """A new ISR, and with it the end of the reassignment in ``target``, if it is time."""
+    """Return the state with a new ISR, and complete the reassignment in ``target`` if it is due."""
     staying = [node for node in isr if node not in target.removing_replicas]
     if target.is_reassigning and staying and set(target.adding_replicas) <= set(staying):
         kept = tuple(node for node in target.replicas if node not in target.removing_replicas)
@@ -62,18 +62,18 @@ def advanced(
 
 
 def cancelled(before: PartitionState, is_eligible: IsEligible) -> PartitionState:
-    """As it was before the reassignment.
+    """Return the state with the replicas of before the reassignment.
 
     Raises:
-        BrokerResponseError: NO_REASSIGNMENT_IN_PROGRESS (85); INVALID_REPLICA_ASSIGNMENT (39): nobody of
-            those who were there before is in sync.
+        BrokerResponseError: NO_REASSIGNMENT_IN_PROGRESS (85); INVALID_REPLICA_ASSIGNMENT (39): none of the
+            original replicas is in sync.
     """
     if not before.is_reassigning:
         raise error_for(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is under way")
     isr = [node for node in before.isr if node not in before.adding_replicas]
     if not isr:
         raise error_for(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the replicas of before the reassignment are not in sync"
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "none of the replicas of before the reassignment is in sync"
         )
     kept = tuple(node for node in before.replicas if node not in before.adding_replicas)
     target = before._replace(replicas=kept, adding_replicas=(), removing_replicas=())

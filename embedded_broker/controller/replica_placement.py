@@ -1,10 +1,9 @@
-"""Which brokers keep a new partition: Kafka's striped placement, rack by rack (its ``StripedReplicaPlacer``).
+"""Placement of new replicas, rack by rack, as Kafka's ``StripedReplicaPlacer``.
 
-The racks stand in a circle. Partition after partition begins one rack further, and takes a broker of each
-rack in turn until there are as many replicas as asked. Within a rack the brokers stand in a circle, too. So
-the replicas of a partition are on as many racks as there can be. Brokers without a rack are a rack together;
-where none has one, there is a single circle of all brokers. Brokers that are down never lead, and follow only
-where their rack has no other left.
+Racks form a circle, and so do the brokers of each rack. Each partition begins one rack further than the one
+before, and takes a broker from each rack in turn until it has enough replicas. So its replicas are on as many
+racks as possible. Brokers without a rack count as one rack. A fenced broker never becomes leader, and becomes
+a follower only if its rack has no other broker left.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ def placed(
     *,
     behind: Sequence[Sequence[int]] = (),
 ) -> list[list[int]]:
-    """The replicas of each of ``partitions`` new partitions, the preferred leader first.
+    """Return the replicas of each of ``partitions`` new partitions, the preferred leader first.
 
     Args:
-        partitions: how many.
+        partitions: number of new partitions.
         replication_factor: replicas of each.
-        state: the brokers.
-        random: says where the circles begin.
-        behind: replicas of the partitions that the topic has already; the circles go on where these ended.
+        state: the cluster, for its brokers.
+        random: draws where the circles begin.
+        behind: replicas of the topic's existing partitions; the circles continue after the last of them.
 
     Raises:
         BrokerResponseError: INVALID_REPLICATION_FACTOR (38): there are fewer brokers, or all are down.
@@ -51,7 +50,7 @@ def placed(
 
 
 class _Circle:
-    """Brokers of one rack that are taken in turn, each once for a partition."""
+    """Brokers of one rack, taken in turn, each at most once for a partition."""
 
     def __init__(self, nodes: list[int], start: int) -> None:
         self.nodes = nodes
@@ -60,7 +59,7 @@ class _Circle:
         self._taken = 0
 
     def take(self, turn: int) -> int | None:
-        """The next one for the partition of this turn, None where all are taken."""
+        """Return the next broker for the partition of this turn; None if all are taken."""
         if turn != self._turn:
             self._turn, self._taken, self._start = turn, 0, self._start + 1
         if self._taken >= len(self.nodes):
@@ -71,7 +70,7 @@ class _Circle:
 
 
 class _Stripes:
-    """All racks, each with a circle of the brokers that are up, and one of those that are down."""
+    """All racks, each with a circle of its unfenced brokers and one of its fenced brokers."""
 
     def __init__(self, state: ClusterState, random: Random, behind: Sequence[Sequence[int]]) -> None:
         self._random = random
@@ -88,9 +87,9 @@ class _Stripes:
             self._first = self._racks.index(last.rack or "") + 1
 
     def next_replicas(self, replication_factor: int) -> list[int]:
-        """The brokers of one more partition."""
+        """Return the replicas of one more partition."""
         if self._turn and self._brokers_up > 1 and self._turn % self._brokers_up == 0:
-            self._shuffle()  # or the same brokers would be together again and again
+            self._shuffle()  # otherwise the same brokers would share partitions again and again
         leader_rack, leader = next(self._leaders())
         followers = islice(self._followers(leader_rack), replication_factor - 1)
         replicas = [leader, *followers]
@@ -109,7 +108,7 @@ class _Stripes:
                 yield rack, node
 
     def _followers(self, leader_rack: str) -> Iterator[int]:
-        """Round after round until no broker is left; the first round passes the leader's rack by."""
+        """Yield brokers round after round until none is left; the first round skips the leader's rack."""
         passed_by: str | None = leader_rack
         is_one_left = True
         while is_one_left:

@@ -1,7 +1,7 @@
-"""What a controller knows: brokers, topics, and for each partition who keeps it and who leads; no I/O.
+"""The metadata of a cluster: brokers, topics, and each partition's replicas, ISR and leader. No I/O.
 
-A ``ClusterState`` changes by ``ClusterChange`` alone: that is what decisions are made of, what is written to
-disk, and what brokers are told.
+A `ClusterState` changes only by a `ClusterChange`: decisions return one, the journal stores it, and brokers
+apply it, as KRaft does with metadata records.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from splashdam.storage.manager.topic_registry import Topic
 from splashdam.storage.topic_names import folded
 
 NOBODY = -1
-"""The node id of a leader that is not there."""
+"""The leader's node id of a partition that has no leader."""
 
 
 class PartitionState(NamedTuple):
-    """Who keeps a partition, and who leads it.
+    """The replicas of a partition and its leader.
 
     Attributes:
         replicas: node ids, the preferred leader first.
-        isr: those in sync; never empty, and all of them replicas.
+        isr: replicas in sync; a non-empty subset of ``replicas``.
         leader: node id, `NOBODY` while no member of ``isr`` is alive.
-        leader_epoch: rises with every change of leader, and when a replica goes.
-        partition_epoch: rises with every change.
-        adding_replicas: those of ``replicas`` that a reassignment adds.
-        removing_replicas: those that go when it is complete.
+        leader_epoch: incremented when the leader changes or a replica is removed.
+        partition_epoch: incremented with every change.
+        adding_replicas: members of ``replicas`` that a reassignment adds.
+        removing_replicas: members of ``replicas`` that are removed when the reassignment completes.
     """
 
     replicas: tuple[int, ...]
@@ -44,17 +44,16 @@ class PartitionState(NamedTuple):
 
     @property
     def is_reassigning(self) -> bool:
-        """Whether a reassignment is under way."""
         return bool(self.adding_replicas or self.removing_replicas)
 
 
 class IsrProposal(NamedTuple):
-    """What a leader says of one of its partitions, for the controller to agree to.
+    """The ISR that a leader asks the controller to accept (AlterPartition).
 
     Attributes:
         isr: node ids of the replicas that are in sync now.
-        leader_epoch: in which it leads.
-        partition_epoch: of the state that it goes by.
+        leader_epoch: the epoch in which the proposer leads.
+        partition_epoch: of the partition state that the proposer knows.
     """
 
     isr: tuple[int, ...]
@@ -63,7 +62,7 @@ class IsrProposal(NamedTuple):
 
 
 IsrAnswer: TypeAlias = PartitionState | BrokerResponseError
-"""What a controller says to a proposal: the partition's state from now on, or why it stays as it was."""
+"""The controller's answer to a proposal: the new state of the partition, or the error that refuses it."""
 
 
 @attrs.frozen
@@ -71,12 +70,12 @@ class BrokerState:
     """A broker that has registered.
 
     Attributes:
-        node_id: its id.
-        epoch: of its registration; rises with every start of any broker.
-        listeners: where clients are told to come, by listener; empty where it has no TCP port.
-        is_fenced: it is down, or has not been heard of: it leads nothing, and is in no ISR but as the last.
-        is_shutting_down: it is about to end in order, and gets no new leaderships.
-        rack: where it stands (``broker.rack``), None where nobody says.
+        node_id: id of the broker.
+        epoch: of its registration; every registration in the cluster gets a higher one.
+        listeners: advertised addresses by listener name; empty without a TCP port.
+        is_fenced: it is down: it leads nothing, and stays in an ISR only as its last member.
+        is_shutting_down: it is in controlled shutdown, and becomes leader of nothing more.
+        rack: ``broker.rack``, None if not set.
     """
 
     node_id: int
@@ -88,12 +87,12 @@ class BrokerState:
 
     @property
     def is_eligible(self) -> bool:
-        """Whether it may lead, and may join an ISR."""
+        """Whether it may become leader or join an ISR."""
         return not self.is_fenced and not self.is_shutting_down
 
 
 class Resource(NamedTuple):
-    """What options are kept for that all brokers share: ``kind`` is up to who keeps them."""
+    """Key of options that all brokers share; whoever stores them chooses ``kind``."""
 
     kind: str
     name: str
@@ -101,14 +100,14 @@ class Resource(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class ClusterChange:
-    """Something that happened, all at once.
+    """One atomic change of the cluster's metadata.
 
     Attributes:
-        topics: made, with options or partitions changed; by name.
-        deleted: topics that are gone.
+        topics: created topics, and those with changed options or partitions; by name.
+        deleted: topics that are deleted.
         partitions: new states.
-        brokers: registered, fenced, unfenced; by node id.
-        resources: options that replace those kept (of brokers, users, quotas…); none at all: gone.
+        brokers: registered, fenced or unfenced brokers, by node id.
+        resources: options that replace the stored ones (of brokers, users, quotas…); empty to delete them.
     """
 
     topics: Mapping[str, Topic] = attrs.field(factory=dict)
@@ -127,9 +126,9 @@ class ClusterState:
     Attributes:
         topics: by name.
         partitions: of all topics.
-        brokers: that have ever registered, by node id.
-        resources: options that all brokers share besides.
-        names_by_fold: names of topics by what metrics make of them (``folded``).
+        brokers: every broker that has ever registered, by node id.
+        resources: other options that all brokers share.
+        names_by_fold: topic names by the form that metrics give them (``folded``), to find collisions.
     """
 
     def __init__(self, brokers: Mapping[int, BrokerState] | None = None) -> None:
@@ -140,7 +139,6 @@ class ClusterState:
         self.names_by_fold: dict[str, str] = {}
 
     def apply(self, change: ClusterChange) -> None:
-        """What happened has happened."""
         for topic in change.deleted:
             del self.topics[topic.name]
             self.names_by_fold.pop(folded(topic.name), None)
@@ -157,7 +155,7 @@ class ClusterState:
                 self.resources.pop(resource, None)
 
     def as_change(self) -> ClusterChange:
-        """All of it, for somebody who knows nothing yet."""
+        """Return the whole state as one change, for a broker that has just registered."""
         return ClusterChange(
             topics=dict(self.topics),
             partitions=dict(self.partitions),
@@ -166,21 +164,21 @@ class ClusterState:
         )
 
     def rack_of(self, node_id: int) -> str | None:
-        """Where a broker stands; None where nobody says."""
+        """Return ``broker.rack`` of a broker; None if unknown."""
         broker = self.brokers.get(node_id)
         return None if broker is None else broker.rack
 
     def is_eligible(self, node_id: int) -> bool:
-        """Whether a broker may lead, and may join an ISR."""
+        """Whether a broker may become leader or join an ISR."""
         broker = self.brokers.get(node_id)
         return broker is not None and broker.is_eligible
 
     def eligible(self) -> list[int]:
-        """The brokers that may, by node id."""
+        """Return the node ids of all brokers that may lead, sorted."""
         return [node_id for node_id in sorted(self.brokers) if self.brokers[node_id].is_eligible]
 
     def partitions_of(self, topics: Iterable[str]) -> list[TopicPartition]:
-        """The partitions of some topics, those of unknown ones left out."""
+        """Return the partitions of ``topics``; unknown topics are skipped."""
         return [
             TopicPartition(name, number)
             for name in topics

@@ -1,7 +1,8 @@
-"""The group coordinator: which groups this broker keeps, where their records go, and what time brings.
+"""The group coordinator: the groups of this broker, their records, and their timers.
 
-A group lives on the leader of its partition of ``__consumer_offsets``. What is known of it stands in memory
-and in the log, which goes first; ``load`` reads a partition anew, ``resign`` gives it away.
+A group is coordinated by the leader of its partition of ``__consumer_offsets``. Every change is appended to
+the log before it counts in memory. ``load`` reads a partition that this broker leads from now on, ``resign``
+drops it.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ _log = logging.getLogger(__name__)
 
 
 class SetOnGroups(Protocol):
-    """Knows what was set on groups."""
+    """Knows the dynamic configs of groups."""
 
     def of_group(self, group_id: str) -> Mapping[str, str]:
-        """What is set for a group: ``consumer.session.timeout.ms`` and ``consumer.heartbeat.interval.ms``."""
+        """Return a group's ``consumer.session.timeout.ms`` and ``consumer.heartbeat.interval.ms``, if set."""
         ...
 
 
@@ -54,15 +55,15 @@ class CoordinatesGroups(OwnsTopics, KnowsPartitions, Protocol):
 
     @property
     def configs(self) -> SetOnGroups:
-        """What was set on groups."""
+        """The dynamic configs of groups."""
         ...
 
 
 class GroupCoordinator:
-    """The groups of a broker; made by it, and a `GroupHost` to their memberships.
+    """The groups of a broker; the `GroupHost` of their memberships.
 
     Attributes:
-        timers: what happens when.
+        timers: of all groups.
     """
 
     def __init__(self, broker: CoordinatesGroups) -> None:
@@ -74,10 +75,10 @@ class GroupCoordinator:
         self._earlier = trio.Event()
         self.timers = Timers(self._on_earlier)
 
-    # --- partitions come and go -----------------------------------------------------------------------------
+    # --- loading partitions ---------------------------------------------------------------------------------
 
     def load_all(self) -> None:
-        """Reads all of ``__consumer_offsets`` that this broker leads."""
+        """Load all partitions of ``__consumer_offsets`` that this broker leads."""
         for partition in list(self._shards):
             self.resign(partition)
         self._unreadable.clear()
@@ -88,10 +89,11 @@ class GroupCoordinator:
                 self._resigned.add(partition)
 
     def load(self, partition: int) -> None:
-        """Reads one partition, which this broker leads from now on.
+        """Load a partition that this broker leads from now on.
 
-        The groups of a damaged one are answered with 15. It is compacted, so short, and read at once: nobody
-        is told to wait for it (14), which old clients took badly.
+        Requests for groups of a damaged partition are answered with COORDINATOR_NOT_AVAILABLE (15). The
+        partition is compacted, so it is short and read at once: no client gets COORDINATOR_LOAD_IN_PROGRESS
+        (14), which old clients handle badly (docs/decisions/group-offsets.md).
         """
         self._dismiss(partition)
         self._resigned.discard(partition)
@@ -100,7 +102,7 @@ class GroupCoordinator:
         try:
             shard.replay(self._topic.read_all(partition))
         except (CorruptMessageError, KafkaStorageError) as error:
-            _log.error("%s-%d cannot be read, nor its groups: %s", CONSUMER_OFFSETS, partition, error.message)
+            _log.error("%s-%d and its groups cannot be read: %s", CONSUMER_OFFSETS, partition, error.message)
             self._unreadable.add(partition)
         if shard.groups:
             self._shards[partition] = shard
@@ -109,7 +111,8 @@ class GroupCoordinator:
                 group.membership.loaded()
 
     def resign(self, partition: int) -> None:
-        """Another broker leads this partition: its groups are forgotten, their clients sent there (16)."""
+        """Drop the groups of a partition that another broker leads; their clients get NOT_COORDINATOR
+        (16)."""
         self._resigned.add(partition)
         self._dismiss(partition)
 
@@ -120,7 +123,7 @@ class GroupCoordinator:
                 group.membership.dismiss(ErrorCode.NOT_COORDINATOR)
 
     def clear(self) -> None:
-        """``__consumer_offsets`` was deleted, and all groups with it."""
+        """Drop all groups: ``__consumer_offsets`` was deleted."""
         for partition in list(self._shards):
             self._dismiss(partition)
         self._unreadable.clear()
@@ -129,7 +132,7 @@ class GroupCoordinator:
     # --- groups ---------------------------------------------------------------------------------------------
 
     def find(self, group_id: str) -> Group | None:
-        """What is known of a group.
+        """Return a group; None if it does not exist.
 
         Raises:
             BrokerResponseError: as ``partition_of``.
@@ -138,7 +141,7 @@ class GroupCoordinator:
         return None if shard is None else shard.groups.get(group_id)
 
     def find_or_make(self, group_id: str) -> Group:
-        """The group, an empty one where nothing is known; to be forgotten by ``drop_if_gone``.
+        """Return a group, created if it does not exist; ``drop_if_gone`` removes it if it stays empty.
 
         Raises:
             BrokerResponseError: as ``partition_of``.
@@ -146,31 +149,31 @@ class GroupCoordinator:
         return self.shard_of(self.partition_of(group_id)).group(group_id)
 
     def drop_if_gone(self, group_id: str) -> None:
-        """Forgets a group of which nothing is known any more."""
+        """Remove a group without members, offsets and pending transactions."""
         shard = self._shards.get(self._topic.partition_for(group_id))
         if shard is not None and group_id in shard.groups:
             shard.drop_if_gone(group_id)
 
     def all_groups(self) -> Iterator[tuple[int, str, Group]]:
-        """Partition, id and what is known, of every group this broker keeps; they may change meanwhile."""
+        """Yield partition, id and group of every group of this broker; they may change meanwhile."""
         for partition, shard in list(self._shards.items()):
             for group_id, group in list(shard.groups.items()):
                 yield partition, group_id, group
 
     def shard_of(self, partition: int) -> CoordinatorShard:
-        """The groups of a partition."""
+        """Return the groups of a partition."""
         shard = self._shards.get(partition)
         if shard is None:
             shard = self._shards[partition] = CoordinatorShard(self)
         return shard
 
     def partition_of(self, group_id: str) -> int:
-        """The partition that keeps a group, which this broker leads.
+        """Return the partition that a group belongs to, which this broker leads.
 
         Raises:
-            CoordinatorNotAvailableError: it could not be read.
+            CoordinatorNotAvailableError: the partition could not be read.
             NotCoordinatorError: another broker leads it.
-            BrokerResponseError: COORDINATOR_LOAD_IN_PROGRESS (14): this broker leads it since just now.
+            BrokerResponseError: COORDINATOR_LOAD_IN_PROGRESS (14): this broker has just become its leader.
         """
         partition = self._topic.partition_for(group_id)
         where = TopicPartition(CONSUMER_OFFSETS, partition)
@@ -189,18 +192,18 @@ class GroupCoordinator:
     # --- the log --------------------------------------------------------------------------------------------
 
     def log_of(self, group_id: str) -> Log:
-        """The log that a group's records are in, for ``answer_when_safe``.
+        """Return the log of a group's records, for ``answer_when_safe``.
 
         Raises:
-            CoordinatorNotAvailableError: it is not here, or cannot be made.
+            CoordinatorNotAvailableError: the partition is not here, or cannot be created.
         """
         return self._topic.log(self._topic.partition_for(group_id))
 
     def append(self, group_id: str, records: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Appends what memberships say, as `GroupHost` has it.
+        """See `GroupHost`.
 
         Raises:
-            BrokerResponseError: as ``append_to``; -1 where it is too large for one batch.
+            BrokerResponseError: as ``append_to``; -1 if the records do not fit into one batch.
         """
         self.append_to(self.partition_of(group_id), records, too_large=ErrorCode.UNKNOWN_SERVER_ERROR)
 
@@ -214,20 +217,20 @@ class GroupCoordinator:
         producer_epoch: int = -1,
         least_bytes: int = 0,
     ) -> AppendResult:
-        """Appends records as one batch; transactional where a producer id is given.
+        """Append records as one batch; transactional if a producer id is given.
 
         Args:
             partition: number of the partition.
-            records: keys and values; None deletes the key.
-            too_large: the code of what is too large for a batch.
-            producer_id: whose transaction the batch belongs to, -1 for none.
-            producer_epoch: the producer's.
-            least_bytes: keys and values have together, where that is known: no batch is made in vain.
+            records: keys and values; a value of None is a tombstone.
+            too_large: the error code if the records do not fit into one batch.
+            producer_id: of the transaction that the batch belongs to, -1 for none.
+            producer_epoch: of that producer.
+            least_bytes: size of all keys and values, if known, to refuse too large a batch early.
 
         Raises:
-            CoordinatorNotAvailableError: the partition is not here, or cannot be made.
-            BrokerResponseError: ``too_large`` for a batch; NOT_COORDINATOR (16) where the disk refuses, as
-                Kafka says it; a fenced epoch (47).
+            CoordinatorNotAvailableError: the partition is not here, or cannot be created.
+            BrokerResponseError: ``too_large``; NOT_COORDINATOR (16) for a disk error, as in Kafka; a fenced
+                epoch (47).
         """
         try:
             check_size(least_bytes, self._topic.log(partition).settings)
@@ -240,52 +243,52 @@ class GroupCoordinator:
             _log.error("cannot write to %s-%d: %s", CONSUMER_OFFSETS, partition, error.message)
             raise NotCoordinatorError(error.message) from error
 
-    # --- what memberships ask -------------------------------------------------------------------------------
+    # --- as a GroupHost -------------------------------------------------------------------------------------
 
     @property
     def settings(self) -> BrokerSettings:
-        """The broker's settings as they are now."""
+        """See `GroupHost`."""
         return self._broker.settings
 
     @property
     def topics(self) -> BrokerTopics:
-        """The topics of the cluster."""
+        """See `GroupHost`."""
         from splashdam.embedded_broker.groups.consumer.context import BrokerTopics
 
         return BrokerTopics(self._broker.logs.topics)
 
     def configs_of(self, group_id: str) -> Mapping[str, str]:
-        """What was set on the group itself."""
+        """See `GroupHost`."""
         return self._broker.configs.of_group(group_id)
 
     def replace_membership(self, group_id: str, membership: Membership) -> None:
-        """The group goes on with the other protocol."""
+        """See `GroupHost`."""
         self.find_or_make(group_id).membership = membership
 
     def now_ms(self) -> float:
-        """The loop's clock."""
+        """See `GroupHost`."""
         return trio.current_time() * 1000
 
     def wall_ms(self) -> int:
-        """Wall clock, milliseconds since the epoch."""
+        """See `GroupHost`."""
         return self._broker.clock.wall_ms()
 
     def new_id(self) -> str:
-        """A random UUID."""
+        """See `GroupHost`."""
         return str(uuid4())
 
-    # --- time -----------------------------------------------------------------------------------------------
+    # --- timers ---------------------------------------------------------------------------------------------
 
     async def keep_time(self) -> None:
-        """Does what timers are set for, as long as the broker runs; sleeps for as long as there is none."""
+        """Run due timers as long as the broker runs; sleep until the next one is due."""
         while True:
             self._earlier = trio.Event()
             with trio.move_on_at(self.timers.next_ms / 1000):
                 await self._earlier.wait()
             try:
                 self.timers.step(self.now_ms())
-            except Exception:  # of one group; the others' timers, and the broker, go on
-                _log.exception("what was due of a group failed")
+            except Exception:  # a bug in one group must not stop the timers of the others
+                _log.exception("a timer of a group failed")
 
     def _on_earlier(self) -> None:
         self._earlier.set()

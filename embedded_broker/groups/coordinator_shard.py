@@ -1,4 +1,4 @@
-"""What the records of one partition of ``__consumer_offsets`` add up to, be they new or read at the start."""
+"""The groups of one partition of ``__consumer_offsets`` (Kafka's ``GroupCoordinatorShard``)."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _log = logging.getLogger(__name__)
 
 
 class CoordinatorShard:
-    """The groups of one partition, as a function of its log: records and markers are told in their order.
+    """The groups of one partition, as a function of the records and markers in its log.
 
     Args:
-        host: what memberships that are read from the log are given.
+        host: of the memberships that are read from the log.
     """
 
     def __init__(self, host: GroupHost) -> None:
@@ -39,14 +39,14 @@ class CoordinatorShard:
         self._pending: dict[int, dict[OffsetKey, StoredOffset]] = {}
 
     def group(self, group_id: str) -> Group:
-        """The group, made where it is missing."""
+        """Return a group, created if it does not exist."""
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = Group()
         return group
 
     def replay(self, batches: Iterable[StoredBatch]) -> None:
-        """Takes in the partition's log from its start; a record that cannot be read is left out.
+        """Apply the partition's log from its start; a record that cannot be read is skipped.
 
         Raises:
             CorruptMessageError: a batch cannot be read.
@@ -63,7 +63,7 @@ class CoordinatorShard:
                     self._replay_record(keys, record, producer_id)
                 except CorruptMessageError as error:
                     _log.warning(
-                        "%s: record %d is left out: %s", CONSUMER_OFFSETS, record.offset, error.message
+                        "%s: record %d is skipped: %s", CONSUMER_OFFSETS, record.offset, error.message
                     )
 
     def _replay_marker(self, batch: StoredBatch) -> None:
@@ -84,7 +84,7 @@ class CoordinatorShard:
     def commit(
         self, key: OffsetKey, committed: CommittedOffset, record_offset: int, producer_id: int = -1
     ) -> None:
-        """Takes in an offset's record; one of a producer's transaction waits for its marker."""
+        """Apply the record of an offset; in a transaction it stays pending until the marker."""
         stored = StoredOffset(committed, record_offset)
         group = self.group(key.group_id)
         if producer_id < 0:
@@ -103,7 +103,7 @@ class CoordinatorShard:
         *,
         producer_id: int = -1,
     ) -> None:
-        """Takes in a group's offsets that one batch holds in their order, the first at the base offset."""
+        """Apply a group's offsets of one batch, in its order; the first has the base offset."""
         if producer_id >= 0:
             for record_offset, (topic_partition, new) in enumerate(offsets.items(), base_offset):
                 self.commit(OffsetKey(group_id, topic_partition), new.committed, record_offset, producer_id)
@@ -113,9 +113,9 @@ class CoordinatorShard:
             store(topic_partition, StoredOffset(new.committed, record_offset))
 
     def forget(self, key: OffsetKey, *, keeps_group: bool = False) -> None:
-        """Takes in a tombstone of an offset; pending ones may still come after it.
+        """Apply the tombstone of an offset; pending offsets are not affected.
 
-        A group that has nothing left is forgotten with it, unless it is to stay.
+        A group that has nothing left is removed, unless ``keeps_group``.
         """
         group = self.groups.get(key.group_id)
         if group is not None:
@@ -124,10 +124,10 @@ class CoordinatorShard:
                 self.drop_if_gone(key.group_id)
 
     def membership(self, key: GroupKey, value: Buffer | None) -> None:
-        """Takes in a record of a group's members, or its tombstone, when the log is read.
+        """Apply a record of a group's members, or its tombstone, while the log is read.
 
         Raises:
-            CorruptMessageError: it cannot be read.
+            CorruptMessageError: the record cannot be read.
         """
         if key.version == CLASSIC_GROUP_KEY_VERSION:
             group = self.group(key.group_id)
@@ -139,7 +139,7 @@ class CoordinatorShard:
             self._consumer_membership(key, value)
 
     def _consumer_membership(self, key: GroupKey, value: Buffer | None) -> None:
-        """A record of a consumer group: its first makes it one, a tombstone of its epoch ends it."""
+        """Apply a consumer group's record: a tombstone of the group epoch ends the membership."""
         from splashdam.embedded_broker.groups.consumer.group import GroupEpochChange
         from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership
         from splashdam.embedded_broker.groups.consumer.records import ChangeOf, decode_change
@@ -156,19 +156,19 @@ class CoordinatorShard:
         self.drop_if_gone(key.group_id)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Takes in a marker: what is pending becomes visible, or vanishes."""
+        """Apply a transaction marker: pending offsets are committed or dropped."""
         for key, stored in self._pending.pop(producer_id, {}).items():
             self.groups[key.group_id].end_pending(key.topic_partition, stored if committed else None)
             self.drop_if_gone(key.group_id)
 
     def drop_if_gone(self, group_id: str) -> None:
-        """Forgets a group of which nothing is known."""
+        """Remove a group without members, offsets and pending transactions."""
         if self.groups[group_id].is_gone:
             del self.groups[group_id]
 
 
 class _KnownKeys(dict[bytes, OffsetKey | GroupKey | None]):
-    """Parsed keys: the same few come again and again."""
+    """Cache of parsed keys: the same few repeat throughout the log."""
 
     def __missing__(self, data: bytes) -> OffsetKey | GroupKey | None:
         key = self[data] = parse_key(data)

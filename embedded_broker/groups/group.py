@@ -1,7 +1,7 @@
 """One consumer group: what it has committed, what transactions may add to that, and who its members are.
 
-There is one table of groups for both of Kafka's group protocols. What they have in common stands here; who
-is a member, and what that means, each says behind ``Membership``.
+There is one table of groups for both of Kafka's group protocols. What they have in common is here; what
+differs is behind `Membership`.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.groups.consumer.context import TopicsView
 
 FIRST_GROUP_ID_NOT_FOUND_VERSION = 9
+"""OffsetCommit version from which GROUP_ID_NOT_FOUND is understood."""
 FIRST_TRANSACTIONAL_EPOCH_VERSION = 6
-"""Of TxnOffsetCommit: from here on producers know GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH (KIP-1319)."""
-"""Of OffsetCommit: from it on a member of a group that is not there is told so."""
+"""TxnOffsetCommit version from which GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH are understood (KIP-1319)."""
 
 
 class Member(NamedTuple):
-    """Who commits, as the request says it.
+    """The sender of a commit, by its request.
 
     Attributes:
-        generation_id: of the group, as the member knows it, or its member epoch (KIP-848); -1 for somebody
-            who is no member.
-        member_id: as the group gave it; empty likewise.
+        generation_id: generation of a classic group, or member epoch (KIP-848); -1 for a client that is no
+            member.
+        member_id: empty for a client that is no member.
         instance_id: of a static member.
-        partitions: what it commits for.
+        partitions: those that it commits offsets of.
     """
 
     generation_id: int = -1
@@ -45,23 +45,23 @@ class Member(NamedTuple):
 
     @property
     def is_nobody(self) -> bool:
-        """It claims to be no member."""
+        """Whether the request names no membership at all."""
         return self.generation_id < 0 and not self.member_id and self.instance_id is None
 
 
 NOBODY = Member()
-"""A commit from outside: an admin tool, or a consumer with assigned partitions."""
+"""Sender of a commit from outside the group: an admin tool, or a consumer that uses ``assign()``."""
 
 
 class StoredOffset(NamedTuple):
-    """A committed offset and where its record is: of two for one partition the later record counts."""
+    """A committed offset with the offset of its record: the later record for a partition counts."""
 
     committed: CommittedOffset
     record_offset: int
 
 
 class Membership(Protocol):
-    """Who is in a group, by one of Kafka's protocols; pure but for what its `GroupHost` does."""
+    """The members of a group in one of Kafka's protocols; its only I/O is through its `GroupHost`."""
 
     @property
     def group_type(self) -> str:
@@ -70,34 +70,35 @@ class Membership(Protocol):
 
     @property
     def protocol_type(self) -> str:
-        """What the members call themselves, ``consumer`` mostly; empty where nobody has said it yet."""
+        """The protocol type of its members, mostly ``consumer``; empty before the first member."""
         ...
 
     @property
     def state_name(self) -> str:
-        """Kafka's name of the state, as in ``Stable``."""
+        """Kafka's name of the group's state, such as ``Stable``."""
         ...
 
     @property
     def is_empty(self) -> bool:
-        """No member is left: the group may be deleted, or go on with the other protocol."""
+        """Whether it has no members: the group may be deleted, or go on with the other protocol."""
         ...
 
     @property
     def record_keys(self) -> Sequence[bytes]:
-        """Keys of all its records that are in the log, in the order in which tombstones bury them."""
+        """Keys of all its records in the log, in the order in which tombstones for them are written."""
         ...
 
     def check_may_commit(self, member: Member, *, version: int, is_transactional: bool) -> None:
-        """Refuses a commit; a member that may is alive, which counts as a heartbeat where Kafka says so.
+        """Check that the sender may commit; in a classic group a legal commit counts as a heartbeat, as in
+        Kafka.
 
         Raises:
-            BrokerResponseError: as Kafka answers it.
+            BrokerResponseError: it may not; the code is Kafka's.
         """
         ...
 
     def check_may_fetch(self, member: Member) -> None:
-        """Refuses an OffsetFetch of version 9 or later, which names a member epoch.
+        """Check an OffsetFetch of version 9 or later, which names a member epoch.
 
         Raises:
             BrokerResponseError: UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH.
@@ -105,33 +106,33 @@ class Membership(Protocol):
         ...
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads the topic: then its offsets neither expire nor can be deleted."""
+        """Whether a member subscribes to the topic: then its offsets neither expire nor can be deleted."""
         ...
 
     def retention_start_ms(self, committed: CommittedOffset) -> int | None:
-        """From when the retention of an offset counts, wall clock; None while it does not count at all."""
+        """Return when the retention of an offset begins, wall clock; None while it does not expire."""
         ...
 
     def loaded(self) -> None:
-        """The log is read to its end, and this broker keeps the group from now on: timers begin."""
+        """Start timers: the log is read to its end, and this broker coordinates the group from now on."""
         ...
 
     def dismiss(self, code: int) -> None:
-        """The group leaves this broker's memory: whoever waits for an answer gets this code, timers end."""
+        """Drop the membership: stop timers, and answer waiting requests with this code."""
         ...
 
 
 class GroupHost(Protocol):
-    """What memberships need of the world around them; the coordinator is it, and tests have their own."""
+    """What memberships need of the coordinator; tests have their own."""
 
     @property
     def settings(self) -> BrokerSettings:
-        """The broker's settings as they are now: nobody keeps them."""
+        """The broker's present settings; they can change at any time, so they must not be kept."""
         ...
 
     @property
     def timers(self) -> Timers:
-        """What happens when; keys are tuples that begin with the group's id."""
+        """Timers of all groups; keys are tuples that begin with the group's id."""
         ...
 
     @property
@@ -140,15 +141,15 @@ class GroupHost(Protocol):
         ...
 
     def configs_of(self, group_id: str) -> Mapping[str, str]:
-        """What was set on the group itself."""
+        """Return the dynamic configs of the group."""
         ...
 
     def replace_membership(self, group_id: str, membership: Membership) -> None:
-        """The group goes on with the other protocol."""
+        """Replace the membership of a group: it goes on with the other protocol."""
         ...
 
     def now_ms(self) -> float:
-        """Monotonic clock, to which timers are set."""
+        """Monotonic clock, used for timers."""
         ...
 
     def wall_ms(self) -> int:
@@ -156,26 +157,28 @@ class GroupHost(Protocol):
         ...
 
     def new_id(self) -> str:
-        """Text that nobody else has: a UUID as Kafka writes them."""
+        """Return a new UUID."""
         ...
 
     def append(self, group_id: str, records: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Appends records to the group's partition as one batch; None buries a key. Memory follows after it.
+        """Append records to the group's partition as one batch; a value of None is a tombstone.
+
+        Memory must be changed after the append, never before it: the log decides.
 
         Raises:
-            BrokerResponseError: nothing was appended; the code is what a client is told.
+            BrokerResponseError: nothing was appended; the code is for the client.
         """
         ...
 
 
 @attrs.define
 class Group:
-    """A group that somebody has joined or committed for.
+    """A group that has members or committed offsets.
 
     Attributes:
-        offsets: what is committed.
-        open_transactions: in how many open transactions a partition's offset is pending.
-        membership: who is in it; None where nobody ever was, which Kafka calls a simple group.
+        offsets: committed offsets.
+        open_transactions: number of open transactions with a pending offset, by partition.
+        membership: its members; None if it never had any, which Kafka calls a simple group.
     """
 
     offsets: dict[TopicPartition, StoredOffset] = attrs.field(factory=dict)
@@ -184,12 +187,12 @@ class Group:
 
     @property
     def is_gone(self) -> bool:
-        """Nothing is known of it any more."""
+        """Whether nothing is left of it, so that it can be dropped."""
         return not (self.offsets or self.open_transactions or self.membership is not None)
 
     @property
     def is_empty(self) -> bool:
-        """It has no members."""
+        """Whether it has no members."""
         return self.membership is None or self.membership.is_empty
 
     @property
@@ -199,7 +202,7 @@ class Group:
 
     @property
     def protocol_type(self) -> str:
-        """What the members call themselves."""
+        """The protocol type of its members."""
         return "" if self.membership is None else self.membership.protocol_type
 
     @property
@@ -208,11 +211,11 @@ class Group:
         return "Empty" if self.membership is None else self.membership.state_name
 
     def begin_pending(self, topic_partition: TopicPartition) -> None:
-        """A transaction wrote an offset of this partition."""
+        """Note that an open transaction has written an offset of this partition."""
         self.open_transactions[topic_partition] = self.open_transactions.get(topic_partition, 0) + 1
 
     def end_pending(self, topic_partition: TopicPartition, stored: StoredOffset | None) -> None:
-        """That transaction ended; ``stored`` is what it leaves, None if it was aborted."""
+        """Note the end of such a transaction; ``stored`` is None if it was aborted."""
         left = self.open_transactions[topic_partition] - 1
         if left:
             self.open_transactions[topic_partition] = left
@@ -222,21 +225,21 @@ class Group:
             self.store(topic_partition, stored)
 
     def store(self, topic_partition: TopicPartition, stored: StoredOffset) -> None:
-        """Takes an offset in, unless the log has a later one: compaction will keep that one."""
+        """Store an offset, unless its record is older than the stored one's, which compaction will keep."""
         earlier = self.offsets.get(topic_partition)
         if earlier is None or stored.record_offset > earlier.record_offset:
             self.offsets[topic_partition] = stored
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads the topic."""
+        """Whether a member subscribes to the topic."""
         return self.membership is not None and self.membership.is_subscribed_to(topic)
 
     def expired(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-        """The partitions whose offsets have had their time (KIP-211).
+        """Return the partitions whose offsets have expired (KIP-211).
 
-        That is ``retention_ms``, or what the commit asked for. It counts from the moment the last member
-        left; where nobody ever joined, from the commit. Not those with a transaction pending, nor of topics
-        that a member reads.
+        An offset is kept for ``retention_ms``, or for as long as its commit asked for, from the time the last
+        member left; in a simple group from the commit. Offsets with a pending transaction, or of a topic that
+        a member subscribes to, do not expire.
         """
         return [
             topic_partition
@@ -260,17 +263,17 @@ class Group:
 def check_may_commit(
     group: Group | None, member: Member, *, version: int, is_transactional: bool = False
 ) -> None:
-    """Kafka's rules: who claims no generation may commit for a group without members, a member for its own.
+    """Check a commit by Kafka's rules: only members commit for a group that has some.
 
     Args:
-        group: None where nothing is known of it; a commit makes it.
-        member: who commits.
+        group: None if it does not exist; the commit will create it.
+        member: the sender.
         version: of the request.
-        is_transactional: it is a TxnOffsetCommit.
+        is_transactional: the request is a TxnOffsetCommit.
 
     Raises:
-        BrokerResponseError: where there is no such group, GROUP_ID_NOT_FOUND (69), or ILLEGAL_GENERATION (22)
-            for those who do not know that; else what the membership says.
+        BrokerResponseError: for a member of a group that does not exist, GROUP_ID_NOT_FOUND (69), or
+            ILLEGAL_GENERATION (22) for older clients; else what the membership raises.
     """
     if group is None:
         if member.generation_id >= 0:

@@ -1,7 +1,6 @@
-"""The offsets of all groups: committed to ``__consumer_offsets``, and forgotten when their time has come.
+"""The committed offsets of all groups: commit, expiration and deletion (Kafka's ``OffsetMetadataManager``).
 
-What is answered stands in memory; what is in memory stands in the log, which goes first. Semantics are those
-of Kafka's OffsetMetadataManager.
+Every change is appended to ``__consumer_offsets`` before it counts in memory.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ _MINUTE_MS = 60_000
 
 
 class KeepsOffsets(Protocol):
-    """What the offsets need of their broker; the attributes are those of `Broker`."""
+    """What offsets need of their broker; the attributes are those of `Broker`."""
 
     settings: BrokerSettings
     clock: Clock
 
 
 class GroupOffsets:
-    """Commits and forgets the offsets of a coordinator's groups."""
+    """Commits, expires and deletes the offsets of a coordinator's groups."""
 
     def __init__(self, broker: KeepsOffsets, coordinator: GroupCoordinator) -> None:
         self._broker = broker
@@ -53,19 +52,19 @@ class GroupOffsets:
         producer_id: int = -1,
         producer_epoch: int = -1,
     ) -> Log:
-        """Commits offsets, all or none; returns the log they are in, for ``answer_when_safe``.
+        """Commit offsets, all or none; return their log, for ``answer_when_safe``.
 
         Args:
             group_id: the group.
-            offsets: what to commit; at least one. They are encoded already: 20,000 of them, which fit into
-                one batch, take 20 ms.
-            producer_id: in whose transaction they are, -1 for none.
-            producer_epoch: the producer's.
+            offsets: at least one. They come encoded, because encoding 20,000 of them, which fit into one
+                batch, takes 20 ms and is done in steps by the caller.
+            producer_id: of the transaction that they belong to, -1 for none.
+            producer_epoch: of that producer.
 
         Raises:
             BrokerResponseError: INVALID_COMMIT_OFFSET_SIZE (28): too many for one batch; NOT_COORDINATOR
-                (16): the disk refuses, as Kafka says it; a fenced epoch (47).
-            CoordinatorNotAvailableError: the partition could not be read or made.
+                (16): a disk error, as in Kafka; a fenced epoch (47).
+            CoordinatorNotAvailableError: the partition could not be read or created.
         """
         partition = self._coordinator.partition_of(group_id)
         start = offset_key_start(group_id)
@@ -83,23 +82,23 @@ class GroupOffsets:
         return self._coordinator.log_of(group_id)
 
     def partition_of(self, group_id: str) -> TopicPartition:
-        """Where a group's offsets are, for the transaction that they become part of.
+        """Return the partition of a group's offsets, to add it to a transaction.
 
         Raises:
-            BrokerResponseError: this broker does not keep the group.
+            BrokerResponseError: this broker does not coordinate the group.
         """
         return TopicPartition(CONSUMER_OFFSETS, self._coordinator.partition_of(group_id))
 
     def end_transaction(self, partition: int, producer_id: int, *, committed: bool) -> None:
-        """A marker of this producer is in the log of this partition: pending offsets count now, or never."""
+        """Commit or drop the pending offsets of a producer, whose marker is in the log of this partition."""
         self._coordinator.shard_of(partition).end_transaction(producer_id, committed=committed)
 
     def forget_topic(self, name: str) -> None:
-        """A topic was deleted: so are its offsets, in every group; with ``__consumer_offsets`` all are."""
+        """Delete the offsets of a deleted topic in every group; of ``__consumer_offsets`` all offsets."""
         if name == CONSUMER_OFFSETS:
             self._coordinator.clear()
             return
-        self._bury(
+        self._delete(
             (partition, OffsetKey(group_id, topic_partition))
             for partition, group_id, group in self._coordinator.all_groups()
             for topic_partition in group.offsets
@@ -107,13 +106,13 @@ class GroupOffsets:
         )
 
     def expire(self, now_ms: int) -> int:
-        """Forgets what is past ``offsets.retention.minutes``, and then groups that have nothing left.
+        """Expire offsets by ``offsets.retention.minutes``, and delete groups that have nothing left.
 
         Returns:
-            How many offsets were forgotten.
+            Number of expired offsets.
         """
         retention_ms = self._broker.settings.groups.offsets_retention_minutes * _MINUTE_MS
-        count = self._bury(
+        count = self._delete(
             (partition, OffsetKey(group_id, topic_partition))
             for partition, group_id, group in self._coordinator.all_groups()
             for topic_partition in group.expired(now_ms, retention_ms)
@@ -121,18 +120,18 @@ class GroupOffsets:
         for _, group_id, group in self._coordinator.all_groups():
             if group.is_empty and not group.offsets and not group.open_transactions:
                 try:
-                    self.bury_group(group_id)
+                    self.delete_group(group_id)
                 except BrokerResponseError as error:
-                    _log.warning("cannot forget group %s: %s", quoted(group_id), error.message)
+                    _log.warning("cannot delete group %s: %s", quoted(group_id), error.message)
         return count
 
-    def bury_group(self, group_id: str) -> None:
-        """Writes tombstones for a group without members and all it has committed, and forgets both.
+    def delete_group(self, group_id: str) -> None:
+        """Write tombstones for a group without members and for its offsets, and delete both.
 
-        Offsets that a transaction has pending are left to its marker.
+        Offsets that are pending in a transaction are not affected.
 
         Raises:
-            BrokerResponseError: nothing was forgotten; the code is what a client is told.
+            BrokerResponseError: nothing was deleted; the code is for the client.
         """
         partition = self._coordinator.partition_of(group_id)
         group = self._coordinator.find_or_make(group_id)
@@ -150,47 +149,49 @@ class GroupOffsets:
         self._coordinator.drop_if_gone(group_id)
 
     async def keep_house(self) -> None:
-        """Forgets old offsets every ``offsets.retention.check.interval.ms``, as long as the broker runs."""
+        """Expire offsets every ``offsets.retention.check.interval.ms``, as long as the broker runs."""
         while True:
             await trio.sleep(self._broker.settings.groups.offsets_retention_check_interval_ms / 1000)
-            forgotten = self.expire(self._broker.clock.wall_ms())
-            if forgotten:
-                _log.info("forgot %d committed offsets that are past their retention", forgotten)
+            expired = self.expire(self._broker.clock.wall_ms())
+            if expired:
+                _log.info("%d committed offsets have expired", expired)
 
-    def _bury(self, keys: Iterable[tuple[int, OffsetKey]]) -> int:
-        """Writes tombstones, and forgets what they stand for; a disk that refuses is tried next time."""
+    def _delete(self, keys: Iterable[tuple[int, OffsetKey]]) -> int:
+        """Write tombstones in batches, and delete the offsets; a disk error leaves the rest for later."""
         by_partition: dict[int, list[OffsetKey]] = {}
         for partition, key in keys:
             by_partition.setdefault(partition, []).append(key)
         count = 0
-        for partition, buried in by_partition.items():
-            rest = iter(buried)
+        for partition, deleted in by_partition.items():
+            rest = iter(deleted)
             while some := list(islice(rest, _TOMBSTONES_AT_ONCE)):
                 try:
-                    self.bury_offsets(partition, some)
+                    self.delete_offsets(partition, some)
                 except BrokerResponseError as error:
                     _log.warning(
-                        "cannot forget offsets in %s-%d: %s", CONSUMER_OFFSETS, partition, error.message
+                        "cannot delete offsets in %s-%d: %s", CONSUMER_OFFSETS, partition, error.message
                     )
                     break
                 count += len(some)
         return count
 
-    def bury_offsets(self, partition: int, keys: Iterable[OffsetKey], *, keeps_groups: bool = False) -> None:
-        """Writes tombstones for offsets, and forgets them.
+    def delete_offsets(
+        self, partition: int, keys: Iterable[OffsetKey], *, keeps_groups: bool = False
+    ) -> None:
+        """Write tombstones for offsets, and delete them.
 
         Args:
-            partition: where they are.
-            keys: which.
-            keeps_groups: whether a group that has nothing left stays until ``expire`` comes round.
+            partition: of their groups.
+            keys: of the offsets.
+            keeps_groups: whether a group that has nothing left stays until the next ``expire``.
 
         Raises:
-            BrokerResponseError: nothing was forgotten; the code is what a client is told.
+            BrokerResponseError: nothing was deleted; the code is for the client.
         """
-        buried = list(keys)
-        tombstones = [(key.encoded(), None) for key in buried]
+        deleted = list(keys)
+        tombstones = [(key.encoded(), None) for key in deleted]
         if tombstones:
             too_large = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
             self._coordinator.append_to(partition, tombstones, too_large=too_large)
-        for key in buried:
+        for key in deleted:
             self._coordinator.shard_of(partition).forget(key, keeps_group=keeps_groups)

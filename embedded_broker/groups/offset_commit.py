@@ -1,4 +1,4 @@
-"""What OffsetCommit and TxnOffsetCommit have in common: which of their offsets are fit to be kept."""
+"""What OffsetCommit and TxnOffsetCommit have in common: which of their offsets can be committed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Answered = TypeVar("Answered")
 
 
 class HasTopics(Protocol):
-    """What is asked of a broker about what is committed; the attributes are those of `Broker`."""
+    """What the checks need of a broker; the attributes are those of `Broker`."""
 
     settings: BrokerSettings
     clock: Clock
@@ -77,19 +77,19 @@ class CommitAnswer(Protocol):
 Committed = TypeVar("Committed", bound=CommitAnswer)
 
 
-class Sorted:
-    """The offsets of one request: those to commit, and the codes of those that cannot be.
+class CheckedOffsets:
+    """The offsets of one request: those to commit, and the error codes of the others.
 
     Args:
-        topics: as asked.
+        topics: of the request.
         broker: which must have the partitions.
-        expire_timestamp_ms: when the offsets are forgotten, where the request says so.
-        missing_topic: what is told of a topic that is not there.
-        names_ids: the topics have ids; each gets its name.
+        expire_timestamp_ms: when the offsets expire, if the request says so.
+        missing_topic: the error code for an unknown topic.
+        names_ids: the request names topics by id; each gets its name.
 
     Attributes:
-        offsets: to commit, once ``sort`` is at its end.
-        codes: of the others.
+        offsets: to commit, once ``check`` has finished.
+        codes: error codes of the others.
     """
 
     def __init__(
@@ -109,8 +109,8 @@ class Sorted:
         self.offsets: dict[TopicPartition, NewOffset] = {}
         self.codes: dict[TopicPartition, int] = {}
 
-    def sort(self) -> Steps[None]:
-        """Looks at each offset; one whose topic goes meanwhile is not committed."""
+    def check(self) -> Steps[None]:
+        """Check each offset, in steps; an offset whose topic is deleted meanwhile is not committed."""
         broker, now_ms = self._broker, self._broker.clock.wall_ms()
         seen: dict[str, bytes] = {}
         wanted: dict[TopicPartition, CommittedOffset] = {}
@@ -158,18 +158,18 @@ class Sorted:
         return known
 
     def _encode(self, wanted: Mapping[TopicPartition, CommittedOffset]) -> Steps[None]:
-        """Of what was named twice only the last counts."""
+        """Encode the offsets; of a partition that is named twice the last counts."""
         for number, (topic_partition, committed) in enumerate(wanted.items(), 1):
             self.offsets[topic_partition] = NewOffset.of(topic_partition, committed)
             if number % PARTITIONS_IN_A_UNIT == 0:
                 yield 1
 
     def refuse(self, code: int) -> None:
-        """None of those that were to be committed is."""
+        """Refuse all offsets that were to be committed."""
         self.codes.update(dict.fromkeys(self.offsets, code))
 
     def answers(self, answer_with: Callable[..., Answered]) -> Steps[list[tuple[str, list[Answered]]]]:
-        """By topic, as asked, each partition's answer, of the class given; code 0 where nothing is wrong."""
+        """Return the answers of all partitions by topic, in the order of the request."""
         found: list[tuple[str, list[Answered]]] = []
         for topic in self._topics:
             yield 1
@@ -184,42 +184,45 @@ class Sorted:
 
 
 def not_committed(answer: Committed, _: BrokerResponseError) -> Committed:
-    """Makes each success of the answer a 16: another broker leads now, and may not have the offsets."""
+    """Turn every success into NOT_COORDINATOR (16): another broker leads, which may not have the offsets."""
     for topic in answer.topics:
         for each in topic.partitions:
             each.error_code = each.error_code or ErrorCode.NOT_COORDINATOR
     return answer
 
 
-def sorted_topics(
+def checked_offsets(
     topics: Sequence[AskedTopic],
     broker: HasTopics,
     *,
     names_ids: bool,
     expire_timestamp_ms: int | None = None,
-) -> Steps[Sorted]:
-    """The offsets of a request whose version names topics by id, or by name; each gets its name.
+) -> Steps[CheckedOffsets]:
+    """Check the offsets of a request, whose version names topics by id or by name.
 
     Args:
-        topics: as asked.
+        topics: of the request.
         broker: which must have the partitions.
-        names_ids: whether they have ids.
-        expire_timestamp_ms: as `Sorted` has it.
+        names_ids: whether topics are named by id.
+        expire_timestamp_ms: see `CheckedOffsets`.
     """
     missing = ErrorCode.UNKNOWN_TOPIC_ID if names_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    found = Sorted(topics, broker, expire_timestamp_ms, missing, names_ids=names_ids)
-    yield from found.sort()
+    found = CheckedOffsets(topics, broker, expire_timestamp_ms, missing, names_ids=names_ids)
+    yield from found.check()
     return found
 
 
 def has_partition(partitions: Sequence[int], number: int) -> bool:
-    """Whether a topic has a partition: one of 18,000 took 0.1 ms to find without their order."""
+    """Whether a topic has a partition; a linear search in 18,000 took 0.1 ms."""
     place = bisect_left(partitions, number)
     return place < len(partitions) and partitions[place] == number
 
 
 def is_too_large(metadata: str, limit: int) -> bool:
-    """Kafka counts UTF-16 units, and calls them bytes; letter by letter only where that decides."""
+    """Whether metadata exceed ``offset.metadata.max.bytes``: Kafka counts UTF-16 units, and calls them bytes.
+
+    The text is encoded only if its length alone does not decide.
+    """
     if len(metadata) > limit:
         return True
     if metadata.isascii() or 2 * len(metadata) <= limit:

@@ -1,6 +1,6 @@
 """Keys and values of ``__consumer_offsets``, as Kafka writes them. Format: docs/format/consumer-offsets.md.
 
-Other kinds of records than committed offsets are known by their key alone: they stay in the log as they are.
+Of records other than committed offsets only the key is parsed here.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ _FLEXIBLE_VERSION = 4
 
 
 class OffsetKey(NamedTuple):
-    """What one offset was committed for."""
+    """Key of a committed offset."""
 
     group_id: str
     topic_partition: TopicPartition
 
     def encoded(self) -> bytes:
-        """The key of its record."""
+        """Return the key as bytes."""
         return offset_key_start(self.group_id) + offset_key_end(self.topic_partition)
 
 
 class GroupKey(NamedTuple):
-    """What a record says of a group besides offsets: its members, and in which generation they are.
+    """Key of a record about a group's members.
 
     Attributes:
-        version: the kind of record.
-        group_id: whose it is.
-        data: the whole key, which for some kinds names a member behind the group.
+        version: version of the key, which is the kind of record.
+        group_id: the group.
+        data: the whole key; for some kinds it also names a member.
     """
 
     version: int
@@ -51,14 +51,15 @@ class GroupKey(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """How far a group has read a partition.
+    """An offset that a group has committed for a partition.
 
     Attributes:
-        offset: the one to read next.
-        metadata: what the consumer wants to know of it later.
-        leader_epoch: of the last record that was read, -1 if the consumer does not say.
+        offset: of the next record to read.
+        metadata: text from the consumer.
+        leader_epoch: of the last record that was read, -1 if unknown.
         commit_timestamp_ms: wall clock, milliseconds since the epoch.
-        expire_timestamp_ms: when it is forgotten, where the consumer asked for a retention of its own.
+        expire_timestamp_ms: when it expires, if the commit asked for a retention of its own (before version
+            5).
     """
 
     offset: int
@@ -68,7 +69,7 @@ class CommittedOffset(NamedTuple):
     expire_timestamp_ms: int | None = None
 
     def encoded(self) -> bytes:
-        """The value of its record."""
+        """Return the value as bytes."""
         if self.expire_timestamp_ms is not None:
             head = _INT16.pack(_EXPIRING_VERSION) + _INT64.pack(self.offset)
             times = _TIMES.pack(self.commit_timestamp_ms, self.expire_timestamp_ms)
@@ -78,11 +79,11 @@ class CommittedOffset(NamedTuple):
 
 
 class NewOffset(NamedTuple):
-    """An offset that is to be committed, with its record but for the group's id, which may be long.
+    """An offset to commit, encoded but for the group's id, which is the same for all of a request.
 
     Attributes:
-        committed: what it says.
-        key_end: what stands in its key behind the group's id.
+        committed: the offset.
+        key_end: the part of its key after the group's id.
         value: of its record.
     """
 
@@ -92,25 +93,25 @@ class NewOffset(NamedTuple):
 
     @classmethod
     def of(cls, topic_partition: TopicPartition, committed: CommittedOffset) -> NewOffset:
-        """Encodes it."""
+        """Encode an offset."""
         return cls(committed, offset_key_end(topic_partition), committed.encoded())
 
 
 def offset_key_start(group_id: str) -> bytes:
-    """What the keys of all offsets of a group begin with."""
+    """Return the first part of the key, the same for all offsets of a group."""
     return _INT16.pack(OFFSET_KEY_VERSION) + _string(group_id)
 
 
 def offset_key_end(topic_partition: TopicPartition) -> bytes:
-    """What follows in the key of one of them."""
+    """Return the second part of the key."""
     return _string(topic_partition.topic) + _INT32.pack(topic_partition.partition)
 
 
 def parse_key(data: Buffer) -> OffsetKey | GroupKey | None:
-    """What a record is about; None for kinds that this broker leaves alone.
+    """Parse a key; None for kinds of records that this broker ignores.
 
     Raises:
-        CorruptMessageError: it is not what its version says.
+        CorruptMessageError: the bytes do not fit the version.
     """
     reader = _Reader(data)
     version = reader.number(_INT16)
@@ -121,15 +122,15 @@ def parse_key(data: Buffer) -> OffsetKey | GroupKey | None:
 
 
 def parse_value(data: Buffer) -> CommittedOffset:
-    """The value of an offset's record, of any version up to 4; the topic id of version 4 is left out.
+    """Parse the value of an offset's record, of any version up to 4; the topic id of version 4 is ignored.
 
     Raises:
-        CorruptMessageError: it is not what its version says.
+        CorruptMessageError: the bytes do not fit the version.
     """
     reader = _Reader(data)
     version = reader.number(_INT16)
     if not 0 <= version <= _FLEXIBLE_VERSION:
-        raise CorruptMessageError(f"a committed offset of the unknown version {version}")
+        raise CorruptMessageError(f"a committed offset has the unknown version {version}")
     offset = reader.number(_INT64)
     leader_epoch = reader.number(_INT32) if version >= _WRITTEN_VERSION else -1
     metadata = reader.compact_string() if version >= _FLEXIBLE_VERSION else reader.string()
@@ -150,7 +151,7 @@ def _string(text: str) -> bytes:
 
 
 class _Reader:
-    """Takes one thing after the other from the front."""
+    """Reads fields from the front."""
 
     def __init__(self, data: Buffer) -> None:
         self._data = memoryview(data)
@@ -178,11 +179,11 @@ class _Reader:
     def _text(self, length: int) -> str:
         end = self._position + length
         if length < 0 or end > len(self._data):
-            raise CorruptMessageError(f"a record of __consumer_offsets has a text of {length} bytes")
+            raise CorruptMessageError(f"a record of __consumer_offsets has a string of {length} bytes")
         data, self._position = self._data[self._position : end], end
         try:
             return str(data, "utf-8")
         except UnicodeDecodeError as error:
             raise CorruptMessageError(
-                f"a record of __consumer_offsets has a text that is none: {error}"
+                f"a record of __consumer_offsets has a string that is not UTF-8: {error}"
             ) from error

@@ -1,7 +1,7 @@
-"""Which membership answers a member's request, by the group's id and the protocol that the member speaks.
+"""Finds the membership for a request, by the group's id and the protocol of the member.
 
-A group that has no members goes on with the protocol of the first that joins. One that has goes on with its
-own, or is converted where ``group.consumer.migration.policy`` allows it (KIP-848).
+An empty group takes over the protocol of the first member that joins. A group with members keeps its
+protocol, or is converted if ``group.consumer.migration.policy`` allows it (KIP-848).
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ from splashdam.wire.messages.sync_group import SyncGroupRequest
 _FIRST_SYNC_PROTOCOL_VERSION = 5
 
 Answering: TypeAlias = ClassicMembership | ClassicRequests
-"""The second for members of a consumer group that speak the classic protocol."""
+"""`ClassicRequests` serves members of a consumer group that speak the classic protocol."""
 
 
 class GroupTable(GroupHost, Protocol):
-    """The table of groups, which hosts their memberships."""
+    """The table of groups, and the host of their memberships."""
 
     def find(self, group_id: str) -> Group | None:
-        """The group, if it is known."""
+        """Return a group; None if it does not exist."""
         ...
 
 
 def check_group_id(group_id: str) -> None:
-    """Raises INVALID_GROUP_ID (24) where it is empty."""
+    """Raise INVALID_GROUP_ID (24) for an empty id."""
     if not group_id:
         raise error_for(ErrorCode.INVALID_GROUP_ID, "the group's id is empty")
 
 
 def lacks_protocol(request: SyncGroupRequest, version: int) -> bool:
-    """Whether no protocol is named by a request whose version wants one: nobody is answered that."""
+    """Whether a SyncGroup names no protocol although its version requires one."""
     return version >= _FIRST_SYNC_PROTOCOL_VERSION and None in (request.protocol_type, request.protocol_name)
 
 
 def membership_of(groups: GroupTable, group_id: str) -> Answering:
-    """The membership that a member speaks of.
+    """Return the membership for a request of a member that speaks the classic protocol.
 
     Raises:
-        BrokerResponseError: INVALID_GROUP_ID; UNKNOWN_MEMBER_ID: there is none; what ``find`` raises.
+        BrokerResponseError: INVALID_GROUP_ID; UNKNOWN_MEMBER_ID: the group has no members; as ``find``.
     """
     check_group_id(group_id)
     membership = _membership_of(groups, group_id)
@@ -70,13 +70,13 @@ def membership_of(groups: GroupTable, group_id: str) -> Answering:
 
 
 def membership_to_join(groups: GroupTable, group_id: str, member_id: str) -> Answering:
-    """The membership that somebody joins; made, with its record, for a group that has none.
+    """Return the membership for a JoinGroup; created, with its record, if the group has none.
 
-    An empty group of the other protocol goes on with this one.
+    An empty group of the consumer protocol becomes a classic one.
 
     Raises:
-        BrokerResponseError: UNKNOWN_MEMBER_ID: who has an id joins a group that is not there; the log
-            refuses.
+        BrokerResponseError: UNKNOWN_MEMBER_ID: a member with an id joins a group that does not exist; or the
+            append failed.
     """
     check_group_id(group_id)
     group = groups.find(group_id)
@@ -96,23 +96,23 @@ def membership_to_join(groups: GroupTable, group_id: str, member_id: str) -> Ans
 
 
 _ROUNDS_BESIDE = 3
-"""So often a decision may come too late, since others of the group were quicker."""
+"""A decision made in a thread is stale if the group has changed; after so many the loop decides itself."""
 
 
 def heartbeat_of(groups: GroupTable, group_id: str, asked: Asked) -> Steps[HeartbeatReply]:
-    """Takes a heartbeat for a group; the first of a group that has no members makes it a consumer group.
+    """Handle a ConsumerGroupHeartbeat; the first one of an empty group makes it a consumer group.
 
-    A large one is decided on beside the loop, and anew where the group has changed meanwhile; in the loop,
-    where that has happened a few times. With the last step it is in the log.
+    A large heartbeat is decided in a thread, and again if the group has changed meanwhile; after a few such
+    rounds in the loop. After the last step the change is in the log.
 
     Args:
         groups: the table of groups.
-        group_id: the group's name.
-        asked: what the member says.
+        group_id: the group.
+        asked: the heartbeat.
 
     Raises:
-        BrokerResponseError: GROUP_ID_NOT_FOUND (69): there is no such group to be a member of, or it has
-            members of the classic protocol; or as ``Hearing`` and ``ConsumerMembership.heard``.
+        BrokerResponseError: GROUP_ID_NOT_FOUND (69): there is no such group, or it has members of the classic
+            protocol; or as ``Hearing`` and ``ConsumerMembership.heard``.
     """
     for round_number in count():
         known = _membership_of(groups, group_id)
@@ -140,7 +140,7 @@ def _decided(hearing: Hearing, round_number: int) -> Steps[Decided[HeartbeatRepl
     if round_number < _ROUNDS_BESIDE:
         decided: Decided[HeartbeatReply] = yield hearing
         return decided
-    return hearing.do(0)  # it unpacks nothing
+    return hearing.do(0)  # the argument only limits what a work unpacks
 
 
 def _membership_of(groups: GroupTable, group_id: str) -> Membership | None:
@@ -153,7 +153,7 @@ def _seed_of(groups: GroupTable, group_id: str, known: Membership | None) -> lis
 
 
 def _upgraded(groups: GroupHost, group_id: str, known: Membership) -> list[Change]:
-    """The members of a classic group as those of a consumer group, where that is allowed and can be.
+    """Return a classic group's members as changes of a consumer group, if it can be upgraded.
 
     Raises:
         BrokerResponseError: GROUP_ID_NOT_FOUND (69).

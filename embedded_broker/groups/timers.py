@@ -1,4 +1,4 @@
-"""What is to happen when: one queue for all groups of a coordinator. Pure: the time is an argument."""
+"""Timers of all groups of a coordinator, in one queue. Pure: the time is an argument."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from itertools import count
 from typing import TypeAlias
 
 TimerKey: TypeAlias = tuple[str, ...]
-"""Whose timer it is: the group's id, what it is for, and where need be the member's id."""
+"""The group's id, the purpose of the timer, and for some the member's id."""
 
 NEVER = float("inf")
 
 
 class Timers:
-    """Timers by key. To put one off, which heartbeats do all the time, costs a dictionary's entry.
+    """Timers by key. Postponing one, which every heartbeat does, costs only a dictionary entry.
 
-    Its entry in the queue stays where it is, and is queued anew once its time has come.
+    Its entry in the heap stays where it is, and is pushed again when its old time has come.
 
     Attributes:
-        on_earlier: called when something is due sooner than anything was before.
+        on_earlier: called when a timer is set that is due before all others.
     """
 
     def __init__(self, on_earlier: Callable[[], None] = lambda: None) -> None:
@@ -30,16 +30,15 @@ class Timers:
         self._numbers = count()
 
     def __len__(self) -> int:
-        """How many are set."""
         return len(self._timers)
 
     @property
     def next_ms(self) -> float:
-        """When to look next; never later than what is due first."""
+        """When to call ``step`` next; never later than the first due timer."""
         return self._queue[0][0] if self._queue else NEVER
 
     def set(self, key: TimerKey, at_ms: float, action: Callable[[], None]) -> None:
-        """Calls ``action`` once it is ``at_ms``, in place of what this key was set to before."""
+        """Call ``action`` at ``at_ms``; this replaces the key's earlier timer."""
         self._timers[key] = at_ms, action
         if at_ms < self._queued.get(key, NEVER):
             is_earlier = at_ms < self.next_ms
@@ -48,21 +47,21 @@ class Timers:
                 self.on_earlier()
 
     def cancel(self, key: TimerKey) -> None:
-        """Forgets a timer, if it is set."""
+        """Cancel a timer, if it is set."""
         self._timers.pop(key, None)
 
     def step(self, now_ms: float) -> None:
-        """Calls what is due, in the order of time."""
+        """Call what is due, in the order of time."""
         while self._queue and self._queue[0][0] <= now_ms:
             queued_ms, _, key = heappop(self._queue)
             if self._queued.get(key) != queued_ms:
-                continue  # an earlier entry took its place
+                continue  # replaced by an earlier entry
             del self._queued[key]
             if key not in self._timers:
                 continue
             at_ms, action = self._timers[key]
             if at_ms > queued_ms:
-                self._enqueue(key, at_ms)  # others may come before it, be it due or not
+                self._enqueue(key, at_ms)  # postponed; others may be due before it
             else:
                 del self._timers[key]
                 action()

@@ -18,7 +18,7 @@ _FIRST_FENCED_VERSION = 2
 
 @handles(AddOffsetsToTxnRequest, versions=range(5))
 def add_offsets_to_txn(request: AddOffsetsToTxnRequest, context: RequestContext) -> Answer:
-    """Done, or what the coordinator says of the producer."""
+    """Add the partition; answer with the coordinator's error, if any."""
     broker = context.broker
     refuse = partial(_refused, context.version)
     partition = InternalTopic(CONSUMER_OFFSETS, broker).partition_for(request.group_id)

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn 0–5: partitions join a producer's transaction, or are looked up in it.
+"""AddPartitionsToTxn 0–5: add partitions to a producer's transaction, or verify that they were added.
 
 Clients send one transaction (0–3). Brokers send several (4–5), each to be added to or, with ``verify_only``,
 to be asked about. All partitions of a transaction join or none: where a topic is missing, it is named with 3
@@ -34,7 +34,7 @@ _FIRST_FENCED_VERSION, _FIRST_BATCHED_VERSION, _FIRST_ABORTABLE_VERSION = 2, 4, 
 
 @handles(AddPartitionsToTxnRequest, versions=range(6))
 def add_partitions_to_txn(request: AddPartitionsToTxnRequest, context: RequestContext) -> Steps[Answer]:
-    """A code for each partition."""
+    """Answer with an error code for each partition."""
     if context.version >= _FIRST_BATCHED_VERSION:
         return (yield from _batched(request, context))
     asked = AddPartitionsToTxnTransaction(
@@ -107,7 +107,7 @@ def _added(
     *,
     is_promised: bool,
 ) -> int:
-    """Where a partition promises to survive a power cut, so does the transaction it joins."""
+    """Sync the transaction's state where a partition that it adds is synced (``flush.messages=1``)."""
     coordinator = context.broker.transactions
     try:
         coordinator.add_partitions(
@@ -126,7 +126,7 @@ def _added(
 def _verified(
     asked: AddPartitionsToTxnTransaction, partitions: Set[TopicPartition], context: RequestContext
 ) -> dict[TopicPartition, int]:
-    """By partition; the transaction is looked up once, whatever the length of its id and of the list."""
+    """Return the error code of each partition; the transaction is looked up only once."""
     try:
         joined = context.broker.transactions.partitions_of(
             asked.transactional_id, asked.producer_id, asked.producer_epoch

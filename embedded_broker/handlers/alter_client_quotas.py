@@ -1,4 +1,4 @@
-"""AlterClientQuotas 0–1: sets and removes quotas; each entity is changed as a whole or not at all."""
+"""AlterClientQuotas 0–1: set and remove quotas; all changes of an entity are made, or none."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def alter_client_quotas(
     request: AlterClientQuotasRequest, context: RequestContext
 ) -> Steps[AlterClientQuotasResponse]:
-    """One answer for each entity, in order; the legal ones are changed together, with one write."""
+    """Answer for each entity, in order; all legal changes are written together."""
     may_alter = context.authorize(Operation.ALTER_CONFIGS, ResourceType.CLUSTER)
     changes: dict[Entity, dict[str, float | None]] = {}
 

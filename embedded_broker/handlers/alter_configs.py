@@ -1,4 +1,4 @@
-"""AlterConfigs 0–2: everything that is set for topics, brokers, groups, … is replaced at once."""
+"""AlterConfigs 0–2: replace all configurations of topics, brokers, groups, …"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from splashdam.wire.messages.alter_configs import (
 
 @handles(AlterConfigsRequest, versions=range(3))
 def alter_configs(request: AlterConfigsRequest, context: RequestContext) -> Steps[AlterConfigsResponse]:
-    """One answer for each resource; one that fails does not keep others from being changed."""
+    """Answer for each resource; the others are changed even if one fails."""
 
     def alter(asked: AlterConfigsResource) -> None:
         configs = [(each.name, each.value) for each in asked.configs]

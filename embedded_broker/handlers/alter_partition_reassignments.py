@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments 0–1: other replicas for partitions, or, with none, an end of what is under way.
+"""AlterPartitionReassignments 0–1: give partitions other replicas; null replicas cancel a reassignment.
 
 It is answered when that has begun. Replicas to come are added, and once all are in sync the others go.
 """
@@ -28,7 +28,7 @@ from splashdam.wire.messages.alter_partition_reassignments import (
 def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> Steps[AlterPartitionReassignmentsResponse]:
-    """One code for each partition; some hundred of them cost one turn of the disk."""
+    """Answer with a code for each partition; up to `AT_ONCE` changes share one write to disk."""
     may_resize = context.version < 1 or request.allow_replication_factor_change
     answer = AlterPartitionReassignmentsResponse(
         error_message=None, allow_replication_factor_change=request.allow_replication_factor_change

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs 1–2: partitions move to other data directories of this broker, while they are used.
+"""AlterReplicaLogDirs 1–2: move partitions to other data directories of this broker while they are in use.
 
 The answer says whether the move has begun. DescribeLogDirs shows how far it is, and that it is over.
 """
@@ -37,7 +37,7 @@ _NAMED_IN_A_UNIT = 64
 def alter_replica_log_dirs(
     request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> Steps[AlterReplicaLogDirsResponse]:
-    """One answer for each partition; of several directories for one, the last one named counts."""
+    """Answer for each partition; if several directories are named for one, the last counts."""
     wanted: dict[TopicPartition, str] = {}
     for asked in request.dirs:
         for topic in asked.topics:

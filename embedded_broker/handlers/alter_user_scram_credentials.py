@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials 0: sets and deletes SCRAM credentials. Clients hash passwords themselves.
+"""AlterUserScramCredentials 0: set and delete SCRAM credentials. Clients hash the passwords.
 
 A change counts at once. As in Kafka a user is named once in a request, to be changed or not as a whole; what
 is wrong with one user does not keep the others from being changed.
@@ -37,7 +37,7 @@ _Changes: TypeAlias = "dict[str, dict[str, ScramCredential | None]]"
 def alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> Steps[AlterUserScramCredentialsResponse]:
-    """One result for each user."""
+    """Answer with a result for each user."""
     asked: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [
         *request.deletions,
         *request.upsertions,
@@ -66,7 +66,7 @@ def alter_user_scram_credentials(
 
 
 def _make(changes: _Changes, results: list[AlterUserScramCredentialsResult], context: RequestContext) -> None:
-    """All at once: each change reads, and writes, the users of all."""
+    """Make all changes at once: each write covers the whole file of users."""
     try:
         context.broker.access.users.change(changes)
     except BrokerResponseError as error:

@@ -22,7 +22,7 @@ from splashdam.wire.messages.api_versions import (
 )
 
 _TELEMETRY = frozenset({71, 72})
-"""Named only where somebody wants metrics (KIP-714); other clients need not ask."""
+"""Advertised only while there is a subscription to client metrics (KIP-714)."""
 
 _FIRST_ZERO_MINIMUM_VERSION = 4
 _NO_NODE = -1
@@ -35,7 +35,7 @@ def _unsupported_version() -> ApiVersionsResponse:
 
 @handles(ApiVersionsRequest, versions=range(6), unknown_version=_unsupported_version)
 def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-    """Every registered key with its range; a client software name that is none is refused with 42 (B3)."""
+    """Answer with every registered key and its versions; 42 for an illegal client software name (B3)."""
     if context.version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
@@ -51,7 +51,7 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
 
 
 def _with_features(answer: ApiVersionsResponse, context: RequestContext) -> ApiVersionsResponse:
-    """What is supported (below version 4 without what may be off: facts B4), and what is in use."""
+    """Add supported (below version 4 not those with lowest level 0: facts B4) and finalized features."""
     if context.version >= _FIRST_ZERO_MINIMUM_VERSION:
         answer.supported_features = [
             SupportedFeatureKey(name=name, min_version=0, max_version=highest)

@@ -27,7 +27,7 @@ _CLASSIC, _CONSUMER = 0, 1
 
 @handles(ConsumerGroupDescribeRequest, versions=range(2))
 def consumer_group_describe(request: ConsumerGroupDescribeRequest, context: RequestContext) -> Steps[Answer]:
-    """Each group has its own code; a classic one is said to be no consumer group (69)."""
+    """Answer with a code for each group; 69 for a classic group."""
     answer = ConsumerGroupDescribeResponse()
     for group_id in request.group_ids:
         described = _described(group_id, context)
@@ -66,7 +66,7 @@ def _described(group_id: str, context: RequestContext) -> DescribedGroup:
 
 
 def _authorize_topics(membership: ConsumerMembership, context: RequestContext) -> None:
-    """Who may not know of a topic does not hear of it from a group.
+    """Hide topics that the client may not describe.
 
     Raises:
         BrokerResponseError: TOPIC_AUTHORIZATION_FAILED (29).
@@ -97,7 +97,7 @@ def _member(member: ConsumerMember, share: Iterable[TopicIdPartition], topics: T
 
 
 def _assignment(partitions: Iterable[TopicIdPartition], topics: Topics) -> Assignment:
-    """Partitions with the names of their topics; those of a topic that is gone are left out, as in Kafka."""
+    """Add the topic names to partitions; partitions of deleted topics are left out, as in Kafka."""
     return Assignment(
         topic_partitions=[
             TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=numbers)

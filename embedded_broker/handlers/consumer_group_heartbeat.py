@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat 0–1: members of consumer groups join, go on, and leave (KIP-848, facts 5.2)."""
+"""ConsumerGroupHeartbeat 0–1: members of consumer groups join, stay and leave (KIP-848, facts 5.2)."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from splashdam.wire.messages.consumer_group_heartbeat import (
 )
 
 _FIRST_MEMBER_ID_VERSION = 1
-"""From it on clients choose their member id."""
+"""First version in which clients choose their member id."""
 
 
 @handles(ConsumerGroupHeartbeatRequest, versions=range(2))
 def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> Steps[Answer]:
-    """Takes a heartbeat; what it changes is in the log before the answer goes."""
+    """Process a heartbeat; its changes are in the log before the answer is sent."""
     groups, group_id = context.broker.groups, request.group_id
     appended = Appended()
     try:
@@ -94,7 +94,7 @@ def _share(topics: Iterable[TopicPartitions]) -> Share:
 
 
 def _authorize(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Steps[None]:
-    """Refuses who may not read with the group, or not know of the topics.
+    """Refuse clients that may not read with the group, or not describe the topics.
 
     Raises:
         BrokerResponseError: GROUP_AUTHORIZATION_FAILED (30), TOPIC_AUTHORIZATION_FAILED (29).
@@ -111,7 +111,7 @@ def _authorize(request: ConsumerGroupHeartbeatRequest, context: RequestContext) 
 
 
 def _check(request: ConsumerGroupHeartbeatRequest, version: int, settings: BrokerSettings) -> None:
-    """Refuses what no member may say, as Kafka's GroupCoordinatorService.
+    """Refuse illegal requests, as Kafka's GroupCoordinatorService does.
 
     Raises:
         BrokerResponseError: UNSUPPORTED_VERSION (35), INVALID_REQUEST (42), UNSUPPORTED_ASSIGNOR (112).

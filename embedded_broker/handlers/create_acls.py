@@ -1,4 +1,4 @@
-"""CreateAcls 1–3: adds ACLs, each answered by itself; 54 where the broker has no authorizer."""
+"""CreateAcls 1–3: add ACLs, with a code for each; 54 where the broker has no authorizer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from splashdam.wire.messages.create_acls import AclCreationResult, CreateAclsReq
 
 @handles(CreateAclsRequest, versions=range(1, 4))
 def create_acls(request: CreateAclsRequest, context: RequestContext) -> Steps[CreateAclsResponse]:
-    """Those that are legal are there when this is answered; nothing is, where the disk refuses."""
+    """Add the legal ACLs before the answer; none are added if the disk fails."""
     try:
         _check_may_alter(context)
     except BrokerResponseError as error:

@@ -1,4 +1,4 @@
-"""CreatePartitions 0–3: topics get more partitions, ``count`` in all (facts B12)."""
+"""CreatePartitions 0–3: extend topics to ``count`` partitions (facts B12)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from splashdam.wire.messages.create_partitions import (
 )
 
 _FIRST_STRICT_VERSION = 3
-"""From here on the quota of mutations refuses what exceeds it (KIP-599); before, it slows clients down."""
+"""First version that the controller mutation quota refuses (KIP-599); earlier ones are throttled."""
 
 
 @handles(CreatePartitionsRequest, versions=range(4))
 def create_partitions(
     request: CreatePartitionsRequest, context: RequestContext
 ) -> Steps[CreatePartitionsResponse]:
-    """One result for each topic; one that fails does not keep others from theirs."""
+    """Answer with a result for each topic; the others are extended even if one fails."""
     times = Counter(topic.name for topic in request.topics)
     results = []
     for topic in {topic.name: topic for topic in request.topics}.values():
@@ -40,7 +40,9 @@ def create_partitions(
         try:
             if times[topic.name] > 1:
                 raise InvalidRequestError("the request names the topic more than once")
-            yield from context.broker.topics.wait_for(topic.name)  # one change after the other
+            yield from context.broker.topics.wait_for(
+                topic.name
+            )  # changes of a topic are made one after the other
             yield from _extend(topic, request.validate_only, context)
         except BrokerResponseError as error:
             context.broker.disk_failures.change_failed(f"extend topic {quoted(topic.name)}", error)
@@ -50,7 +52,7 @@ def create_partitions(
 
 
 def _extend(asked: CreatePartitionsTopic, validate_only: bool, context: RequestContext) -> Steps[None]:
-    """Many partitions are made before, in steps: nobody is to see some of them."""
+    """Prepare many partitions in steps first: clients must see all of them or none."""
     topic = context.broker.topics.get(asked.name)
     if topic is None:
         raise UnknownTopicOrPartitionError(f"there is no topic {quoted(asked.name)}")

@@ -1,4 +1,4 @@
-"""CreateTopics 2–7: creates topics, or with ``validate_only`` says whether it would (facts B11, B12).
+"""CreateTopics 2–7: create topics, or with ``validate_only`` only check them (facts B11, B12).
 
 From version 5 on the answer carries the topic's whole configuration; the list is never null, which would
 crash Java's kafka-topics. Where partitions are kept is for the controller to say.
@@ -27,18 +27,18 @@ MAX_PARTITIONS = 10_000
 """Partitions that one request may create: Kafka's ``ReplicationControlManager.MAX_PARTITIONS_PER_BATCH``."""
 
 PARTITIONS_TOGETHER = 12
-"""Made, or removed, in one step where a request names many topics: about 5 ms, and two syncs of the disk."""
+"""Partitions created or removed in one step of a request with many topics: about 5 ms, and two syncs."""
 
 TOPICS_TOGETHER = 8
-"""As above; each is checked and described, too."""
+"""Topics in such a step; each is checked and described, too."""
 
 _FIRST_STRICT_VERSION = 6
-"""From here on the quota of mutations refuses what exceeds it (KIP-599); before, it slows clients down."""
+"""First version that the controller mutation quota refuses (KIP-599); earlier ones are throttled."""
 
 
 @handles(CreateTopicsRequest, versions=range(2, 8))
 def create_topics(request: CreateTopicsRequest, context: RequestContext) -> Steps[CreateTopicsResponse]:
-    """One result for each topic; one that fails does not keep the others from being created."""
+    """Answer with a result for each topic; the others are created even if one fails."""
     times = Counter(topic.name for topic in request.topics)
     partitions = sum(_partitions_asked(topic, context) for topic in request.topics)
     once = deque({topic.name: topic for topic in request.topics}.values())
@@ -51,7 +51,7 @@ def create_topics(request: CreateTopicsRequest, context: RequestContext) -> Step
             if context.broker.topics.is_busy(topic.name):
                 if group.results:
                     once.appendleft(topic)
-                    break  # what was taken is not to wait
+                    break  # create what was checked before the turn ends
                 yield from context.broker.topics.wait_for(topic.name)
             try:
                 if partitions > MAX_PARTITIONS:
@@ -84,11 +84,11 @@ class _Group:
 
     @property
     def is_full(self) -> bool:
-        """Whether another one is for the next group."""
+        """Whether the next topic belongs to another step."""
         return len(self.results) >= TOPICS_TOGETHER or self._partitions >= PARTITIONS_TOGETHER
 
     def take(self, asked: CreatableTopic, validate_only: bool) -> None:
-        """Checks what is asked for, and counts what its creation changes.
+        """Check a topic, and count its partitions against the mutation quota.
 
         Raises:
             BrokerResponseError: it is refused.
@@ -102,7 +102,7 @@ class _Group:
         self.results[new.name] = _created(new, topic.topic_id, self._context)
 
     def create(self) -> Steps[None]:
-        """Creates what was taken: in one change of the topics, or by itself each, where that is refused.
+        """Create the checked topics in one change, or one by one if that change is refused.
 
         The partitions of a large topic are made before, in steps: nobody is to see it without them.
         """
@@ -141,7 +141,7 @@ class _Group:
             self.results[topic.name].topic_id = topic.topic_id
 
     def refuse(self, name: str, error: BrokerResponseError) -> None:
-        """Answers that a topic is not created."""
+        """Answer that a topic was not created."""
         self._context.broker.disk_failures.change_failed(f"create topic {quoted(name)}", error)
         self.results[name] = CreatableTopicResult(
             name=name, error_code=error.code, error_message=error.message, configs=[]
@@ -186,7 +186,7 @@ def _replication_factor(new: NewTopic, default: int) -> int:
 
 
 def _partitions_asked(asked: CreatableTopic, context: RequestContext) -> int:
-    """How many partitions the topic would have, whether or not that is legal."""
+    """Return how many partitions are asked for, legal or not."""
     if asked.assignments:
         return len(asked.assignments)
     if asked.num_partitions == -1:
@@ -195,7 +195,7 @@ def _partitions_asked(asked: CreatableTopic, context: RequestContext) -> int:
 
 
 def _partition_count(asked: CreatableTopic, context: RequestContext) -> int:
-    """The number of partitions, from the request, its assignments or the broker's default."""
+    """Return the number of partitions from the request, its assignments or the broker's default."""
     if asked.assignments:
         return _assigned_count(asked)
     if asked.replication_factor != -1 and asked.replication_factor < 1:

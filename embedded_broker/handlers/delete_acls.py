@@ -1,4 +1,4 @@
-"""DeleteAcls 1–3: deletes what matches filters, and says what that was; 54 where there is no authorizer."""
+"""DeleteAcls 1–3: delete the ACLs that match filters, and return them; 54 where there is no authorizer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @handles(DeleteAclsRequest, versions=range(1, 4))
 def delete_acls(request: DeleteAclsRequest, context: RequestContext) -> Steps[DeleteAclsResponse]:
-    """One result for each filter, of the ACLs that were there when the request came."""
+    """Answer with a result for each filter; all filters see the ACLs before the request."""
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER):
         return (
             yield from _all_refused(

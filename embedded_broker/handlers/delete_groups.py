@@ -1,4 +1,4 @@
-"""DeleteGroups 0–3: forgets groups without members, and all they have committed.
+"""DeleteGroups 0–3: delete groups without members, and their offsets.
 
 Version 3 has room for a text beside a code, which Kafka 4.4 leaves null for codes that say enough.
 """
@@ -19,12 +19,12 @@ from splashdam.wire.messages.delete_groups import (
 )
 
 _DELETION_UNITS = 4
-"""A group that is forgotten is a batch in a log."""
+"""Units of a deletion: it appends a batch."""
 
 
 @handles(DeleteGroupsRequest, versions=range(4))
 def delete_groups(request: DeleteGroupsRequest, context: RequestContext) -> Steps[Answer]:
-    """Each group has its own code: 69 where it is not there, 68 where it has members."""
+    """Answer with a code for each group: 69 if it does not exist, 68 if it has members."""
     answer, appended = DeleteGroupsResponse(), Appended()
     for group_id in dict.fromkeys(request.groups_names):
         yield units_of_names(group_id)
@@ -45,7 +45,7 @@ def _delete(group_id: str, context: RequestContext) -> Log:
         raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {quoted(group_id)}")
     if not group.is_empty:
         raise error_for(ErrorCode.NON_EMPTY_GROUP, f"group {quoted(group_id)} has members")
-    context.broker.offsets.bury_group(group_id)
+    context.broker.offsets.delete_group(group_id)
     return groups.log_of(group_id)
 
 

@@ -1,4 +1,4 @@
-"""DeleteRecords 0–2: moves the start of partitions; what is below cannot be read any more (facts B13).
+"""DeleteRecords 0–2: move the log start offset of partitions; records below it are gone (facts B13).
 
 The start is on stable storage before the answer, so that no crash brings the records back. (Kafka writes it
 down within a minute.) Where there are replicas, those that are alive have it, too. Files go when whole
@@ -35,7 +35,7 @@ _NO_LOW_WATERMARK = -1
 
 @handles(DeleteRecordsRequest, versions=range(3))
 def delete_records(request: DeleteRecordsRequest, context: RequestContext) -> Steps[Answer]:
-    """One result for each partition; where they start is written down before the answer."""
+    """Answer for each partition; the new log start offsets are on disk before."""
     kept: dict[Log, list[DeleteRecordsPartitionResult]] = {}
     response = DeleteRecordsResponse()
     for topic in request.topics:
@@ -71,7 +71,7 @@ async def _keep(
 async def _wait_deleted(
     replication: Replication, answers: Sequence[DeleteRecordsPartitionResult], deadline: float
 ) -> None:
-    """Until no other replica can bring the records back; the last answer tells the highest of the offsets."""
+    """Wait until the followers have moved their log start offsets, too: none can bring the records back."""
     with trio.move_on_at(deadline) as scope:
         try:
             await replication.wait_deleted(answers[-1].low_watermark)

@@ -1,4 +1,4 @@
-"""DeleteTopics 1–6: by name, from version 6 on also by id. A topic made again has a new id."""
+"""DeleteTopics 1–6: by name, from version 6 on also by id. A topic that is created again has a new id."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from splashdam.wire.messages.delete_topics import (
 )
 
 _FIRST_STRICT_VERSION = 5
-"""From here on the quota of mutations refuses what exceeds it (KIP-599)."""
+"""First version in which the controller mutation quota refuses requests (KIP-599)."""
 
 
 @handles(DeleteTopicsRequest, versions=range(1, 7))
 def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -> Steps[DeleteTopicsResponse]:
-    """One result for each topic; fetches that wait for a deleted topic are answered at once."""
+    """Answer with a result for each topic; fetches that wait for a deleted topic are answered at once."""
     asked = (
         request.topics
         if context.version >= 6
@@ -56,7 +56,7 @@ def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -> Step
             yield min(group.partitions, PARTITIONS_TOGETHER) * PARTITION_UNITS
             yield from context.broker.topics.remove_directories()
         yield CHANGE_UNITS
-    finally:  # also where the client leaves meanwhile
+    finally:  # also if the client disconnects meanwhile
         context.broker.topics.free_names()
     return answer
 
@@ -77,11 +77,11 @@ class _Group:
 
     @property
     def is_full(self) -> bool:
-        """Whether another one is for the next group."""
+        """Whether the next topic belongs to another step."""
         return len(self.results) >= TOPICS_TOGETHER or self.partitions >= PARTITIONS_TOGETHER
 
     def take(self, asked: DeleteTopicState, is_repeated: bool) -> None:
-        """Looks a topic up, and counts what its deletion changes."""
+        """Look up a topic, and count its partitions against the mutation quota."""
         result = DeletableTopicResult(name=asked.name, topic_id=asked.topic_id)
         self.results.append(result)
         try:
@@ -97,7 +97,7 @@ class _Group:
             self.partitions += len(topic.partitions)
 
     def delete(self) -> None:
-        """Deletes what was found."""
+        """Delete the topics of this step."""
         refused = self._context.broker.topics.delete_all([topic for topic, _ in self._going.values()])
         for name, error in refused.items():
             self._refuse(self._going[name][1], error)
@@ -109,7 +109,7 @@ class _Group:
 
 
 def _find(asked: DeleteTopicState, context: RequestContext, going: Container[str]) -> Topic:
-    """The topic that is asked for; those that are about to go are not there any more."""
+    """Return the topic; one that this request is about to delete counts as deleted."""
     broker = context.broker
     if not broker.settings.delete_topic_enable:
         code = ErrorCode.TOPIC_DELETION_DISABLED if context.version >= 3 else ErrorCode.INVALID_REQUEST

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @handles(DescribeAclsRequest, versions=range(1, 4))
 def describe_acls(request: DescribeAclsRequest, context: RequestContext) -> Steps[DescribeAclsResponse]:
-    """Every ACL of a resource stands with it."""
+    """Answer with the matching ACLs, grouped by resource."""
     if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER):
         return DescribeAclsResponse(
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message="Cluster authorization failed."

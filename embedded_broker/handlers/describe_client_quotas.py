@@ -37,7 +37,7 @@ _EXACT, _DEFAULT, _ANY = 0, 1, 2
 def describe_client_quotas(
     request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
-    """Every entity that has a quota and matches."""
+    """Answer with every entity that has a quota and matches the filter."""
     try:
         if not context.authorize(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
             raise ClusterAuthorizationFailedError

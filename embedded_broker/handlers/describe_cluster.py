@@ -1,4 +1,4 @@
-"""DescribeCluster 0–2: the brokers, each where the client's listener reaches it, and who controls them."""
+"""DescribeCluster 0–2: the brokers with their addresses on the client's listener, and the controller."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from splashdam.wire.messages.describe_cluster import (
 )
 
 _BROKERS, _CONTROLLERS = 1, 2
-"""Types of endpoints that a client may ask for."""
+"""Kafka's numbers of endpoint types."""
 
 
 @handles(DescribeClusterRequest, versions=range(3))
 def describe_cluster(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
-    """The cluster as a broker knows it; controllers have no endpoint of their own here."""
+    """Answer with the brokers; controllers have no endpoints of their own here."""
     if request.endpoint_type == _CONTROLLERS:
         return _refusal(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker, no controller")
     if request.endpoint_type != _BROKERS:

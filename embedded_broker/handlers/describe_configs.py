@@ -1,4 +1,4 @@
-"""DescribeConfigs 1–4: what is set for topics, brokers, groups, … and where each value comes from."""
+"""DescribeConfigs 1–4: configurations of topics, brokers, groups, … with the source of each value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RESOURCE_UNITS = 8
 def describe_configs(
     request: DescribeConfigsRequest, context: RequestContext
 ) -> Steps[DescribeConfigsResponse]:
-    """One answer for each resource."""
+    """Answer for each resource."""
     distinct = {_key(asked): asked for asked in request.resources}.values()
     answer = DescribeConfigsResponse()
     for asked in distinct:
@@ -38,7 +38,7 @@ def describe_configs(
 
 
 def _key(asked: DescribeConfigsResource) -> tuple[object, ...]:
-    """What makes two questions the same one: nobody is answered all settings of a broker a thousand times."""
+    """Return a key that is equal for equal questions: each is answered only once in a request."""
     return asked.resource_type, asked.resource_name, frozenset(asked.configuration_keys or ())
 
 

@@ -24,7 +24,7 @@ _FIRST_NOT_FOUND_VERSION = 6
 
 @handles(DescribeGroupsRequest, versions=range(7))
 def describe_groups(request: DescribeGroupsRequest, context: RequestContext) -> Steps[DescribeGroupsResponse]:
-    """Every group asked for."""
+    """Answer for each group."""
     answer = DescribeGroupsResponse()
     for group_id in request.groups:
         described = _described(group_id, context)
@@ -67,7 +67,7 @@ def _of(group_id: str, group: Group, membership: ClassicMembership | None) -> De
 
 
 def _member(member: ClassicMember, protocol: str | None) -> DescribedGroupMember:
-    """Without subscription and assignment while the group rebalances."""
+    """Describe a member; without subscription and assignment while the group rebalances."""
     return DescribedGroupMember(
         member_id=member.member_id,
         group_instance_id=member.instance_id,

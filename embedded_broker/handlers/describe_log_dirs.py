@@ -1,4 +1,4 @@
-"""DescribeLogDirs 1–5: the data directories, how full they are, and what lies in them (KIP-113, KIP-827).
+"""DescribeLogDirs 1–5: the data directories, their free space, and the logs in them (KIP-113, KIP-827).
 
 A directory that has failed is answered with 56. From version 5 on it is said which of them takes nothing new.
 """
@@ -27,7 +27,7 @@ from splashdam.wire.messages.describe_log_dirs import (
 def describe_log_dirs(
     request: DescribeLogDirsRequest, context: RequestContext
 ) -> Steps[DescribeLogDirsResponse]:
-    """One answer for each directory, with the partitions asked for, or all."""
+    """Answer for each directory, with the partitions asked for, or all."""
     if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted = (
@@ -84,6 +84,6 @@ def _described(
 
 
 def _lag(future: Log, logs: Mapping[TopicPartition, Log]) -> int:
-    """How many offsets a copy lacks."""
-    present = logs.get(future.topic_partition)  # it may have gone since the list was made
+    """Return how many offsets the future log of a move is behind."""
+    present = logs.get(future.topic_partition)  # it may have been deleted since the list was made
     return 0 if present is None else max(0, present.log_end_offset - future.log_end_offset)

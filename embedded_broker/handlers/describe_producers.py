@@ -1,4 +1,4 @@
-"""DescribeProducers 0: the idempotent producers that a leader remembers, and what they have left open."""
+"""DescribeProducers 0: the producer states of partitions, with the start of each open transaction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PRODUCERS_IN_A_UNIT = 16
 def describe_producers(
     request: DescribeProducersRequest, context: RequestContext
 ) -> Steps[DescribeProducersResponse]:
-    """One answer for each partition."""
+    """Answer for each partition."""
     answer = DescribeProducersResponse()
     for topic in request.topics:
         described = TopicResponse(name=topic.name)

@@ -1,4 +1,4 @@
-"""DescribeQuorum 0–2: who controls the cluster, as KRaft tells it (KIP-595, KIP-836, KIP-853).
+"""DescribeQuorum 0–2: the controller as a KRaft quorum of one (KIP-595, KIP-836, KIP-853).
 
 The brokers of a cluster share one controller in their process. It is told as a quorum whose only voter is the
 broker that answers name as controller; the other brokers that are alive observe it, and are never behind. The
@@ -24,14 +24,14 @@ METADATA_TOPIC = "__cluster_metadata"
 _PARTITION = 0
 _FIRST_NODES_VERSION = 2
 _LEADER_EPOCH = 1
-"""The controller is never another one while its brokers run."""
+"""Leader epoch of the quorum: the controller never changes while its brokers run."""
 
 _CONTROLLER_LISTENER = "CONTROLLER"
 
 
 @handles(DescribeQuorumRequest, versions=range(3))
 def describe_quorum(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
-    """The quorum of the metadata, which must be asked for alone: everything else is 3 (seen on Kafka 4.4)."""
+    """Answer for ``__cluster_metadata``, which must be asked for alone; anything else is 3 (as Kafka 4.4)."""
     if not request.topics:
         return DescribeQuorumResponse()
     asked = [
@@ -46,7 +46,7 @@ def describe_quorum(request: DescribeQuorumRequest, context: RequestContext) -> 
 
 
 def _nodes(context: RequestContext) -> list[Node]:
-    """The controller is reached where its broker is."""
+    """Return the controller's address: that of its broker."""
     leadership = context.broker.leadership
     address = leadership.brokers(context.address).get(leadership.controller_id)
     if address is None:

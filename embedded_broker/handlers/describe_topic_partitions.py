@@ -24,14 +24,14 @@ from splashdam.wire.messages.describe_topic_partitions import (
 )
 
 _MOST_PARTITIONS = 2_000
-"""Of one page, whatever is asked for: Kafka's ``max.request.partition.size.limit``."""
+"""Partitions in a page at most: Kafka's ``max.request.partition.size.limit``."""
 
 
 @handles(DescribeTopicPartitionsRequest, versions=range(1))
 def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> Steps[DescribeTopicPartitionsResponse]:
-    """One page; of all topics, those that the client may describe: no cursor tells it of others."""
+    """Answer with one page of the topics that the client may describe; a cursor names no others."""
     asked = sorted({topic.name for topic in request.topics})
     cursor = request.cursor
     if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
@@ -72,7 +72,7 @@ def _page(
 def _described(
     name: str, first: int, most: int, context: RequestContext
 ) -> tuple[DescribeTopicPartitionsResponseTopic, int | None]:
-    """A topic with some of its partitions, and the first one that there is no room for."""
+    """Return a topic with the partitions that fit, and the first partition that does not."""
     answer = DescribeTopicPartitionsResponseTopic(
         name=name, topic_authorized_operations=TOPIC_OPERATIONS, is_internal=name in INTERNAL_TOPICS
     )

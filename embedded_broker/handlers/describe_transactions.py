@@ -26,7 +26,7 @@ from splashdam.wire.messages.describe_transactions import (
 def describe_transactions(
     request: DescribeTransactionsRequest, context: RequestContext
 ) -> Steps[DescribeTransactionsResponse]:
-    """One answer for each id; 105 where it is not known."""
+    """Answer for each id; 105 if it is not known."""
     answer = DescribeTransactionsResponse()
     for transactional_id in request.transactional_ids:
         state = _answer(transactional_id, context)

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials 0: which SCRAM credentials users have, and with how many iterations."""
+"""DescribeUserScramCredentials 0: the SCRAM mechanisms of users, and their iterations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from splashdam.wire.messages.describe_user_scram_credentials import (
 def describe_user_scram_credentials(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> Steps[DescribeUserScramCredentialsResponse]:
-    """Of those asked for, or of all; 91 for a user that does not exist, 92 for one named twice."""
+    """Answer for the users asked for, or all; 91 for an unknown user, 92 for one that is named twice."""
     if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER):
         return (yield from _refused(request))
     users = context.broker.access.users

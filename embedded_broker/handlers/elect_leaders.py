@@ -1,4 +1,4 @@
-"""ElectLeaders 0–2: the preferred leader of partitions, or, unclean, any where nobody leads; as KRaft does.
+"""ElectLeaders 0–2: elect the preferred leader, or, unclean, any replica where there is no leader; as KRaft.
 
 A partition that needs none is 84; in a question about all partitions it is left out, and its topic is not. A
 preferred leader that is down or not in sync is 80, and nobody at all who could lead 83.
@@ -28,7 +28,7 @@ _PREFERRED, _UNCLEAN = 0, 1
 
 @handles(ElectLeadersRequest, versions=range(3))
 def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -> Steps[ElectLeadersResponse]:
-    """One code for each partition; the elections of some hundred cost one turn of the disk."""
+    """Answer with a code for each partition; up to `AT_ONCE` elections share one write to disk."""
     kind = request.election_type if context.version >= 1 else _PREFERRED
     if kind not in (_PREFERRED, _UNCLEAN):
         return (yield from _refusal(request, kind))
@@ -56,7 +56,7 @@ def _asked(request: ElectLeadersRequest, controller: Controller) -> Iterable[Top
 
 
 def _refusal(request: ElectLeadersRequest, kind: int) -> Steps[ElectLeadersResponse]:
-    """Of a type of election that there is not."""
+    """Refuse an unknown type of election."""
     code, text = ErrorCode.INVALID_REQUEST, f"there is no election of type {kind}, only 0 and 1"
 
     def refused(number: int) -> PartitionResult:

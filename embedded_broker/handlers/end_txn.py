@@ -1,4 +1,4 @@
-"""EndTxn 0–5: commits or aborts the producer's transaction.
+"""EndTxn 0–5: commit or abort the producer's transaction.
 
 Answered when decision and markers are in the logs, or the decision alone where the disk refuses a marker.
 From version 5 on (KIP-890) every transaction has an epoch of its own; the answer names that of the next one.

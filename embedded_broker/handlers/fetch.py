@@ -40,7 +40,7 @@ from splashdam.wire.messages.fetch import (
 )
 
 _MAX_WAIT_MS = 60_000
-"""No fetch is parked for longer, whatever it asks: then its client hears that nothing has come."""
+"""A fetch is parked no longer than this, whatever ``max_wait_ms`` says; then it is answered, empty."""
 
 _FIRST_LEADER_VERSION = 12
 _FIRST_ENDPOINT_VERSION = 16
@@ -49,7 +49,7 @@ _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 @handles(FetchRequest, versions=range(4, 19))
 def fetch(request: FetchRequest, context: RequestContext) -> Steps[Answer]:
-    """What is there now, or a parked answer if that is less than ``min_bytes`` and waiting may help."""
+    """Answer now, or park if there is less than ``min_bytes`` and waiting may help."""
     limits = _limits_of(request, context)
     question = _question_of(request, context, is_follower=limits.replica_id >= 0)
     try:
@@ -70,7 +70,7 @@ def fetch(request: FetchRequest, context: RequestContext) -> Steps[Answer]:
 async def _wait_and_read(
     asked: FetchContext, limits: FetchLimits, max_wait_ms: int, context: RequestContext
 ) -> FetchResponse:
-    """Reads again whenever enough came or became stable, and answers what there is when the time is up."""
+    """Read again whenever enough bytes have arrived or become stable; at the deadline answer in any case."""
     reading = FetchReading(asked, limits, context.broker, context.version, is_repeat=True)
     with (
         FetchWaiter(
@@ -126,7 +126,7 @@ def _limits_of(request: FetchRequest, context: RequestContext) -> FetchLimits:
 
 
 def _question_of(request: FetchRequest, context: RequestContext, *, is_follower: bool) -> FetchQuestion:
-    """The request, every partition once; as in Kafka the last mention counts, in the first one's place."""
+    """Return the request with every partition once: as in Kafka, the last mention in place of the first."""
     uses_topic_ids = context.version >= FIRST_TOPIC_ID_VERSION
     asked: dict[PartitionKey, SessionPartition] = {}
     for topic in request.topics:
@@ -147,7 +147,7 @@ def _question_of(request: FetchRequest, context: RequestContext, *, is_follower:
 
 
 def _answer(reading: FetchReading, asked: FetchContext, context: RequestContext) -> FetchResponse:
-    """The answer; whoever sends it closes its slices."""
+    """Make the answer; the connection closes its file slices."""
     answer = asked.answer(reading.fetched, context.broker.clock.now_ms())
     if answer.error_code:
         for each in reading.fetched:
@@ -175,7 +175,7 @@ def _answer(reading: FetchReading, asked: FetchContext, context: RequestContext)
 def _name_leader(
     answer: PartitionData, where: TopicPartition, leaders: dict[int, NodeEndpoint], context: RequestContext
 ) -> None:
-    """Says who leads, and where that broker is reached (KIP-951)."""
+    """Name the leader and its address (KIP-951)."""
     leader = context.broker.leadership.leader_of(where)
     if leader is None or context.version < _FIRST_LEADER_VERSION:
         return

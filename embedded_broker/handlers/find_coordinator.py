@@ -1,4 +1,4 @@
-"""FindCoordinator 0–6: who leads the partition that a consumer group or transactional id is kept in.
+"""FindCoordinator 0–6: the leader of the partition that keeps a consumer group or transactional id.
 
 That is answered at once, so that no client waits for a time-out; 15 where nobody leads it now. A broker that
 is alone coordinates everything, and makes the topic when there is something to keep. Share groups (key type
@@ -21,7 +21,7 @@ from splashdam.wire.messages.find_coordinator import (
 )
 
 _TOPICS = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
-"""By the type of the key."""
+"""The internal topic for each type of key."""
 
 _NO_ERROR = "NONE"
 """The text beside code 0 up to version 3, as in Kafka; from version 4 on the text is empty, not null."""
@@ -31,7 +31,7 @@ _NO_ERROR = "NONE"
 def find_coordinator(
     request: FindCoordinatorRequest, context: RequestContext
 ) -> Steps[FindCoordinatorResponse]:
-    """One coordinator for the key, or from version 4 on one for each key."""
+    """Answer with the coordinator of the key, or from version 4 on of each key."""
     if context.version < 4:
         found = _coordinator(request.key, request.key_type, context)
         return FindCoordinatorResponse(
@@ -66,7 +66,7 @@ def _coordinator(key: str, key_type: int, context: RequestContext) -> Coordinato
 
 
 def _leader(key: str, name: str, context: RequestContext) -> int:
-    """The node that coordinates a key; makes its topic where it is missing.
+    """Return the coordinator of a key; create its topic if that is missing.
 
     Raises:
         CoordinatorNotAvailableError: nobody leads the partition, or the topic cannot be made.

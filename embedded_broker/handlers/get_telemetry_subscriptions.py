@@ -14,7 +14,7 @@ from splashdam.wire.messages.get_telemetry_subscriptions import (
 def get_telemetry_subscriptions(
     request: GetTelemetrySubscriptionsRequest, context: RequestContext
 ) -> GetTelemetrySubscriptionsResponse:
-    """What is wanted; a client without an id gets one."""
+    """Answer with the subscription; a client without an instance id gets one."""
     broker = context.broker
     telemetry = broker.telemetry
     try:

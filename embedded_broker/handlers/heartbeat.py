@@ -1,4 +1,4 @@
-"""Heartbeat 0–4: a member is alive; it is told to join again where that is due (facts section 5.1)."""
+"""Heartbeat 0–4: keep a member's session; error 27 makes it rejoin (facts section 5.1)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from splashdam.wire.messages.heartbeat import HeartbeatRequest, HeartbeatRespons
 
 @handles(HeartbeatRequest, versions=range(5))
 def heartbeat(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
-    """Begins the member's session anew."""
+    """Restart the member's session timeout."""
     try:
         membership = membership_of(context.broker.groups, request.group_id)
         membership.heartbeat(request.generation_id, request.member_id, request.group_instance_id)

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs 0–1: single configurations of topics, brokers, groups, … change at once."""
+"""IncrementalAlterConfigs 0–1: change single configurations of topics, brokers, groups, …"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from splashdam.wire.messages.incremental_alter_configs import (
 def incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> Steps[IncrementalAlterConfigsResponse]:
-    """One answer for each resource; one that fails does not keep others from being changed."""
+    """Answer for each resource; the others are changed even if one fails."""
 
     def alter(asked: AlterConfigsResource) -> None:
         changes = [Change(each.name, each.config_operation, each.value) for each in asked.configs]

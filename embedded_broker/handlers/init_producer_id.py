@@ -1,4 +1,4 @@
-"""InitProducerId 0–5: a producer id that no restart hands out again, and under a transactional id its epoch.
+"""InitProducerId 0–5: hand out a producer id, or the id and next epoch of a transactional id.
 
 As in Kafka an idempotent producer always gets a new id with epoch 0, whatever id it names. For a
 transactional id the coordinator answers: earlier producers are fenced, an open transaction is aborted.
@@ -21,7 +21,7 @@ _FIRST_FENCED_VERSION = 4
 
 @handles(InitProducerIdRequest, versions=range(6))
 def init_producer_id(request: InitProducerIdRequest, context: RequestContext) -> Answer:
-    """An id and an epoch."""
+    """Answer with producer id and epoch."""
     if request.transactional_id is None:
         return _new_id(context)
     coordinator = context.broker.transactions

@@ -1,4 +1,4 @@
-"""JoinGroup 0–9: a consumer enters a group, or a new generation of it (facts section 5.1).
+"""JoinGroup 0–9: a consumer joins a group, or its next generation (facts section 5.1).
 
 The answer is parked until the members have joined that are waited for.
 """
@@ -34,7 +34,7 @@ _FIRST_SKIPPED_ASSIGNMENT_VERSION = 9
 
 @handles(JoinGroupRequest, versions=range(10))
 def join_group(request: JoinGroupRequest, context: RequestContext) -> Answer:
-    """The generation, its leader, and for the leader its members."""
+    """Answer with the generation and its leader; the leader also gets the members."""
     groups, version = context.broker.groups, context.version
     try:
         check_group_id(request.group_id)

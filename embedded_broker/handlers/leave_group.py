@@ -1,4 +1,4 @@
-"""LeaveGroup 0–5: members leave a group, or are sent away by the id of their instance (facts section 5.1)."""
+"""LeaveGroup 0–5: members leave a group, or are removed by their group instance id (facts section 5.1)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _FIRST_SEVERAL_VERSION = 3
 
 @handles(LeaveGroupRequest, versions=range(6))
 def leave_group(request: LeaveGroupRequest, context: RequestContext) -> Steps[LeaveGroupResponse]:
-    """Each member has its own code; up to version 2 there is one, whose code is the answer's.
+    """Answer with a code for each member; up to version 2 with that of the only one.
 
-    A client that names many and hangs up before its answer may have removed only the first of them.
+    If a client that names many disconnects before the answer, only the first of them may be removed.
     """
     has_several = context.version >= _FIRST_SEVERAL_VERSION
     asked = request.members if has_several else [MemberIdentity(member_id=request.member_id)]
@@ -45,7 +45,7 @@ def leave_group(request: LeaveGroupRequest, context: RequestContext) -> Steps[Le
 
 
 def _leave(membership: Answering, asked: list[MemberIdentity]) -> list[int]:
-    """Removes who can be, from a group that has been told so when this returns; the codes."""
+    """Remove the members that can be removed, and return a code for each."""
     codes: list[int] = []
     for each in asked:
         try:

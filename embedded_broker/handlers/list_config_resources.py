@@ -1,4 +1,4 @@
-"""ListConfigResources 0–1: the resources that have configurations; version 0 knows client metrics alone."""
+"""ListConfigResources 0–1: the resources that have configurations; in version 0 only client metrics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NAMES: Mapping[int, Callable[[AskedBroker], list[str]]] = {
 def list_config_resources(
     request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
-    """Those of the types asked for, or of all; 35 where one is unknown."""
+    """Answer with the resources of the types asked for, or all; 35 for an unknown type."""
     kinds = [ResourceType.CLIENT_METRICS] if context.version == 0 else request.resource_types or list(_NAMES)
     if not set(kinds) <= set(_NAMES):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)

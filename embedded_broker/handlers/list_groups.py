@@ -1,4 +1,4 @@
-"""ListGroups 0–5: the groups this broker keeps, of the states (4) and types (5) that are asked for."""
+"""ListGroups 0–5: the groups that this broker coordinates, filtered by state (4) and type (5)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from splashdam.wire.messages.list_groups import ListedGroup, ListGroupsRequest, 
 
 @handles(ListGroupsRequest, versions=range(6))
 def list_groups(request: ListGroupsRequest, context: RequestContext) -> Steps[ListGroupsResponse]:
-    """All that pass both filters, of which an empty one lets everything pass; neither knows case."""
+    """Answer with the groups that pass both filters; empty filters pass all, and case does not matter."""
     states = {each.lower() for each in request.states_filter}
     types = {each.lower() for each in request.types_filter}
     answer = ListGroupsResponse()

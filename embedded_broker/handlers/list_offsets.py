@@ -49,7 +49,7 @@ _SPECIAL_SINCE = {
     _EARLIEST_PENDING_UPLOAD: 11,
 }
 _CONSUMER, _DEBUGGER = -1, -2
-"""Replica ids that are no broker's; a debugger may ask any replica."""
+"""Replica ids that are not those of brokers; a debugger may ask any replica."""
 _NOT_FOUND = TimestampOffset(-1, -1, -1)
 _NEVER = 1 << 15
 _FIRST_EPOCH_VERSION = 4
@@ -58,7 +58,7 @@ _FIRST_NOT_AVAILABLE_VERSION = 5
 
 @handles(ListOffsetsRequest, versions=range(1, 12))
 def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> Steps[ListOffsetsResponse]:
-    """One offset for each partition asked about; errors stand beside the partition."""
+    """Answer with an offset or an error code for each partition."""
     times = Counter(
         (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
     )

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments 0: the partitions whose replicas are changing, with those that come and go."""
+"""ListPartitionReassignments 0: the partitions under reassignment, with replicas to be added and removed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from splashdam.wire.messages.list_partition_reassignments import (
 def list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> Steps[ListPartitionReassignmentsResponse]:
-    """Of all partitions, or of those asked for; others of them are left out."""
+    """Answer for the partitions asked for, or all; those without a reassignment are left out."""
     partitions = context.broker.controller.state.partitions
     asked: Iterable[TopicPartition]
     if request.topics is None:

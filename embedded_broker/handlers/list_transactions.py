@@ -20,7 +20,7 @@ from splashdam.wire.messages.list_transactions import (
 
 @handles(ListTransactionsRequest, versions=range(3))
 def list_transactions(request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
-    """Those that pass every filter, and that the client may describe."""
+    """Answer with the transactions that pass every filter and that the client may describe."""
     by_name = {state.kafka_name: state for state in State}
     names = frozenset(context.broker.transactions.states)
     try:
@@ -55,7 +55,7 @@ def list_transactions(request: ListTransactionsRequest, context: RequestContext)
 
 
 def _matching(names: frozenset[str], pattern: str | None) -> frozenset[str]:
-    """The names that match a pattern; without one all.
+    """Return the names that match a pattern, or all without one.
 
     Raises:
         ValueError: it is none, or takes too long.

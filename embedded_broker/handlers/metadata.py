@@ -46,14 +46,14 @@ from splashdam.wire.messages.metadata import (
 
 TOPIC_OPERATIONS = 0b1101_1111_1000
 CLUSTER_OPERATIONS = 0b1_1111_1010_0000
-"""What Kafka answers without an authorizer: every operation on the resource, one bit for each."""
+"""Kafka's answer without an authorizer: every operation on the resource, one bit for each."""
 
 _FIRST_ID_VERSION = 12
 
 
 @handles(MetadataRequest, versions=range(14))
 def metadata(request: MetadataRequest, context: RequestContext) -> Steps[MetadataResponse]:
-    """The cluster and the topics; what is wrong with a topic stands beside it."""
+    """Answer with brokers and topics; each topic has its error code."""
     broker, rack_of = context.broker, context.broker.controller.state.rack_of
     if context.version < _FIRST_ID_VERSION and any(map(_is_by_id, request.topics or ())):
         return _refusal(request.topics or ())
@@ -105,7 +105,7 @@ def _refusal(topics: Iterable[MetadataRequestTopic]) -> MetadataResponse:
 def _create_missing(
     topics: Iterable[MetadataRequestTopic], request: MetadataRequest, context: RequestContext
 ) -> Steps[None]:
-    """Creates what is missing, many at once; what is refused is tried once more, and answered, by itself."""
+    """Create missing topics, many at once; if that is refused, one by one, each with its error."""
     names = dict.fromkeys(asked.name for asked in topics if asked.name is not None)
     missing = [name for name in names if context.broker.topics.get(name) is None]
     if not missing or not _may_create(request, context):
@@ -124,7 +124,7 @@ def _create_missing(
         still = [
             name
             for name in legal[start : start + at_once]
-            if context.broker.topics.get(name) is None  # somebody else may have had a turn
+            if context.broker.topics.get(name) is None  # another request may have created it
             and _may_create_this(name, context)
             and not context.broker.topics.is_busy(name)
         ]
@@ -138,7 +138,7 @@ def _may_create(request: MetadataRequest, context: RequestContext) -> bool:
 
 
 def _may_create_this(name: str, context: RequestContext) -> bool:
-    """Asked again in the step that creates: the guard may have seen a topic that was deleted since."""
+    """Authorize the creation again: the topic may have been deleted since the guard saw it."""
     return context.authorize(Operation.CREATE, ResourceType.CLUSTER) or context.authorize(
         Operation.CREATE, ResourceType.TOPIC, name
     )
@@ -194,7 +194,7 @@ def _described(topic: Topic, request: MetadataRequest, context: RequestContext) 
 
 
 def described_partition(topic_partition: TopicPartition, broker: AskedBroker) -> MetadataResponsePartition:
-    """A partition as the cluster has it; 5 beside one that nobody leads."""
+    """Describe a partition; error 5 if it has no leader."""
     state = broker.leadership.partition(topic_partition) or PartitionState((), (), NOBODY, -1)
     return MetadataResponsePartition(
         error_code=ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NOBODY else 0,

@@ -11,7 +11,7 @@ from functools import partial
 from splashdam.embedded_broker.answering.answers import Answer
 from splashdam.embedded_broker.answering.turns import Steps
 from splashdam.embedded_broker.groups.group import Member, check_may_commit
-from splashdam.embedded_broker.groups.offset_commit import not_committed, sorted_topics
+from splashdam.embedded_broker.groups.offset_commit import checked_offsets, not_committed
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.model.broker_errors import BrokerResponseError
@@ -29,11 +29,11 @@ _NO_RETENTION = -1
 
 @handles(OffsetCommitRequest, versions=range(2, 11))
 def offset_commit(request: OffsetCommitRequest, context: RequestContext) -> Steps[Answer]:
-    """Commits what can be; every partition has its own code."""
+    """Commit the legal offsets; answer with a code for each partition."""
     broker, group_id = context.broker, request.group_id
     has_retention = request.retention_time_ms != _NO_RETENTION
     ends_ms = min(broker.clock.wall_ms() + request.retention_time_ms, MAX_LONG)
-    found = yield from sorted_topics(
+    found = yield from checked_offsets(
         request.topics,
         broker,
         names_ids=context.version >= _FIRST_TOPIC_ID_VERSION,

@@ -1,4 +1,4 @@
-"""OffsetDelete 0: forgets what a group has committed for topics that none of its members reads."""
+"""OffsetDelete 0: delete a group's offsets of topics that none of its members subscribes to."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from splashdam.wire.messages.offset_delete import (
 
 @handles(OffsetDeleteRequest, versions=range(1))
 def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -> Steps[Answer]:
-    """Each partition has its own code: 86 where a member reads its topic, 3 where it is not there.
+    """Answer with a code for each partition: 86 if a member subscribes to its topic, 3 if it does not exist.
 
     As in Kafka the group stays behind its last offset, until ``offsets.retention.check.interval.ms`` is over.
     """
@@ -41,12 +41,12 @@ def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -> Step
                 where = TopicPartition(topic.name, asked.partition_index)
                 if _is_there(where, context):
                     existing[where] = None
-        group = _deletable(group_id, context)  # what may have changed is looked up where it counts
+        group = _deletable(group_id, context)  # looked up again: it may have changed in an earlier turn
         codes = {each: _code(each, group) for each in existing}
         places = [each for each, code in codes.items() if code == ErrorCode.NONE]
         found = [each for each in places if each in group.offsets or each in group.open_transactions]
         keys = [OffsetKey(group_id, each) for each in found]
-        context.broker.offsets.bury_offsets(groups.partition_of(group_id), keys, keeps_groups=True)
+        context.broker.offsets.delete_offsets(groups.partition_of(group_id), keys, keeps_groups=True)
         appended = Appended()
         appended.add(groups.log_of(group_id))
     except BrokerResponseError as error:
@@ -59,7 +59,7 @@ def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -> Step
 
 
 def _deletable(group_id: str, context: RequestContext) -> Group:
-    """The group; one whose members do not say what they read keeps all as long as they are in."""
+    """Return the group; one with members whose subscriptions are unknown keeps all offsets."""
     if not group_id:
         raise error_for(ErrorCode.INVALID_GROUP_ID, "the group's id is empty")
     group = context.broker.groups.find(group_id)

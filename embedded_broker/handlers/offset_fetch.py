@@ -1,4 +1,4 @@
-"""OffsetFetch 1–10: how far groups have read; several groups from version 8 on, topics by id in 10
+"""OffsetFetch 1–10: the committed offsets of groups; several groups from version 8 on, topics by id in 10
 (facts B28).
 
 What was never committed is offset -1 without an error, be it of a group that nobody has heard of.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps
+from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps, parted
 from splashdam.embedded_broker.groups.group import NOBODY, Group, Member
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
@@ -35,27 +35,24 @@ _FIRST_TOPIC_ID_VERSION = 10
 
 @handles(OffsetFetchRequest, versions=range(1, 11))
 def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> Steps[OffsetFetchResponse]:
-    """Every partition asked for, or, where none is named, all that the group has committed."""
+    """Answer for each partition asked for, or with all offsets of the group."""
     if context.version >= _FIRST_SEVERAL_GROUPS_VERSION:
         answer = OffsetFetchResponse()
         for each in request.groups:
             yield 1
             answer.groups.append((yield from _group_answer(each, request.require_stable, context)))
         return answer
-    code, topics = yield from _found(request.group_id, request.topics, request.require_stable, context)
-    return OffsetFetchResponse(
-        error_code=code,
-        topics=[
-            OffsetFetchResponseTopic(
-                name=name, partitions=[OffsetFetchResponsePartition(**each._asdict()) for each in partitions]
-            )
-            for name, partitions in topics.items()
-        ],
-    )
+    code, found = yield from _found(request.group_id, request.topics, request.require_stable, context)
+    answer = OffsetFetchResponse(error_code=code)
+    for name, offsets in found.items():
+        yield 1
+        partitions = yield from in_steps(offsets, lambda each: OffsetFetchResponsePartition(**each._asdict()))
+        answer.topics.append(OffsetFetchResponseTopic(name=name, partitions=partitions))
+    return answer
 
 
 class _Offset(NamedTuple):
-    """The answer for one partition; fields as both versions of the message call them."""
+    """The answer for one partition; both structs of the message have these fields."""
 
     partition_index: int
     committed_offset: int = -1
@@ -70,30 +67,29 @@ def _group_answer(
     topics, by_id = asked.topics, context.broker.topics.by_id
     unknown: list[OffsetFetchRequestTopics] = []
     if context.version >= _FIRST_TOPIC_ID_VERSION:
-        unknown = [each for each in topics or () if by_id(each.topic_id) is None]
-        topics = None if topics is None else [each for each in topics if by_id(each.topic_id) is not None]
+        if topics is not None:
+            unknown, topics = yield from parted(topics, lambda each: by_id(each.topic_id) is None)
         for topic in topics or ():
             known = by_id(topic.topic_id)
             topic.name = "" if known is None else known.name
     member = Member(asked.member_epoch, asked.member_id or "")
     code, found = yield from _found(asked.group_id, topics, require_stable, context, member)
     answer = OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code)
-    for name, partitions in found.items():
+    for name, offsets in found.items():
         known = context.broker.topics.get(name)
         if known is not None or context.version < _FIRST_TOPIC_ID_VERSION:
-            answer.topics.append(_topic(name, NO_UUID if known is None else known.topic_id, partitions))
+            topic_id = NO_UUID if known is None else known.topic_id
+            answer.topics.append((yield from _topic(name, topic_id, offsets)))
     for each in [] if code else unknown:
-        missing = [_Offset(index, error_code=ErrorCode.UNKNOWN_TOPIC_ID) for index in each.partition_indexes]
-        answer.topics.append(_topic("", each.topic_id, missing))
+        missing = (_Offset(index, error_code=ErrorCode.UNKNOWN_TOPIC_ID) for index in each.partition_indexes)
+        answer.topics.append((yield from _topic("", each.topic_id, missing)))
     return answer
 
 
-def _topic(name: str, topic_id: bytes, partitions: Iterable[_Offset]) -> OffsetFetchResponseTopics:
-    return OffsetFetchResponseTopics(
-        name=name,
-        topic_id=topic_id,
-        partitions=[OffsetFetchResponsePartitions(**each._asdict()) for each in partitions],
-    )
+def _topic(name: str, topic_id: bytes, offsets: Iterable[_Offset]) -> Steps[OffsetFetchResponseTopics]:
+    yield 1
+    partitions = yield from in_steps(offsets, lambda each: OffsetFetchResponsePartitions(**each._asdict()))
+    return OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions)
 
 
 def _found(
@@ -103,7 +99,8 @@ def _found(
     context: RequestContext,
     member: Member = NOBODY,
 ) -> Steps[tuple[int, dict[str, list[_Offset]]]]:
-    """A code for the whole group, and offsets by topic."""
+    """Return the code of the whole group, and offsets by topic."""
+    refused = ErrorCode.NONE
     try:
         group = context.broker.groups.find(group_id)
         if group is not None and group.membership is not None:
@@ -111,11 +108,7 @@ def _found(
     except BrokerResponseError as error:
         if context.version >= _FIRST_GROUP_ERROR_VERSION:
             return error.code, {}
-        failed = {
-            topic.name: [_Offset(index, error_code=error.code) for index in topic.partition_indexes]
-            for topic in asked or ()
-        }
-        return ErrorCode.NONE, failed
+        group, refused = None, ErrorCode(error.code)
     wanted: Iterable[TopicPartition]
     if asked is None:
         wanted = sorted(group.offsets) if group is not None else ()
@@ -125,7 +118,10 @@ def _found(
     for number, topic_partition in enumerate(wanted):
         if number % PARTITIONS_IN_A_UNIT == PARTITIONS_IN_A_UNIT - 1:
             yield 1
-        offset = _offset_of(group, topic_partition, require_stable)
+        if refused:
+            offset = _Offset(topic_partition.partition, error_code=refused)
+        else:
+            offset = _offset_of(group, topic_partition, require_stable)
         topics.setdefault(topic_partition.topic, []).append(offset)
     return ErrorCode.NONE, topics
 

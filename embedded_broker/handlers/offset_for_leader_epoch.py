@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch 2–4: where leader epochs end in the leader's log (facts, section 8).
+"""OffsetForLeaderEpoch 2–4: the end offset of a leader epoch in the leader's log (facts, section 8).
 
 The answer names the largest epoch known that is not above the one asked for; -1 and -1, without an error,
 where the leader knows none. Followers ask where to cut their logs, consumers whether theirs was cut.
@@ -24,7 +24,7 @@ from splashdam.wire.messages.offset_for_leader_epoch import (
 def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> Steps[OffsetForLeaderEpochResponse]:
-    """One end for each partition asked about; errors stand beside the partition."""
+    """Answer with an end offset or an error code for each partition."""
     answer = OffsetForLeaderEpochResponse()
     for topic in request.topics:
         result = OffsetForLeaderTopicResult(topic=topic.topic)

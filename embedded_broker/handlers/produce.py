@@ -1,15 +1,15 @@
-"""Produce 3–13: appends one batch to each partition named; every check is ``Log.append_as_leader``'s.
+"""Produce 3–13: append one batch to each partition; ``Log.append_as_leader`` checks it.
 
 ApiVersions names it from version 0: librdkafka before 2.11.1 switches compression off where 0 is missing
 (apache/kafka#18727); a request below 3 closes the connection. Transactional batches are enrolled
-first (``transactions/enrolment.py``): from version 12 on they bring their partition into the transaction.
+first (``transactions/verification.py``): from version 12 on they bring their partition into the transaction.
 
 Where ``flush.messages`` makes a sync due, the answer waits for it: the batches of one wake, and those of
-other clients that come while a sync runs, share the next one (``Log.sync``). A transaction's state is synced
-before the first batch of such a log: a power cut may keep what was not synced, too, and a batch without its
-transaction is nobody's to end.
+other clients that arrive during a sync, share the next one (``Log.sync``). A transaction's state is synced
+before the first batch of such a log: a power cut may also keep bytes that were not synced, and no
+coordinator would ever end the transaction of a batch that it does not know.
 
-With ``acks=all`` and other replicas it waits for those in sync (``replication/partition.py``).
+With ``acks=all`` and other replicas, the answer waits for the ISR (``replication/partition.py``).
 
 A batch that has to be unpacked (``producing/appending.py``) may take more than a turn of the loop
 (``answering/turns.py``). Then the rest of the request waits for it, and so do the connection's later
@@ -77,10 +77,10 @@ _ALL = -1  # acks
 
 @handles(ProduceRequest, versions=range(3, 14), advertised_from=0)
 def produce(request: ProduceRequest, context: RequestContext) -> Steps[Answer]:
-    """Appends, and answers with base offsets; with ``acks=0`` there is no answer.
+    """Append, and answer with base offsets; with ``acks=0`` there is no answer.
 
     Raises:
-        CloseConnectionError: something failed and ``acks=0`` leaves no other way to say so (facts B7).
+        CloseConnectionError: an append failed; ``acks=0`` leaves no other way to report it (facts B7).
     """
     if context.version >= _FIRST_TOPIC_ID_VERSION:
         _name_topics(request, context.broker.topics)
@@ -101,7 +101,7 @@ def _append_in_order(asked: _Asked) -> Steps[Answer]:
 async def _append_with_consent(
     coordinator: int, request: ProduceRequest, context: RequestContext
 ) -> Response | None:
-    """As usual, behind the answer of another broker that coordinates the transaction."""
+    """Append after the other broker that coordinates the transaction has enrolled the partitions."""
     broker, transactional_id = context.broker, request.transactional_id or ""
     is_implicit = context.version >= FIRST_IMPLICIT_PRODUCE
     wanted = [
@@ -115,7 +115,7 @@ async def _append_with_consent(
 
 
 def _must_enrol(topic_partition: TopicPartition, batch: Buffer | None, broker: TakesBatches) -> bool:
-    """Whether a batch may be the first one of its transaction in a partition that is led here."""
+    """Return whether a batch may be the first of its transaction in a partition that this broker leads."""
     log = broker.logs.logs.get(topic_partition)
     if log is None or batch is None or len(batch) < HEADER_BYTES:
         return False
@@ -134,12 +134,12 @@ def _append_all(asked: _Asked) -> Steps[Answer]:
         )
         for data in topic.partition_data:
             if answers or len(responses) > 1:
-                yield 1  # the connection counts the first one
+                yield 1  # the connection has counted the first one
             where = _Place(TopicPartition(topic.name, data.index), topic.topic_id)
             answers.append((yield from _append(where, data, asked, due)))
     endpoints = _named_leaders(responses, context) if context.version >= _FIRST_LEADER_VERSION else []
     if due:
-        # From now on, not from when the answers before it have left: the client counts from when it asked.
+        # Counted from now, not from when earlier answers have been sent: the client counts from its request.
         deadline = trio.current_time() + request.timeout_ms / 1000
         safe = partial(_answer_when_safe, request.acks, responses, endpoints, due, deadline)
         return Parked(safe, lets_others_begin=True)
@@ -147,7 +147,7 @@ def _append_all(asked: _Asked) -> Steps[Answer]:
 
 
 def _name_topics(request: ProduceRequest, topics: Topics) -> None:
-    """Puts names where the request has ids; the name of an id that nobody has stays empty (facts B24)."""
+    """Fill in topic names for ids; the name of an unknown id stays empty (facts B24)."""
     for topic in request.topic_data:
         known = topics.by_id(topic.topic_id)
         topic.name = "" if known is None else known.name
@@ -156,7 +156,7 @@ def _name_topics(request: ProduceRequest, topics: Topics) -> None:
 class _Due(NamedTuple):
     """A batch whose answer waits until the log is safe up to ``end_offset``.
 
-    That is: on stable storage, or, where replication is named, with its term, on the replicas in sync.
+    Safe means on stable storage, or, where ``replication`` is given, on all replicas of the ISR.
     """
 
     broker: TakesBatches
@@ -168,16 +168,16 @@ class _Due(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """What is the same for all batches of a request."""
+    """The request of a batch, and its context."""
 
     request: ProduceRequest
     context: RequestContext
     consent: Consent | None = None
-    """What another broker, which coordinates the transaction, has said."""
+    """The answer of the other broker that coordinates the transaction."""
 
 
 class _Place(NamedTuple):
-    """Where a batch is to go; the id counts from Produce 13 on, and is another one when the topic is."""
+    """The partition of a batch. From Produce 13 on the id counts: a topic created again has another one."""
 
     topic_partition: TopicPartition
     topic_id: bytes
@@ -217,7 +217,7 @@ def _append(
 
 
 def may_append(log: Log, batch: Buffer, validated: ValidatedBatch | None) -> bool:
-    """Whether a batch can be appended now; else its admission is due, for the first time or anew."""
+    """Return whether a batch can be appended now; else it has to be validated, perhaps again."""
     settings = log.settings
     if validated is None:
         return is_appended_as_sent(batch, settings)
@@ -225,7 +225,7 @@ def may_append(log: Log, batch: Buffer, validated: ValidatedBatch | None) -> boo
 
 
 def _validated(log: Log, batch: Buffer, context: RequestContext) -> Steps[ValidatedBatch | None]:
-    """The batch as its log takes it; None where that needs no work."""
+    """Return the validated batch; None if it is appended as sent."""
     settings = log.settings
     if is_appended_as_sent(batch, settings):
         return None
@@ -234,7 +234,7 @@ def _validated(log: Log, batch: Buffer, context: RequestContext) -> Steps[Valida
 
 
 def _find(place: _Place, data: PartitionProduceData, asked: _Asked) -> tuple[Buffer, Log]:
-    """The batch and its log, as they are in this turn."""
+    """Return the batch and its log; to be called again after each turn."""
     (request, context, _), topic_partition = asked, place.topic_partition
     has_id = context.version >= _FIRST_TOPIC_ID_VERSION
     if not topic_partition.topic and has_id:
@@ -252,7 +252,7 @@ def _find(place: _Place, data: PartitionProduceData, asked: _Asked) -> tuple[Buf
 
 
 def _enrolled(batch: Buffer, log: Log, asked: _Asked) -> Log | None:
-    """The transaction state log to which this batch's partition was added; None where nothing was added."""
+    """Enrol the partition of a transactional batch; return the state log if it was written to."""
     if not batch[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
         return None
     request, context, consent = asked
@@ -260,7 +260,7 @@ def _enrolled(batch: Buffer, log: Log, asked: _Asked) -> Log | None:
 
 
 def _state_to_sync(asked: _Asked) -> Log | None:
-    """Brings partitions that are synced into the transaction; where its state must be synced before them."""
+    """Enrol the partitions that are synced; return the state log if it has to be synced before them."""
     request, context, _ = asked
     if request.transactional_id is None:
         return None
@@ -270,7 +270,7 @@ def _state_to_sync(asked: _Asked) -> Log | None:
             place = _Place(TopicPartition(topic.name, data.index), topic.topic_id)
             log = context.broker.logs.logs.get(place.topic_partition)
             if log is not None and log.settings.flush_messages == 1:
-                with suppress(BrokerResponseError):  # raised again, and answered, when it is to be appended
+                with suppress(BrokerResponseError):  # raised again, and answered, at the append
                     batch, log = _find(place, data, asked)
                     state_log = _enrolled(batch, log, asked) or state_log
     return state_log if state_log is not None and not state_log.is_synced else None
@@ -304,7 +304,7 @@ def _check_request(request: ProduceRequest) -> None:
 
 
 def _named_leaders(responses: list[TopicProduceResponse], context: RequestContext) -> list[NodeEndpoint]:
-    """Names the leaders of partitions that are led elsewhere, and returns where they are reached."""
+    """Name the leaders of partitions that other brokers lead, and return the addresses of those."""
     endpoints = {}
     for topic in responses:
         for answer in topic.partition_responses:
@@ -346,7 +346,7 @@ async def _answer_when_safe(
 
 
 async def _wait_replicated(replication: Replication, end_offset: int, term: int, deadline: float) -> None:
-    """As ``Replication.wait_replicated``, for as long as the producer waits; the batch stays in any case."""
+    """``Replication.wait_replicated`` with the producer's timeout; the batch stays in the log in any case."""
     with trio.move_on_at(deadline):
         await replication.wait_replicated(end_offset, term)
         return

@@ -1,4 +1,4 @@
-"""PushTelemetry 0: a client's metrics, kept for who asks; see ``telemetry/client_metrics.py``."""
+"""PushTelemetry 0: store a client's metrics; see ``telemetry/client_metrics.py``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 @handles(PushTelemetryRequest, versions=range(1))
 def push_telemetry(request: PushTelemetryRequest, context: RequestContext) -> PushTelemetryResponse:
-    """Takes the metrics, or says what is wrong with the push."""
+    """Store the metrics, or refuse the push."""
     broker = context.broker
     push = Push(
         client_instance_id=uuid.UUID(bytes=bytes(request.client_instance_id)),

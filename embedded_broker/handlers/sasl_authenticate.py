@@ -1,4 +1,4 @@
-"""SaslAuthenticate 0–2: one token of an exchange; 34 where nobody asks for authentication."""
+"""SaslAuthenticate 0–2: one token of an exchange; 34 on listeners without SASL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from splashdam.wire.messages.sasl_authenticate import SaslAuthenticateRequest, S
 def sasl_authenticate(
     request: SaslAuthenticateRequest, context: RequestContext
 ) -> SaslAuthenticateResponse | Parked:
-    """What the session of the connection says."""
+    """Answer with the next token of the connection's SASL session."""
     session, message = context.session, bytes(request.auth_bytes)
     if session is None:
         return SaslAuthenticateResponse(

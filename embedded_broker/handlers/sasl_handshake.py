@@ -1,4 +1,4 @@
-"""SaslHandshake 0–1: which mechanism will be spoken; 34 where nobody asks for authentication."""
+"""SaslHandshake 0–1: choose the mechanism; 34 on listeners without SASL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from splashdam.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHan
 
 @handles(SaslHandshakeRequest, versions=range(2))
 def sasl_handshake(request: SaslHandshakeRequest, context: RequestContext) -> SaslHandshakeResponse:
-    """What the session of the connection says."""
+    """Begin an exchange in the connection's SASL session."""
     if context.session is None:
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
     return context.session.choose(request.mechanism, context.version)

@@ -1,4 +1,4 @@
-"""SyncGroup 0–5: the leader tells who reads what, and every member hears its share (facts section 5.1)."""
+"""SyncGroup 0–5: the leader sends the assignments, and every member gets its own (facts section 5.1)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from splashdam.wire.messages.sync_group import SyncGroupRequest, SyncGroupRespon
 
 @handles(SyncGroupRequest, versions=range(6))
 def sync_group(request: SyncGroupRequest, context: RequestContext) -> Answer:
-    """The member's share; parked until the leader has assigned."""
+    """Answer with the member's assignment; parked until the leader has sent it."""
     groups, reply = context.broker.groups, Reply[SyncResult]()
     try:
         if lacks_protocol(request, context.version):

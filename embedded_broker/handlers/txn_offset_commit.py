@@ -1,4 +1,4 @@
-"""TxnOffsetCommit 0–6: offsets that count once the producer's transaction is committed (facts section 6).
+"""TxnOffsetCommit 0–6: offsets that are committed with the producer's transaction (facts section 6).
 
 They are pending in ``__consumer_offsets`` until the transaction's marker. The producer must have brought the
 group into its transaction by AddOffsetsToTxn; version 5 does so itself (KIP-890). Version 6
@@ -13,7 +13,7 @@ from functools import partial
 from splashdam.embedded_broker.answering.answers import Answer, Parked
 from splashdam.embedded_broker.answering.turns import Steps
 from splashdam.embedded_broker.groups.group import Member, check_may_commit
-from splashdam.embedded_broker.groups.offset_commit import Sorted, not_committed, sorted_topics
+from splashdam.embedded_broker.groups.offset_commit import CheckedOffsets, checked_offsets, not_committed
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
@@ -35,7 +35,7 @@ _FIRST_TOPIC_ID_VERSION = 6
 
 @handles(TxnOffsetCommitRequest, versions=range(7))
 def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) -> Steps[Answer]:
-    """Commits what can be, as part of the transaction; every partition has its own code."""
+    """Append the legal offsets to the transaction; answer with a code for each partition."""
     coordinator = context.broker.enrolments.coordinator_elsewhere(request.transactional_id)
     if coordinator is not None:
         return Parked(partial(_commit_with_consent, coordinator, request, context))
@@ -45,9 +45,9 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) 
 async def _commit_with_consent(
     coordinator: int, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> Response | None:
-    """As usual, behind the answer of another broker that coordinates the transaction."""
+    """Commit after the other broker that coordinates the transaction has enrolled the partition."""
     broker, wanted = context.broker, []
-    with suppress(BrokerResponseError):  # raised again, and answered, when it is to be committed
+    with suppress(BrokerResponseError):  # raised again, and answered, at the commit
         producer = ProducerIdentity(request.producer_id, request.producer_epoch)
         wanted.append(Enrolment(broker.offsets.partition_of(request.group_id), producer))
     is_implicit = context.version >= _FIRST_IMPLICIT_VERSION
@@ -59,7 +59,7 @@ async def _commit_with_consent(
 def _commit_all(
     request: TxnOffsetCommitRequest, context: RequestContext, consent: Consent | None
 ) -> Steps[Answer]:
-    found = yield from sorted_topics(
+    found = yield from checked_offsets(
         request.topics, context.broker, names_ids=context.version >= _FIRST_TOPIC_ID_VERSION
     )
     appended = Appended()
@@ -79,9 +79,9 @@ def _commit_all(
 
 
 def _commit(
-    request: TxnOffsetCommitRequest, context: RequestContext, found: Sorted, consent: Consent | None
+    request: TxnOffsetCommitRequest, context: RequestContext, found: CheckedOffsets, consent: Consent | None
 ) -> list[Log]:
-    """Appends; returns the logs that the answer has to wait for."""
+    """Append, and return the logs that the answer has to wait for."""
     broker, group_id = context.broker, request.group_id
     if not group_id:
         raise error_for(ErrorCode.INVALID_GROUP_ID, "the group's id is empty")
@@ -107,7 +107,7 @@ def _commit(
 
 
 def _code(error: BrokerResponseError, version: int) -> int:
-    """As Kafka tells it: what older producers do not know becomes what they understand alike."""
+    """Return the code that Kafka sends: codes that older producers do not know become ones they know."""
     if error.code == ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error.code == ErrorCode.TRANSACTION_ABORTABLE and version < _FIRST_ABORTABLE_VERSION:

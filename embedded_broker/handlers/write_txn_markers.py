@@ -1,4 +1,4 @@
-"""WriteTxnMarkers 1–2: another coordinator ends transactions in partitions of this broker."""
+"""WriteTxnMarkers 1–2: end transactions of other coordinators in partitions that this broker leads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Due(NamedTuple):
 
 @handles(WriteTxnMarkersRequest, versions=range(1, 3))
 def write_txn_markers(request: WriteTxnMarkersRequest, context: RequestContext) -> Steps[Answer]:
-    """One result for each partition; behind the sync of logs that promise it, and their replicas."""
+    """Answer for each partition, after the syncs and replicas that its log requires."""
     due: list[_Due] = []
     answer = WriteTxnMarkersResponse()
     for marker in request.markers:

@@ -1,4 +1,4 @@
-"""What a produced batch goes through before the log takes it, and the way of requests that need nothing else.
+"""Appends of produced batches: validation, the append itself, and the straight path of usual requests.
 
 May import: answering, security, topics, transactions.
 """

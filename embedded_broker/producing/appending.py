@@ -1,4 +1,4 @@
-"""Appends one batch to a log that this broker leads, or says why not: for both ways of a Produce.
+"""Appends a produced batch to its log, or answers why not: for the handler and for the straight path.
 
 Most batches are appended as the producer sent them; the log checks them in one short walk. The others are
 validated first: they have to be unpacked, or compressed anew (``compression.type`` of the topic; by default,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 _PACKING_FACTOR, _SLOW_PACKING_FACTOR = 16, 256
-"""To pack a byte takes as long as to unpack so many, by levels that unpack fast and by those that do not."""
+"""To compress a byte takes as long as to decompress so many: at fast levels, and at slow ones."""
 _FIRST_SLOW_ZSTD_LEVEL = 10
 _FIRST_ZSTD_VERSION = 7
 _ZSTD = int(Codec.ZSTD)
@@ -70,10 +70,10 @@ class TakesBatches(Protocol):
 
 
 def check_attributes(batch: Buffer | None, version: int) -> Buffer:
-    """Checks what the log cannot know: whether the request's version may carry such a batch.
+    """Check that there is a batch, and that the request's version may carry it.
 
     Raises:
-        BrokerResponseError: there is no batch, or it uses a codec before its time.
+        BrokerResponseError: there is no batch, or the version is too old for its codec.
     """
     if batch is None or len(batch) < HEADER_BYTES:
         raise InvalidRecordError("the partition holds no record batch")
@@ -85,13 +85,13 @@ def check_attributes(batch: Buffer | None, version: int) -> Buffer:
 def append_batch(
     log: Log, batch: Buffer, broker: TakesBatches, validated: ValidatedBatch | None = None
 ) -> AppendResult:
-    """Appends one batch, and tells the fetches that wait for the partition.
+    """Append a batch, and wake the fetches that wait for the partition.
 
     Args:
-        log: of its partition.
-        batch: as it came.
+        log: of the partition.
+        batch: as sent.
         broker: of the log.
-        validated: what its admission made of it, unless it is taken as it is.
+        validated: the result of its validation; None: it is appended as sent.
 
     Raises:
         BrokerResponseError: the log refuses the batch, or the disk does not take it.
@@ -112,11 +112,11 @@ def refuse(
     error: BrokerResponseError,
     broker: TakesBatches,
 ) -> None:
-    """Turns the answer into that of a batch that was not appended, or is not as safe as was asked."""
+    """Fill in the answer for a batch that was not appended, or not made as safe as was asked."""
     if isinstance(error, KafkaStorageError):
         broker.disk_failures.append_failed(topic_partition, error)
     answer.error_code = error.code
-    answer.error_message = error.message  # without the partition: the answer is in its place
+    answer.error_message = error.message  # does not name the partition: the answer does
     answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
     log = broker.logs.logs.get(topic_partition)
     if log is not None and _is_about_records(error):
@@ -129,7 +129,7 @@ def refuse(
 
 
 def _is_about_records(error: BrokerResponseError) -> bool:
-    """Whether a log has looked into a batch and refused it: Kafka says then where the log starts."""
+    """Return whether the error is about records: Kafka then adds the log start offset."""
     return isinstance(error, RecordErrors) or error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
@@ -151,19 +151,19 @@ class ValidatedBatch(NamedTuple):
 
 
 def is_appended_as_sent(batch: Buffer, settings: LogSettings) -> bool:
-    """Whether nothing has to be unpacked or packed: the log checks such a batch itself, in one short walk."""
+    """Return whether a batch needs no decompression or compression: the log checks it in one short walk."""
     is_plain = len(batch) < HEADER_BYTES or not batch[ATTRIBUTES_LOW_BYTE] & CODEC_MASK
     return is_plain and settings.compression_type in ("producer", "uncompressed")
 
 
 @attrs.frozen
 class BatchValidation:
-    """What has to be done with a batch that is not taken as it is; a `turns.Work`.
+    """Decompresses, checks and perhaps compresses a batch that is not appended as sent; a `turns.Work`.
 
     Attributes:
-        batch: one batch as a producer sent it; it stays as it is until the work is done.
+        batch: as sent; its memory must not be reused until the work is done.
         settings: of the topic.
-        now_ms: wall clock, milliseconds since the epoch.
+        now_ms: wall clock, in milliseconds since the epoch.
         size_bytes: see `turns.Work`.
     """
 
@@ -174,17 +174,17 @@ class BatchValidation:
 
     @classmethod
     def of(cls, batch: Buffer, settings: LogSettings, now_ms: int) -> BatchValidation:
-        """That of a batch with a whole header."""
+        """Make one for a batch with a whole header."""
         body, codec = memoryview(batch)[HEADER_BYTES:], batch[ATTRIBUTES_LOW_BYTE] & CODEC_MASK
         size_bytes = likely_unpacked_bytes(codec, body) * _packing_factor(batch, settings)
         return cls(batch, settings, now_ms, size_bytes)
 
     def do(self, max_bytes: int) -> ValidatedBatch:
-        """Checks and packs.
+        """Check the batch, and compress it again if need be.
 
         Raises:
             BrokerResponseError: the log would refuse the batch, or a codec's library is missing.
-            OverLimitError: the limit is below the usual one, and does not do.
+            OverLimitError: ``max_bytes`` is not enough, and below the final limit.
         """
         batch, settings = self.batch, self.settings
         if max_bytes < MAX_DECOMPRESSED_BYTES:
@@ -193,7 +193,7 @@ class BatchValidation:
             batch, header = check_batch(batch, settings, self.now_ms, max_bytes=max_bytes)
             return ValidatedBatch(batch, header, settings)
         packed = _packed_anew(batch, settings, self.now_ms, max_bytes)
-        check_size(len(packed), settings)  # before anybody keeps it
+        check_size(len(packed), settings)  # before the result is kept
         return ValidatedBatch(packed, parse_header(packed), settings)
 
 
@@ -235,7 +235,7 @@ def _compression_of(settings: LogSettings) -> Compression:
 
 
 def _repacked(batch: Buffer, header: BatchHeader, valid: ValidRecords, compression: Compression) -> bytes:
-    """The same records under another codec; they are decoded only where they are numbered anew."""
+    """Return the same records with another codec; they are decoded only if they need new offsets."""
     if valid.scan.misplaced < 0:
         header = header._replace(
             attributes=header.attributes & ~LOG_APPEND_TIME_BIT, max_timestamp=valid.max_timestamp_ms

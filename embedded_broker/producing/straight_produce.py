@@ -1,4 +1,4 @@
-"""The straight way of produce requests: nothing is decoded, and the answer takes one ``pack``.
+"""The straight path of Produce requests: nothing is decoded, and the answer takes one ``pack``.
 
 Most requests differ from an earlier one in client, correlation id and batch alone. Those are known by their
 bytes (``wire.produce_template``), whoever sent the first one, and go straight to the log. All others, and
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from splashdam.wire.message import Request
 
 _MAX_TEMPLATES = 8192
-"""Of one version; about a kilobyte each."""
+"""Most templates of one version; about a kilobyte each."""
 
 _LEARNED_WHEN_FULL = 8
 _MAX_FAILURES = 64
-"""A client whose requests have no template, many partitions each, is not studied for ever."""
+"""Requests without a template (many partitions each) after which no more is learned from a client."""
 
 
 class ProduceTemplates:
@@ -101,7 +101,7 @@ class StraightProduce:
         templates: those of all its clients.
 
     Attributes:
-        is_heavy: the batch of the request looked at last is too much for a turn, as was seen by trying.
+        is_heavy: the batch of the last request turned out to be too much for a turn.
     """
 
     def __init__(self, broker: TakesStraightProduce, templates: ProduceTemplates) -> None:
@@ -115,11 +115,11 @@ class StraightProduce:
         self.resume()
 
     def stop(self) -> None:
-        """Leaves every request to the long way, which asks what this one does not: quotas."""
+        """Leave every request to its handler: the straight path does not count for quotas."""
         self._is_on = False
 
     def resume(self) -> None:
-        """Goes on, unless somebody has to be asked whether each request is allowed."""
+        """Go on, unless each request has to be authorized."""
         self._is_on = self._broker.authorizer is None
 
     def answer(self, frame: memoryview) -> list[Part] | None:
@@ -144,7 +144,7 @@ class StraightProduce:
             batch is None
             or log is None
             or log.replication is not None
-            or template.topic_id not in (None, log.topic_id)  # that topic is gone, another one bears its name
+            or template.topic_id not in (None, log.topic_id)  # the topic was deleted and created again
             or log.settings.flush_messages != MAX_LONG
         ):
             return None
@@ -155,7 +155,7 @@ class StraightProduce:
         return None if appended is None else [_answer(template, appended, correlation_id)]
 
     def _append(self, log: Log, batch: memoryview, version: int) -> AppendResult | None:
-        """None where the batch is too much for a turn of the loop."""
+        """Append the batch; return None if it is too much for a turn of the loop."""
         check_attributes(batch, version)
         validated = None
         if not is_appended_as_sent(batch, log.settings):

@@ -1,9 +1,9 @@
-"""What the leader of a partition knows of its replicas, and what follows: high watermark and ISR. Pure.
+"""What a partition leader knows of its followers, and what follows from it: high watermark and ISR. Pure.
 
-The rules are Kafka's (Partition.scala). A follower's fetch carries the end of its log, which acknowledges all
-below. The high watermark is the smallest end over those in sync and those about to be; where fewer than
-``min.insync.replicas`` are in sync it stands still (KIP-966). The ISR is what the controller says: a change
-is proposed, counts for the high watermark from then on, and for ``acks`` when the controller has agreed.
+The rules are Kafka's (Partition.scala). A follower's fetch carries its log end offset, which acknowledges all
+records below. The high watermark is the lowest log end offset of the replicas that are in sync or about to
+be; with fewer than ``min.insync.replicas`` in sync it does not move (KIP-966). The controller decides on the
+ISR: a proposed change counts for the high watermark at once and for ``acks`` once accepted.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ UNKNOWN = -1
 
 @attrs.define
 class Follower:
-    """One other replica, as its leader sees it.
+    """A follower, as its leader sees it (Kafka's ``Replica``).
 
     Attributes:
-        end_offset: where its log ended at its last fetch, -1 before the first.
-        start_offset: where its log started then.
-        caught_up_ms: when it last had everything that the leader had.
+        end_offset: its log end offset at its last fetch, -1 before the first.
+        start_offset: its log start offset at its last fetch.
+        caught_up_ms: when it last had every record of the leader.
         fetched_ms: when it last fetched.
-        leader_end_offset: the end of the leader's log at that time.
+        leader_end_offset: the leader's log end offset at its last fetch.
     """
 
     end_offset: int = UNKNOWN
@@ -38,7 +38,7 @@ class Follower:
     leader_end_offset: int = UNKNOWN
 
     def fetched(self, offset: int, leader_end_offset: int, now_ms: float) -> None:
-        """It has everything below ``offset``; the leader's log ends where it says."""
+        """Note a fetch: the follower has every record below ``offset``."""
         if offset >= leader_end_offset:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)
         elif offset >= self.leader_end_offset:
@@ -48,30 +48,30 @@ class Follower:
         self.leader_end_offset = leader_end_offset
 
     def was_caught_up(self, until_ms: float) -> None:
-        """It fetched until then, and had everything; nothing had happened since it was heard of."""
+        """Note that the follower waited until ``until_ms`` for something to happen, caught up."""
         self.caught_up_ms = max(self.caught_up_ms, until_ms)
         self.fetched_ms = max(self.fetched_ms, until_ms)
 
     def is_caught_up(self, leader_end_offset: int, now_ms: float, lag_time_max_ms: float) -> bool:
-        """Whether it has everything, or had so not too long ago."""
+        """Whether it has every record, or had within ``replica.lag.time.max.ms``."""
         return self.end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_time_max_ms
 
 
 class LeaderState:
-    """One leadership: from the broker's election until another leader epoch.
+    """The state of one leadership, from the election until the next leader epoch.
 
     Args:
         node_id: the leader.
-        state: what the controller says.
-        epoch_start_offset: the end of the leader's log when its epoch began.
-        min_isr: what ``min.insync.replicas`` says at present.
-        is_eligible: whether a broker may join the ISR: it is alive.
+        state: the partition's state by the controller.
+        epoch_start_offset: the leader's log end offset when its epoch began.
+        min_isr: returns the present ``min.insync.replicas``.
+        is_eligible: tells whether a broker may join the ISR.
         now_ms: the time.
         lag_time_max_ms: ``replica.lag.time.max.ms``.
 
     Attributes:
-        state: the newest that the controller has told.
-        proposed: the ISR that was proposed to the controller and not answered yet, None where there is none.
+        state: the newest state from the controller.
+        proposed: the ISR that was proposed to the controller and is not answered yet, None if there is none.
         followers: by node id.
     """
 
@@ -97,9 +97,9 @@ class LeaderState:
         self.apply(state, now_ms)
 
     def apply(self, state: PartitionState, now_ms: float) -> None:
-        """The controller has told a newer state of the same leader epoch; nothing is under way any more.
+        """Take over a newer state of the same leader epoch; a pending proposal is settled by it.
 
-        Who is in sync by its word has time to fetch before it is doubted.
+        Members of the ISR count as caught up now: they get ``replica.lag.time.max.ms`` to fetch.
         """
         self.state = state
         self.proposed = None
@@ -113,19 +113,19 @@ class LeaderState:
 
     @property
     def min_isr(self) -> int:
-        """How many have to be in sync; not more than there are replicas."""
+        """``min.insync.replicas``, at most the number of replicas."""
         return min(self._min_isr(), len(self.state.replicas))
 
     @property
     def _maximal_isr(self) -> set[int]:
-        """Those that the controller may take for in sync, whatever became of the proposal."""
+        """The ISR and the proposed members: the controller may have accepted the proposal already."""
         return {*self.state.isr, *(self.proposed or ())}
 
     def check_enough_in_sync(self) -> None:
-        """Before an append with acks=all.
+        """Check the ISR before an append with acks=all.
 
         Raises:
-            NotEnoughReplicasError: too few are in sync (19); nothing is to be written.
+            NotEnoughReplicasError: too few replicas are in sync (19); nothing may be appended.
         """
         if len(self.state.isr) < self.min_isr:
             raise NotEnoughReplicasError(
@@ -133,20 +133,20 @@ class LeaderState:
             )
 
     def failure_of(self, offset: int, high_watermark: int) -> BrokerResponseError | None:
-        """What an append with acks=all is answered that the high watermark has passed; None: all is well.
+        """Return the error for an append with acks=all that the high watermark has passed, or None.
 
-        It is NOT_ENOUGH_REPLICAS_AFTER_APPEND (20) where those in sync have become too few meanwhile.
+        It is NOT_ENOUGH_REPLICAS_AFTER_APPEND (20) if the ISR has become too small meanwhile.
         """
         if len(self._maximal_isr) >= self.min_isr:
             return None
         return error_for(
             ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-            f"what is below {offset} is written (the high watermark is {high_watermark}), but "
+            f"records below {offset} are written (the high watermark is {high_watermark}), but "
             f"{len(self._maximal_isr)} replicas are in sync and min.insync.replicas is {self.min_isr}",
         )
 
     def high_watermark(self, current: int, log_end_offset: int, now_ms: float) -> int:
-        """Where the high watermark may be now; never below the current one."""
+        """Return where the high watermark may be now; never below the current one."""
         if len(self.state.isr) < self.min_isr:
             return current
         in_sync = self._maximal_isr
@@ -163,10 +163,10 @@ class LeaderState:
         return caught_up and self._is_eligible(node)
 
     def reader_in(self, rack: str, fetch_offset: int, rack_of: Callable[[int], str | None]) -> int:
-        """Which follower a consumer in this rack is to read from: Kafka's ``RackAwareReplicaSelector``.
+        """Return the follower that a consumer in this rack should read from (``RackAwareReplicaSelector``).
 
-        It is in sync and has the offset; the one that has most, then the one that was caught up last.
-        ``UNKNOWN`` where no follower is such a one, and where the leader itself is in the rack.
+        Of the in-sync followers in the rack that have the offset, the one with most records, then the one
+        that was caught up last. ``UNKNOWN`` if there is none, or if the leader itself is in the rack.
         """
         if rack_of(self.node_id) == rack:
             return UNKNOWN
@@ -180,35 +180,38 @@ class LeaderState:
         return max(found)[-1] if found else UNKNOWN
 
     def low_watermark(self, log_start_offset: int) -> int:
-        """The lowest start of a log that may be led by next: the leader's, those of others that are alive."""
+        """Return the lowest log start offset of the leader and of the followers that are alive."""
         alive = [each.start_offset for node, each in self.followers.items() if self._is_eligible(node)]
         return min([log_start_offset, *alive])
 
     # --- the ISR ----------------------------------------------------------------------------------------
 
-    def may_rest(self, node: int, log_end_offset: int) -> bool:
-        """Whether a follower need not be heard again before something happens: in sync, with everything."""
+    def may_wait(self, node: int, log_end_offset: int) -> bool:
+        """Whether a follower's next fetch may wait until something happens: it is in sync and caught up."""
         follower = self.followers[node]
         return self.proposed is None and node in self.state.isr and follower.end_offset == log_end_offset
 
     def is_settled(self, log_end_offset: int) -> bool:
-        """Whether time alone changes nothing: all in sync have everything, and nothing is to be answered."""
+        """Whether the ISR cannot change by time alone: all members are caught up, nothing is pending."""
         return self.proposed is None and all(
             follower.end_offset == log_end_offset
             for node, follower in self.followers.items()
             if node in self.state.isr
         )
 
-    def growth(self, node: int, high_watermark: int) -> tuple[int, ...] | None:
-        """The ISR to propose after a fetch of a follower that has come up; None where it stays as it is."""
+    def expansion(self, node: int, high_watermark: int) -> tuple[int, ...] | None:
+        """Return the ISR to propose after a fetch: with this follower if it has caught up, else None.
+
+        It must have reached the high watermark and the start of the leader's epoch, as in Kafka.
+        """
         if self.proposed is not None or node in self.state.isr or not self._is_eligible(node):
             return None
         if self.followers[node].end_offset < max(high_watermark, self._epoch_start_offset):
             return None
         return self._in_order({*self.state.isr, node})
 
-    def shrinkage(self, log_end_offset: int, now_ms: float) -> tuple[int, ...] | None:
-        """The ISR to propose without those who have fallen behind; None where nobody has."""
+    def shrink(self, log_end_offset: int, now_ms: float) -> tuple[int, ...] | None:
+        """Return the ISR to propose without followers that lag behind; None if none does."""
         if self.proposed is not None:
             return None
         left = {

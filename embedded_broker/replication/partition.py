@@ -1,7 +1,7 @@
-"""One partition of which this broker keeps a replica beside others: its log, and what it means to lead it.
+"""A replicated partition of this broker: its log, and the leader's duties while it leads.
 
-While it leads, appends move the high watermark as far as the followers' fetches allow, and whoever waits for
-an offset hears of it, or that somebody else leads now. It stays one object while leaders change.
+As leader it moves the high watermark as far as the followers' fetches allow, and wakes producers that wait
+for an offset, or tells them that another broker leads now. It stays one object while leaders change.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _UNCERTAIN = (RequestTimedOutError, NetworkExceptionError)
-"""What leaves open whether the controller has agreed: the proposal stands until it says something newer."""
+"""After these the controller may have accepted: the proposal stays pending until a newer state arrives."""
 
 
 class Surroundings(Protocol):
-    """What a partition asks of its broker."""
+    """What a partition needs of its broker."""
 
     @property
     def node_id(self) -> int:
-        """The broker's id."""
+        """Id of the broker."""
         ...
 
     @property
@@ -57,29 +57,29 @@ class Surroundings(Protocol):
         ...
 
     def propose(self, partition: Partition) -> None:
-        """The controller is to be asked for another ISR soon: for `Partition.proposal`, as it is then."""
+        """Send `Partition.proposal`, as it is then, to the controller soon."""
         ...
 
     def high_watermark_moved(self, topic_partition: TopicPartition) -> None:
-        """Readers may go on."""
+        """Wake the fetches that wait for this partition."""
         ...
 
     def log_failed(self, topic_partition: TopicPartition) -> None:
-        """Others are to lead, and to be in sync without this broker."""
+        """The log's disk has failed: give up leadership and ISR membership."""
         ...
 
     def changed(self, topic_partition: TopicPartition) -> None:
-        """The leader, its epoch or the ISR is another one: fetches look again."""
+        """The leader, its epoch or the ISR has changed: wake the fetches that wait."""
         ...
 
     def watch(self, partition: Partition) -> None:
-        """Looks at its ISR from time to time, until it is settled."""
+        """Check the partition's ISR periodically, until it is settled."""
         ...
 
 
 @attrs.define(eq=False)
 class _Waiter:
-    """Somebody who waits for the high watermark, or to hear that somebody else leads."""
+    """Waits until the high watermark reaches an offset, or another broker leads."""
 
     offset: int
     event: trio.Event = attrs.field(factory=trio.Event)
@@ -89,19 +89,19 @@ class _Waiter:
 
 
 class Partition:
-    """One partition of this broker.
+    """A partition with several replicas, one of them on this broker.
 
     Args:
         log: its log; replicated from now on.
-        state: what the controller says.
+        state: from the controller.
         surroundings: its broker.
 
     Attributes:
         log: as given.
-        state: the newest that the controller has told, as far as it was taken in.
-        leader: what it knows of the others; None while it does not lead.
-        term: how often it has ceased to lead.
-        is_watched: its ISR is looked at from time to time; whoever does so takes this back.
+        state: the newest state from the controller that was applied.
+        leader: state of the leadership; None while another broker leads.
+        term: how often this broker has ceased to lead.
+        is_watched: its ISR is checked periodically; the checker clears this.
     """
 
     def __init__(self, log: Log, state: PartitionState, surroundings: Surroundings) -> None:
@@ -118,10 +118,10 @@ class Partition:
     # --- roles ----------------------------------------------------------------------------------------------
 
     def lead(self, state: PartitionState) -> None:
-        """Leads from now on, or goes on leading with another ISR or other replicas.
+        """Become leader, or take over another ISR or other replicas as leader.
 
         Raises:
-            KafkaStorageError: the epoch cannot be written; it does not lead.
+            KafkaStorageError: the epoch cannot be written; this broker does not lead.
         """
         around, before = self._surroundings, self.leader
         self.state = state
@@ -139,18 +139,18 @@ class Partition:
                 now_ms=around.now_ms(),
                 lag_time_max_ms=around.lag_time_max_ms,
             )
-            _log.info("%s: led here, epoch %d, ISR %s", self._name, state.leader_epoch, state.isr)
+            _log.info("%s: this broker leads, epoch %d, ISR %s", self._name, state.leader_epoch, state.isr)
         self._followers_changed.set()
         around.changed(self._name)
         self.advance()
 
     def _epoch_start(self, leader_epoch: int) -> int:
-        """Where the epoch begins, also after a restart within it."""
+        """Return the start offset of the epoch, also after a restart within it."""
         began = self.log.last_epoch == leader_epoch
         return self.log.leader_epoch_start if began else self.log.log_end_offset
 
     def resign(self, state: PartitionState) -> None:
-        """Somebody else leads, or nobody; who waits for acknowledgements hears that."""
+        """Stop leading: producers that wait for acknowledgements are woken and get an error."""
         self.state = state
         self.leader = None
         self.term += 1
@@ -164,10 +164,10 @@ class Partition:
         return self.log.topic_partition
 
     def leading(self) -> LeaderState:
-        """What it knows as leader.
+        """Return the state of the leadership.
 
         Raises:
-            NotLeaderOrFollowerError: somebody else leads.
+            NotLeaderOrFollowerError: another broker leads.
         """
         if self.leader is None:
             raise NotLeaderOrFollowerError(f"{self._name} is led by node {self.state.leader} (-1: nobody)")
@@ -175,38 +175,40 @@ class Partition:
 
     @property
     def leader_epoch(self) -> int:
-        """In which the partition is led, here or elsewhere."""
+        """The present leader epoch, whichever broker leads."""
         return self.state.leader_epoch
 
     def check_leading(self) -> None:
-        """Raises NotLeaderOrFollowerError where another broker leads, or nobody does."""
+        """Raise NotLeaderOrFollowerError if another broker leads, or none does."""
         self.leading()
 
     def check_enough_in_sync(self) -> None:
-        """Before an append that all replicas in sync are to have.
+        """Check the ISR before an append with acks=all.
 
         Raises:
-            NotLeaderOrFollowerError: somebody else leads.
-            NotEnoughReplicasError: too few are in sync.
+            NotLeaderOrFollowerError: another broker leads.
+            NotEnoughReplicasError: too few replicas are in sync.
         """
         self.leading().check_enough_in_sync()
 
     def log_failed(self) -> None:
-        """The log takes nothing any more: another replica is to lead."""
+        """Give up leadership: the log's disk has failed."""
         self._surroundings.log_failed(self._name)
 
     # --- as leader ------------------------------------------------------------------------------------------
 
     def fetched(self, fetch: ReplicaFetch) -> Follower | None:
-        """A follower has everything below its fetch offset: that moves the high watermark, and the ISR grows.
+        """Handle a follower's fetch: it has every record below its fetch offset.
+
+        That may move the high watermark and expand the ISR.
 
         Returns:
-            Who rests until something happens here; None: the next fetch counts, too.
+            The follower if its next fetch may wait until something happens here, else None.
 
         Raises:
             NotLeaderOrFollowerError: this broker does not lead; or the node is no replica, and the fetch
                 names no leader epoch.
-            UnknownLeaderEpochError: it is no replica here; perhaps this broker is behind.
+            UnknownLeaderEpochError: the node is no replica by this broker's state, which may be behind.
         """
         leader = self.leading()
         follower = leader.followers.get(fetch.replica_id)
@@ -216,16 +218,16 @@ class Partition:
         if fetch.log_start_offset != follower.start_offset:
             follower.start_offset = fetch.log_start_offset
             self._followers_changed.set()
-        isr = leader.growth(fetch.replica_id, self.log.high_watermark)
+        isr = leader.expansion(fetch.replica_id, self.log.high_watermark)
         if isr is not None:
             self._propose(leader, frozenset(isr))
         self.advance()
-        rests = self.leader is leader and leader.may_rest(fetch.replica_id, self.log.log_end_offset)
+        rests = self.leader is leader and leader.may_wait(fetch.replica_id, self.log.log_end_offset)
         return follower if rests else None
 
     @property
     def is_settled(self) -> bool:
-        """Whether a look at the ISR has nothing to find before something happens."""
+        """Whether periodic checks of the ISR can stop until something happens."""
         if self.leader is None:
             return self.state.leader != self._surroundings.node_id
         end = self.log.log_end_offset
@@ -236,24 +238,24 @@ class Partition:
             self.is_watched = True
             self._surroundings.watch(self)
 
-    def look_at_isr(self) -> None:
-        """Proposes an ISR without those who have fallen behind.
+    def check_isr(self) -> None:
+        """Propose to shrink the ISR by followers that lag behind.
 
         Raises:
-            KafkaStorageError: it cannot begin to lead; the next look tries again.
+            KafkaStorageError: it could not become leader; the next check tries again.
         """
         if self.leader is None and self.state.leader == self._surroundings.node_id:
             self.lead(self.state)
         leader = self.leader
         if leader is None:
             return
-        isr = leader.shrinkage(self.log.log_end_offset, self._surroundings.now_ms())
+        isr = leader.shrink(self.log.log_end_offset, self._surroundings.now_ms())
         if isr is not None:
             self._propose(leader, frozenset(isr))
         self.advance()
 
     def propose_again(self) -> None:
-        """Proposes once more what was not answered."""
+        """Repeat a proposal that was not answered."""
         if self.leader is not None and self.leader.proposed is not None:
             self._propose(self.leader, self.leader.proposed)
 
@@ -263,7 +265,7 @@ class Partition:
 
     @property
     def proposal(self) -> IsrProposal | None:
-        """What the controller is to agree to; None where there is nothing, or nothing any more."""
+        """The pending proposal for the controller, None if there is none."""
         leader = self.leader
         if leader is None or leader.proposed is None:
             return None
@@ -271,27 +273,27 @@ class Partition:
         return IsrProposal(isr, leader.state.leader_epoch, leader.state.partition_epoch)
 
     def answered(self, proposal: IsrProposal, answer: IsrAnswer) -> None:
-        """The controller has answered a proposal, or nobody knows whether it has agreed.
+        """Handle the controller's answer to a proposal, or an error that leaves open whether it was accepted.
 
         Raises:
-            KafkaStorageError: what it has agreed to cannot be done here.
+            KafkaStorageError: the accepted state cannot be applied here.
         """
         isr = list(proposal.isr)
         if isinstance(answer, _UNCERTAIN):
-            _log.info("%s: nobody knows whether the ISR is %s: %s", self._name, isr, answer.message)
+            _log.info("%s: unknown whether the ISR %s was accepted: %s", self._name, isr, answer.message)
             return
         if isinstance(answer, BrokerResponseError):
-            _log.info("%s: the ISR does not become %s: %s", self._name, isr, answer.message)
+            _log.info("%s: the controller refused the ISR %s: %s", self._name, isr, answer.message)
             if self.proposal == proposal:
                 self.leading().proposed = None
             return
         _log.info("%s: the ISR is %s", self._name, list(answer.isr))
-        is_news = self.leader is not None and answer.partition_epoch > self.leader.state.partition_epoch
-        if is_news:
+        is_newer = self.leader is not None and answer.partition_epoch > self.leader.state.partition_epoch
+        if is_newer:
             self.lead(answer)
 
     def advance(self) -> None:
-        """Moves the high watermark as far as it may go."""
+        """Move the high watermark as far as the followers allow, and wake who waits for it."""
         leader, log = self.leader, self.log
         if leader is None:
             return
@@ -303,11 +305,11 @@ class Partition:
             self._surroundings.high_watermark_moved(self._name)
 
     async def wait_replicated(self, offset: int, term: int) -> None:
-        """Returns when everything below ``offset``, appended in this term, is on all replicas in sync.
+        """Wait until everything below ``offset``, appended in this term, is on all in-sync replicas.
 
         Raises:
-            NotLeaderOrFollowerError: somebody else leads, or has led; it may or may not have it.
-            NotEnoughReplicasAfterAppendError: it is, but they have become too few.
+            NotLeaderOrFollowerError: another broker leads, or has led meanwhile; the records may be lost.
+            NotEnoughReplicasAfterAppendError: it is, but the ISR has become too small.
         """
         self._check_term(term)
         if self.log.high_watermark < offset:
@@ -327,13 +329,13 @@ class Partition:
 
     def _check_term(self, term: int) -> None:
         if term != self.term:
-            raise NotLeaderOrFollowerError(f"{self._name} has another leader than when it was appended")
+            raise NotLeaderOrFollowerError(f"{self._name} has another leader than at the time of the append")
 
     async def wait_deleted(self, offset: int) -> None:
-        """Returns when nobody who may lead next has anything below ``offset`` any more.
+        """Wait until no replica that is alive has records below ``offset`` any more.
 
         Raises:
-            NotLeaderOrFollowerError: somebody else leads.
+            NotLeaderOrFollowerError: another broker leads.
         """
         while self.leading().low_watermark(self.log.log_start_offset) < offset:
             self._followers_changed = trio.Event()

@@ -1,16 +1,14 @@
-"""A follower at work: one task for each leader, which fetches what is followed there, over the protocol.
+"""The follower's side of replication: one task for each leader, which fetches by the Kafka protocol.
 
-What is fetched is appended as it is. The leader says where the logs diverge, then this one is cut; where it
-has nothing any more of what this one needs next, this one begins anew. The high watermark comes with the next
-fetch. Whatever fails is tried again after ``replica.fetch.backoff.ms``, a partition by itself where it alone
-fails.
+Fetched batches are appended as they are; the high watermark comes with the next fetch. Whatever fails is
+tried again after ``replica.fetch.backoff.ms``, for a single partition if only that failed.
 
-Where a follower's log is cut when its leader's differs (KIP-101, KIP-595). Pure. The leader compares the
-follower's last epoch and offset with its own epochs, and names the last epoch that it knows up to there, with
-its end. The follower cuts its log to that end, or, where it does not know the epoch either, to the end of its
-own last one below, and asks again.
+Truncation (KIP-101, KIP-595): the leader compares the follower's last epoch and offset with its own epochs,
+and answers with the last epoch that it knows up to there and its end. The follower truncates its log to that
+end or, if it does not know the epoch, to the end of its own last epoch below, and fetches again. If the
+leader has deleted what the follower needs next, the follower starts anew at the leader's log start offset.
 
-A follower's side of a fetch session (KIP-227): after one full request only what changed is said. Pure.
+Fetch sessions (KIP-227): after one full request only what has changed is sent.
 """
 
 from __future__ import annotations
@@ -66,21 +64,21 @@ _SESSION_ERRORS = frozenset(
 
 
 class FetchingBroker(Protocol):
-    """What a fetcher asks of its broker."""
+    """What a fetcher needs of its broker."""
 
     @property
     def node_id(self) -> int:
-        """The broker's id."""
+        """Id of the broker."""
         ...
 
     @property
     def broker_epoch(self) -> int:
-        """What the controller gave it at its start."""
+        """The broker epoch of its registration."""
         ...
 
     @property
     def settings(self) -> BrokerSettings:
-        """At present."""
+        """The present settings."""
         ...
 
     @property
@@ -89,39 +87,39 @@ class FetchingBroker(Protocol):
         ...
 
     async def connect(self, node_id: int) -> trio.abc.Stream:
-        """A stream to another broker.
+        """Open a stream to another broker.
 
         Raises:
-            KafkaConnectionError: it is not reached.
+            KafkaConnectionError: the broker cannot be reached.
         """
         ...
 
     def changed(self, topic_partition: TopicPartition) -> None:
-        """A log begins elsewhere; consumers that read it here look again."""
+        """The log start offset has moved: wake consumers that wait for this partition."""
         ...
 
     def high_watermark_moved(self, topic_partition: TopicPartition) -> None:
-        """Consumers that read it here may go on."""
+        """Wake consumers that wait for this partition."""
         ...
 
     def truncated(self, log: Log) -> None:
-        """A log ends earlier now; that must be on disk before it grows again.
+        """Make the truncation of a log durable before it grows again.
 
         Raises:
-            KafkaStorageError: the disk refuses.
+            KafkaStorageError: the write failed.
         """
         ...
 
 
 @attrs.define(eq=False)
 class FollowedPartition:
-    """One partition that is followed, in one leader epoch.
+    """A partition that is followed, in one leader epoch.
 
     Attributes:
         log: its log.
-        leader_epoch: the leader's.
-        paused_until_ms: nothing is asked before.
-        asked_offset: the log's end at the last request.
+        leader_epoch: of the present leader.
+        paused_until_ms: it is not fetched before.
+        asked_offset: the log end offset at the last request.
     """
 
     log: Log
@@ -133,11 +131,12 @@ class FollowedPartition:
 class LeaderFetcher:
     """Fetches from one other broker.
 
-    What there is to say is kept as it comes up: a request costs what has changed since the last one, and the
-    thousands of partitions to which nothing happens cost nothing.
+    Changes are collected as they happen: a request costs what has changed since the last one, and thousands
+        of
+    idle partitions cost nothing.
 
     Args:
-        leader_id: its node id.
+        leader_id: node id of the other broker.
         follower: this broker.
     """
 
@@ -146,44 +145,44 @@ class LeaderFetcher:
         self._follower = follower
         self._followed: dict[TopicPartition, FollowedPartition] = {}
         self._by_id: dict[tuple[bytes, int], TopicPartition] = {}
-        self._news: dict[TopicPartition, None] = {}  # of which there may be something to say
-        self._unwanted: dict[TopicPartition, None] = {}  # to be forgotten by the leader
+        self._changed_partitions: dict[TopicPartition, None] = {}  # may differ from what the leader knows
+        self._unwanted: dict[TopicPartition, None] = {}  # to be removed from the session
         self._paused: dict[TopicPartition, FollowedPartition] = {}
         self._changed = trio.Event()
         self._session = FetchSession()
 
     def follow(self, log: Log, leader_epoch: int) -> None:
-        """Follows a partition, in this epoch from now on."""
+        """Follow a partition in this leader epoch."""
         before = self._followed.get(log.topic_partition)
         if before is None or before.log is not log or before.leader_epoch != leader_epoch:
             self._paused.pop(log.topic_partition, None)
-            if before is not None:  # of a topic that was deleted and made again, its id is another one
+            if before is not None:  # a topic that was deleted and created again has another id
                 self._by_id.pop((before.log.topic_id, log.topic_partition.partition), None)
             self._followed[log.topic_partition] = FollowedPartition(log, leader_epoch)
             self._by_id[log.topic_id, log.topic_partition.partition] = log.topic_partition
-            self._news[log.topic_partition] = None
+            self._changed_partitions[log.topic_partition] = None
             self._changed.set()
 
     def unfollow(self, topic_partition: TopicPartition) -> None:
-        """Follows it no more: what is still under way is not taken."""
+        """Stop following a partition; answers that are still in flight are ignored."""
         followed = self._followed.pop(topic_partition, None)
         if followed is not None:
             self._by_id.pop((followed.log.topic_id, topic_partition.partition), None)
             self._paused.pop(topic_partition, None)
-            self._news.pop(topic_partition, None)
+            self._changed_partitions.pop(topic_partition, None)
             self._unwanted[topic_partition] = None
 
-    def tell(self, topic_partition: TopicPartition) -> None:
-        """The leader is to hear with the next request where a log begins and ends, if that has changed."""
+    def report(self, topic_partition: TopicPartition) -> None:
+        """Send the log start offset and end offset with the next request, if they have changed."""
         if topic_partition in self._followed:
-            self._news[topic_partition] = None
+            self._changed_partitions[topic_partition] = None
 
     @property
     def _backoff_ms(self) -> int:
         return self._follower.settings.replication.replica_fetch_backoff_ms
 
     async def run(self) -> None:
-        """Fetches for ever; with nothing to follow there is no connection."""
+        """Fetch for ever; there is no connection while nothing is followed."""
         while True:
             self._changed = trio.Event()
             if not self._followed:
@@ -191,14 +190,14 @@ class LeaderFetcher:
             try:
                 await self._fetch_from_leader()
             except KafkaError as error:
-                _log.info("following node %d: %s", self._leader_id, message_of(error))
+                _log.info("fetching from node %d: %s", self._leader_id, message_of(error))
             except Exception:
-                _log.exception("following node %d failed", self._leader_id)
+                _log.exception("fetching from node %d failed", self._leader_id)
             if self._followed:
                 await trio.sleep(self._backoff_ms / 1000)
 
     async def _fetch_from_leader(self) -> None:
-        """Until nothing is followed any more, or something fails."""
+        """Fetch over one connection until nothing is followed any more, or something fails."""
         follower, settings = self._follower, self._follower.settings
         connection = Connection(
             await follower.connect(self._leader_id),
@@ -225,18 +224,18 @@ class LeaderFetcher:
             raise failure
 
     async def step(self, connection: Connection) -> None:
-        """One request and what is to be done with its answer, or a pause where nothing is to be asked now.
+        """Send one request and handle its answer; or wait, if all partitions are paused.
 
         Raises:
-            KafkaError: the connection is of no more use, or the leader refuses the whole request.
+            KafkaError: the connection is broken, or the leader refuses the whole request.
         """
         self._resume()
         if len(self._paused) == len(self._followed):
-            await self._rest()
+            await self._wait_resumed()
             return
         request = self._request()
         wanted, unwanted = self._next(), self._unwanted
-        self._news, self._unwanted = {}, {}
+        self._changed_partitions, self._unwanted = {}, {}
         self._session.fill(request, wanted, unwanted)
         response = await connection.request(request)
         if response.error_code in _SESSION_ERRORS:
@@ -246,10 +245,10 @@ class LeaderFetcher:
             raise error_for(response.error_code, "fetch")
         self._session.answered(response.session_id)
         for topic_partition, followed, data in self._partitions_of(response):
-            await self._take(connection, topic_partition, followed, data)
+            await self._handle(connection, topic_partition, followed, data)
 
-    async def _rest(self) -> None:
-        """Until something may be asked again; with nothing to follow not at all."""
+    async def _wait_resumed(self) -> None:
+        """Wait until a pause ends; not at all if nothing is followed."""
         self._changed = trio.Event()
         now_ms = self._follower.clock.now_ms()
         until_ms = min((each.paused_until_ms for each in self._paused.values()), default=now_ms)
@@ -257,7 +256,7 @@ class LeaderFetcher:
             await self._changed.wait()
 
     def _pause(self, where: TopicPartition, followed: FollowedPartition) -> None:
-        """Asks for nothing of a partition for a while."""
+        """Do not fetch a partition until the backoff is over."""
         if self._followed.get(where) is followed:
             followed.paused_until_ms = self._follower.clock.now_ms() + self._backoff_ms
             self._paused[where] = followed
@@ -269,15 +268,15 @@ class LeaderFetcher:
         now_ms = self._follower.clock.now_ms()
         for each in [each for each, paused in self._paused.items() if paused.paused_until_ms <= now_ms]:
             del self._paused[each]
-            self._news[each] = None
+            self._changed_partitions[each] = None
 
     def _next(self) -> dict[TopicPartition, Wanted]:
-        """What there may be to say: everything to a leader that knows nothing yet."""
-        for each in list(self._followed if self._session.is_new else self._news):
-            if self._followed[each].log.state is not LogState.OPEN:  # deleted, or its disk has failed
+        """Return the partitions to send: all of them in a new session, else those that may have changed."""
+        for each in list(self._followed if self._session.is_new else self._changed_partitions):
+            if self._followed[each].log.state is not LogState.OPEN:  # deleted, or on a failed disk
                 self.unfollow(each)
-        news = self._followed if self._session.is_new else self._news
-        return {each: self._wanted(self._followed[each]) for each in news if each not in self._paused}
+        changed = self._followed if self._session.is_new else self._changed_partitions
+        return {each: self._wanted(self._followed[each]) for each in changed if each not in self._paused}
 
     def _request(self) -> FetchRequest:
         settings = self._follower.settings
@@ -312,7 +311,7 @@ class LeaderFetcher:
     def _partitions_of(
         self, response: FetchResponse
     ) -> list[tuple[TopicPartition, FollowedPartition, PartitionData]]:
-        """The partitions of an answer that are followed, as they are followed now."""
+        """Return the partitions of an answer that are still followed."""
         found = []
         for topic in response.responses:
             topic_id = bytes(topic.topic_id)
@@ -322,31 +321,31 @@ class LeaderFetcher:
                     found.append((where, self._followed[where], data))
         return found
 
-    async def _take(
+    async def _handle(
         self, connection: Connection, where: TopicPartition, followed: FollowedPartition, data: PartitionData
     ) -> None:
-        self.tell(where)  # of where it is then, even if the answer is of no use any more
+        self.report(where)  # the log end offset changes below, or the answer is stale and has to be replaced
         if not self._is_current(where, followed):
             return
         try:
-            await self._use(connection, where, followed, data)
+            await self._apply(connection, where, followed, data)
         except (BrokerResponseError, ProtocolError) as error:
             if self._is_current(where, followed):
                 level = logging.WARNING if isinstance(error, KafkaStorageError) else logging.INFO
-                _log.log(level, "following %s at node %d: %s", where, self._leader_id, message_of(error))
+                _log.log(level, "fetching %s from node %d: %s", where, self._leader_id, message_of(error))
                 self._pause(where, followed)
         except KafkaError:  # of the connection
             raise
-        except Exception:  # unforeseen: no reason to keep the others waiting, again and again
-            _log.exception("following %s at node %d failed", where, self._leader_id)
+        except Exception:  # a bug: it must not stop the other partitions
+            _log.exception("fetching %s from node %d failed", where, self._leader_id)
             self._pause(where, followed)
 
-    async def _use(
+    async def _apply(
         self, connection: Connection, where: TopicPartition, followed: FollowedPartition, data: PartitionData
     ) -> None:
-        """Does what an answer means; raises what goes wrong."""
+        """Append, truncate or start anew, as the answer says."""
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            await self._find_a_place(connection, where, followed)
+            await self._handle_out_of_range(connection, where, followed)
         elif data.error_code:
             raise error_for(data.error_code, f"fetch from offset {followed.asked_offset}")
         elif data.diverging_epoch.end_offset >= 0 or data.diverging_epoch.epoch >= 0:
@@ -355,11 +354,12 @@ class LeaderFetcher:
             await self._truncate(where, followed, _cut_of(log, leader))
         else:
             self._append(followed.log, data)
-            if followed.log.must_flush:  # or the next fetch would acknowledge what a power cut takes
+            # else the next fetch would acknowledge records that a power cut takes
+            if followed.log.must_flush:
                 await followed.log.sync(self._follower.clock.wall_ms())
 
     def _is_current(self, where: TopicPartition, followed: FollowedPartition) -> bool:
-        """Whether the partition is still followed as it was when the request was made."""
+        """Whether the partition is still followed, and its log unchanged, as when the request was sent."""
         return (
             self._followed.get(where) is followed
             and followed.log.state is not LogState.CLOSED
@@ -369,7 +369,7 @@ class LeaderFetcher:
     def _append(self, log: Log, data: PartitionData) -> None:
         if isinstance(data.records, memoryview) and data.records:
             taken = log.append_as_follower(data.records, now_ms=self._follower.clock.wall_ms())
-            if taken:  # in the order of the requests: others have their turn where not all fits
+            if taken:  # moves to the end of the order, so that others are served first if not all fits
                 self._followed[log.topic_partition] = self._followed.pop(log.topic_partition)
         if log.advance_high_watermark(data.high_watermark):
             self._follower.high_watermark_moved(log.topic_partition)
@@ -379,16 +379,16 @@ class LeaderFetcher:
             self._follower.changed(log.topic_partition)
 
     async def _truncate(self, where: TopicPartition, followed: FollowedPartition, offset: int) -> None:
-        """Cuts the log; where it is not followed any more when the disk has time for that, it stays."""
+        """Truncate the log once a running sync is over, if the partition is still followed then."""
         await followed.log.wait_for_sync()
         if self._is_current(where, followed):
             followed.log.truncate_to(offset, now_ms=self._follower.clock.wall_ms())
             self._follower.truncated(followed.log)
 
-    async def _find_a_place(
+    async def _handle_out_of_range(
         self, connection: Connection, where: TopicPartition, followed: FollowedPartition
     ) -> None:
-        """The leader has nothing at our end: its log ends before, or starts behind it."""
+        """Handle OFFSET_OUT_OF_RANGE: the leader's log ends before ours, or starts after its end."""
         log = followed.log
         latest = await self._offset(connection, where, followed, LATEST)
         if latest < followed.asked_offset:
@@ -397,7 +397,7 @@ class LeaderFetcher:
         earliest = await self._offset(connection, where, followed, EARLIEST)
         if earliest <= followed.asked_offset:
             raise OffsetOutOfRangeError(
-                f"the leader has {earliest} to {latest}, and not what follows {followed.asked_offset}"
+                f"the leader has offsets {earliest} to {latest}, and refused {followed.asked_offset}"
             )
         await log.wait_for_sync()
         if self._is_current(where, followed):
@@ -423,7 +423,7 @@ class LeaderFetcher:
                 if answer.error_code:
                     raise error_for(answer.error_code, "offsets")
                 return answer.offset
-        raise ProtocolError("the leader answered nothing about its offsets")
+        raise ProtocolError("the leader's ListOffsets answer is empty")
 
 
 def _cut_of(log: Log, leader: EpochEnd) -> int:
@@ -435,11 +435,11 @@ def _cut_of(log: Log, leader: EpochEnd) -> int:
 def truncation_offset(
     leader: EpochEnd, end_of_epoch: Callable[[int], EpochEnd], *, log_end_offset: int, high_watermark: int
 ) -> int:
-    """The offset to cut the follower's log to.
+    """Return the offset to truncate the follower's log to.
 
     Args:
-        leader: what the leader names.
-        end_of_epoch: where an epoch ends in the follower's log.
+        leader: the diverging epoch and its end, from the leader's answer.
+        end_of_epoch: returns the end of an epoch in the follower's log.
         log_end_offset: of the follower.
         high_watermark: of the follower.
     """
@@ -457,23 +457,23 @@ _MAX_EPOCH = 2**31 - 1
 
 
 class Wanted(NamedTuple):
-    """What is asked of one partition."""
+    """The fetch of one partition."""
 
     topic_id: bytes
     partition: FetchPartition
 
 
 class FetchSession:
-    """The session with one leader, on one connection."""
+    """The follower's side of a fetch session with one leader (Kafka's ``FetchSessionHandler``)."""
 
     def __init__(self) -> None:
         self._id = 0
         self._epoch = 0
-        self._said: dict[TopicPartition, Wanted] = {}
+        self._sent: dict[TopicPartition, Wanted] = {}
 
     @property
     def is_new(self) -> bool:
-        """Whether the next request has to say everything."""
+        """Whether the next request has to be a full one."""
         return not self._id
 
     def fill(
@@ -482,20 +482,20 @@ class FetchSession:
         wanted: Mapping[TopicPartition, Wanted],
         unwanted: Iterable[TopicPartition] = (),
     ) -> None:
-        """Says in a request how what is wanted differs from what was said before.
+        """Add partitions to a request: those that differ from what the session has.
 
         Args:
             request: without partitions.
-            wanted: what may be news; everything where the session is new. In the order in which the leader
-                shall read where not all fits into an answer.
-            unwanted: what is not wanted any more, whether it was said or not.
+            wanted: partitions that may have changed; all of them if the session is new. The leader reads them
+                in this order, which matters if not all fits into an answer.
+            unwanted: partitions to remove, whether the session has them or not.
         """
         if self.is_new:
-            self._said = {}
-        before = self._said
+            self._sent = {}
+        before = self._sent
         changed = {each: ask for each, ask in wanted.items() if before.get(each) != ask}
         forgotten = {each: before[each] for each in unwanted if each in before and each not in wanted}
-        # One that another topic of the same name took over is forgotten under its old id.
+        # A partition of a topic that was created anew is removed under its old id.
         forgotten |= {each: before[each] for each in changed if _is_another(before.get(each), wanted[each])}
         request.session_id, request.session_epoch = self._id, self._epoch
         request.topics = [
@@ -513,12 +513,12 @@ class FetchSession:
         before.update(changed)
 
     def answered(self, session_id: int) -> None:
-        """An answer without an error came, of this session or of a new one; 0: the leader keeps none."""
+        """Note an answer without an error; session id 0 means that the leader keeps no session."""
         self._id = session_id
         self._epoch = 0 if not session_id else 1 if self._epoch == _MAX_EPOCH else self._epoch + 1
 
     def lost(self) -> None:
-        """The leader does not know the session, or not in this epoch: the next request says everything."""
+        """Begin anew with a full request: the leader does not know the session, or not in this epoch."""
         self._id = self._epoch = 0
 
 

@@ -1,7 +1,7 @@
-"""The replicas of one broker: which it leads and which it follows, as the controller says.
+"""The replicas of one broker: which it leads and which it follows, by the controller's state.
 
-A partition with a single replica has no part in this: its log is alone, and costs what it cost before. The
-others have a `Partition` each, and for every other broker that leads one of them there is a `LeaderFetcher`.
+A partition with a single replica is not managed here, and appends to it cost nothing extra. Each of the
+others has a `Partition`, and there is a `LeaderFetcher` for every other broker that leads some of them.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class ControlsPartitions(Protocol):
 
     @property
     def state(self) -> ClusterState:
-        """What is the case."""
+        """The cluster's metadata."""
         ...
 
     def alter_partitions(
         self, node_id: int, broker_epoch: int, proposals: Mapping[TopicPartition, IsrProposal]
     ) -> Mapping[TopicPartition, IsrAnswer]:
-        """A leader says who is in sync; raises BrokerResponseError where that holds for all of them."""
+        """Propose ISRs (AlterPartition); raises BrokerResponseError if all are refused."""
         ...
 
 
@@ -67,11 +67,11 @@ class HasReplicas(Protocol):
 
     @property
     def node_id(self) -> int:
-        """The broker's."""
+        """Id of the broker."""
         ...
 
     def lose(self, partitions: list[TopicPartition]) -> None:
-        """The disk below some logs has failed: others are to lead what they hold."""
+        """The disk below some logs has failed: move their leadership to other brokers."""
         ...
 
 
@@ -81,8 +81,8 @@ class ReplicaManager:
     Args:
         broker: the broker.
         controller: of its cluster.
-        connect: how other brokers are reached.
-        start_soon: begins a task of the broker's own.
+        connect: opens a stream to another broker.
+        start_soon: starts a task in the broker's nursery.
     """
 
     def __init__(
@@ -112,13 +112,13 @@ class ReplicaManager:
 
     @property
     def broker_epoch(self) -> int:
-        """What the controller gave the broker at its start; -1 before it has registered."""
+        """The broker epoch of its registration; -1 before it has registered."""
         known = self._controller.state.brokers.get(self.node_id)
         return -1 if known is None else known.epoch
 
     @property
     def settings(self) -> BrokerSettings:
-        """The broker's at present."""
+        """The broker's present settings."""
         return self._broker.settings
 
     @property
@@ -140,14 +140,14 @@ class ReplicaManager:
         return self._controller.state.is_eligible(node_id)
 
     def propose(self, partition: Partition) -> None:
-        """Has ``settle_isrs`` ask the controller for another ISR of the partition, with those of others."""
+        """Have ``settle_isrs`` send the partition's proposal, together with those of others."""
         self._proposing[partition] = None
 
     def settle_isrs(self) -> None:
-        """Asks the controller for all ISRs that were proposed since, in one question.
+        """Send all pending proposals to the controller in one request.
 
-        It makes them durable with one sync, however many they are: after a restart all followers of a broker
-        come up within a few fetches.
+        The controller makes them durable with one sync, however many they are: after a restart all followers
+        of a broker catch up within a few fetches.
         """
         proposing, self._proposing = self._proposing, {}
         asked = {each: proposal for each in proposing if (proposal := each.proposal) is not None}
@@ -165,37 +165,37 @@ class ReplicaManager:
                 partition.answered(proposal, answers[topic_partition])
 
     def high_watermark_moved(self, topic_partition: TopicPartition) -> None:
-        """Readers may go on."""
+        """Wake the fetches that wait for this partition."""
         self._broker.parking.high_watermark_moved(topic_partition)
 
     def log_failed(self, topic_partition: TopicPartition) -> None:
-        """Others are to lead, and to be in sync without this broker; it is one of them after a restart."""
+        """Give up leadership and ISR membership; the replica returns after a restart."""
         self._broker.lose([topic_partition])
 
     async def connect(self, node_id: int) -> trio.abc.Stream:
-        """A stream to another broker; raises KafkaConnectionError."""
+        """Open a stream to another broker; raises KafkaConnectionError."""
         return await self._connect(node_id)
 
     def changed(self, topic_partition: TopicPartition) -> None:
-        """Fetches look at it again."""
+        """Wake the fetches that wait for this partition, so that they check again."""
         self._broker.parking.changed(topic_partition)
 
     def watch(self, partition: Partition) -> None:
-        """Looks at the ISR of a partition until it is settled."""
+        """Check the ISR of a partition periodically, until it is settled."""
         self._watched[partition] = None
 
     def truncated(self, log: Log) -> None:
-        """Keeps what a shorter log promises; raises KafkaStorageError."""
+        """Write the checkpoints of a truncated log; raises KafkaStorageError."""
         self.changed(log.topic_partition)
         self._broker.logs.checkpoints.log_truncated(log.topic_partition, self._broker.logs.logs)
 
-    # --- what the controller says ---------------------------------------------------------------------------
+    # --- the controller's changes ---------------------------------------------------------------------------
 
     def apply(self, partitions: Mapping[TopicPartition, PartitionState]) -> None:
-        """Leads, follows or lets go of partitions; what the disk refuses is logged, and tried again."""
+        """Lead, follow or drop partitions; what a disk error prevents is logged and tried again later."""
         for topic_partition, state in partitions.items():
             self._refused.pop(topic_partition, None)
-            with log_failures(f"node {self.node_id}: what the controller says of {topic_partition}"):
+            with log_failures(f"node {self.node_id}: applying the controller's state of {topic_partition}"):
                 try:
                     self._apply(topic_partition, state)
                 except KafkaStorageError:
@@ -205,7 +205,7 @@ class ReplicaManager:
             self._watch()
 
     def try_refused(self) -> None:
-        """What the disk has refused, again: nobody else would ask for it before the partition changes."""
+        """Apply again what a disk error prevented: the controller sends nothing before the next change."""
         lost = self._broker.logs.offline  # until a restart
         refused = {each: state for each, state in self._refused.items() if each not in lost}
         known = self._controller.state.topics
@@ -219,7 +219,7 @@ class ReplicaManager:
         known = self.partitions.get(topic_partition)
         if known is not None:
             if known.log is not self._broker.logs.logs.get(topic_partition):
-                self.stop(topic_partition)  # another topic of this name
+                self.stop(topic_partition)  # a topic was deleted and another one of this name created
                 known = None
             elif known.state.partition_epoch >= state.partition_epoch:
                 return
@@ -229,7 +229,7 @@ class ReplicaManager:
                 self._broker.logs.remove_replica(topic_partition)
             return
         if topic_partition.topic not in self._broker.logs.topics:
-            raise KafkaStorageError("its topic could not be made here")
+            raise KafkaStorageError("its topic could not be created on this broker")
         log = self._broker.logs.add_replica(topic_partition, now_ms=self._broker.clock.wall_ms())
         if state.replicas == (state.leader,):
             self.stop(topic_partition)
@@ -269,7 +269,7 @@ class ReplicaManager:
             fetcher.unfollow(topic_partition)
 
     def stop(self, topic_partition: TopicPartition) -> None:
-        """Has no part in a partition any more; its log is somebody else's business."""
+        """Drop a partition: neither lead nor follow it. Its log is left alone."""
         self._refused.pop(topic_partition, None)
         partition = self.partitions.pop(topic_partition, None)
         if partition is not None:
@@ -280,11 +280,11 @@ class ReplicaManager:
     # --- as leader ------------------------------------------------------------------------------------------
 
     def on_fetch(self, log: Log, fetch: ReplicaFetch) -> Follower | None:
-        """A follower has everything below its fetch offset; returns it if it may rest there.
+        """Handle a follower's fetch; return the follower if its next fetch may wait until something happens.
 
         Raises:
-            NotLeaderOrFollowerError: this broker does not lead; the follower is no replica, or is one that
-                has been started again since.
+            NotLeaderOrFollowerError: this broker does not lead; or the follower is no replica, or fetches in
+                the broker epoch of an earlier start.
             UnknownLeaderEpochError: see `Partition.fetched`.
         """
         from splashdam.embedded_broker.fetching.replica_fetches import not_a_replica
@@ -295,12 +295,12 @@ class ReplicaManager:
         known = self._controller.state.brokers.get(fetch.replica_id)
         if known is not None and -1 < fetch.replica_epoch < known.epoch:
             raise NotLeaderOrFollowerError(
-                f"node {fetch.replica_id} fetches in broker epoch {fetch.replica_epoch}, now is {known.epoch}"
+                f"node {fetch.replica_id} fetches in broker epoch {fetch.replica_epoch}, not {known.epoch}"
             )
         return partition.fetched(fetch)
 
     def reader_in(self, rack: str, log: Log, fetch_offset: int) -> int:
-        """The follower that a consumer in this rack is to read from; -1: this broker."""
+        """Return the follower that a consumer in this rack should read from; -1 for this broker."""
         partition = self.partitions.get(log.topic_partition)
         if partition is None or partition.leader is None:
             return -1
@@ -312,23 +312,20 @@ class ReplicaManager:
             self._start_soon(self._keep_isrs)
 
     def on_fetch_end(self) -> None:
-        """A fetch is over: the follower joins the ISRs of all partitions in which it has come up."""
+        """Send the proposals that a follower's fetch gave rise to."""
         self.settle_isrs()
 
     async def _keep_isrs(self) -> None:
-        """Looks for followers that have fallen behind, every half of the time that they may.
-
-        What the disk has refused is tried again as often.
-        """
+        """Check the ISRs every half of ``replica.lag.time.max.ms``, as Kafka, and retry after disk errors."""
         while True:
             await trio.sleep(self.lag_time_max_ms / 2000)
             self.try_refused()
-            self.look_at_isrs()
+            self.check_isrs()
 
-    def look_at_isrs(self) -> None:
-        """One look at the partitions that something has happened to and that are not settled since.
+    def check_isrs(self) -> None:
+        """Check the ISRs of all partitions that are not settled.
 
-        What nobody has answered is asked again first, or it would stand in the way of what is proposed now.
+        Unanswered proposals are repeated first, because a partition has one pending at a time.
         """
         looked_at = list(self._watched)
         present = [each for each in looked_at if self.partitions.get(each.log.topic_partition) is each]
@@ -337,7 +334,7 @@ class ReplicaManager:
         self.settle_isrs()
         for partition in present:
             with log_failures(f"node {self.node_id}: leading {partition.log.topic_partition}"):
-                partition.look_at_isr()
+                partition.check_isr()
         self.settle_isrs()
         for partition in looked_at:
             if self.partitions.get(partition.log.topic_partition) is not partition or partition.is_settled:
@@ -345,19 +342,19 @@ class ReplicaManager:
                 partition.is_watched = False
 
     def log_start_moved(self, topic_partition: TopicPartition) -> None:
-        """A log begins later: its leader, or its followers, are to hear of that."""
+        """Report the new log start offset of a followed partition with the next fetch."""
         for fetcher in self._fetchers.values():
-            fetcher.tell(topic_partition)
+            fetcher.report(topic_partition)
 
 
 @attrs.frozen
 class Membership:
-    """A broker's place in a cluster.
+    """What a broker of a cluster is opened with.
 
     Attributes:
         controller: of the cluster.
         connect: opens a stream to another broker, by node id.
-        line: what the broker's replicas ask in the controller's stead, as over a line that can break.
+        line: asked instead of the controller by the broker's replicas; tests break it like a network.
     """
 
     controller: Controller

@@ -1,9 +1,9 @@
 """One client's connection: frames in, answers out in the order of the requests.
 
-All whole frames of a wake are answered with one write. A parked answer (a fetch that waits for data) first
-sends what is owed, then holds back what comes later on this connection, and on no other (facts B6); behind a
-produce that waits for a sync, the produces of the same wake are appended at once, and share that sync.
-Whatever is wrong with a request closes this connection with one log line; the server lives on.
+All whole frames of a wake are answered with one write. Before it waits for a parked answer (a fetch without
+data), a connection sends the earlier answers; later requests of this connection wait, those of others do
+not (facts B6). Behind a Produce that waits for a sync, the Produce requests of the same wake are appended at
+once, and share that sync. An error in a request closes its connection, with one log line, and nothing else.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _log = logging.getLogger(__name__)
 
 _RENEW_SECONDS = 1.0
 _TURN_BYTES = 1024
-"""A request is one unit of its turn, and one more for each of these bytes: large ones may ask about much."""
+"""A request costs one unit of its turn, and one more for each KiB: large ones may name many things."""
 
 
 class ServedBroker(AskedBroker, Protocol):
@@ -110,10 +110,10 @@ class ClientConnection:
         self._outbox = Outbox(stream, self._progressed)
         self._straight = StraightProduce(broker, broker.produce_templates)
         self._begun: deque[Dispatched | list[Part]] = deque()
-        """A parked answer, and those that queue behind it."""
+        """A parked answer, and those behind it."""
 
     async def run(self) -> None:
-        """Serves until the connection is over; raises nothing but cancellation, and closes the stream."""
+        """Serve until the connection ends, then close the stream; only cancellation is raised."""
         try:
             with self._scope:
                 await self._serve()
@@ -122,7 +122,9 @@ class ClientConnection:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             _log.debug("%s is gone", self._client.name)
         except ProtocolError as error:
-            _log.warning("closed %s: %s", self._client.name, message_of(error))  # its remedy is for clients
+            _log.warning(
+                "closed %s: %s", self._client.name, message_of(error)
+            )  # without its remedy, which is for clients
         except CloseConnectionError as error:
             _log.log(
                 logging.WARNING if error.parts is None else logging.INFO,
@@ -147,7 +149,7 @@ class ClientConnection:
                 except (ProtocolError, CloseConnectionError) as error:
                     if isinstance(error, CloseConnectionError) and error.parts:
                         self._outbox.add(error.parts)
-                    await self._settle()  # what was asked before is answered still
+                    await self._settle()  # earlier requests are still answered
                     raise
                 except SilencedError:
                     while await receiver.receive() is not None:
@@ -158,12 +160,12 @@ class ClientConnection:
             receiver.close()
 
     def _party(self) -> Hashable:
-        """The party that this connection shares request memory with: its principal, in its network."""
+        """Return the unit of fairness for request memory: the principal in its network."""
         requester = self._client.requester
         return requester._replace(host=network_of(requester.host))
 
     def hold_to(self, quotas: ClientQuotas) -> None:
-        """Holds the client to quotas from its next request on, if any are set."""
+        """Hold the client to quotas from its next request on, if any are set."""
         if not quotas.is_any_set:
             self._client.meter = None
             self._straight.resume()
@@ -171,13 +173,13 @@ class ClientConnection:
         from splashdam.embedded_broker.quotas.throttling import Meter
 
         self._client.meter = Meter(quotas, self._client, self._broker.fetch_sessions)
-        self._straight.stop()  # it knows nothing of quotas
+        self._straight.stop()  # it does not count for quotas
 
     async def _answer_all(self, frames: list[memoryview]) -> None:
         turns = self._broker.turns
-        turns.begin()  # the others had theirs while these arrived
-        self._interceptor = self._broker.interception.interceptor  # decided once for all that came together
-        frames.reverse()  # a wake may bring 150,000: to take each from the front would move all the others
+        turns.begin()  # other tasks ran while these arrived
+        self._interceptor = self._broker.interception.interceptor  # once for all requests of this wake
+        frames.reverse()  # up to 150,000 of them: ``pop(0)`` would move all the others
         while frames:
             if turns.left <= 0:
                 await self._settle()
@@ -258,7 +260,7 @@ class ClientConnection:
         await trio.sleep(self._broker.settings.security.connection_failed_authentication_delay_ms / 1000)
 
     async def _answer_large(self, frame: memoryview, large: LargeRequestError) -> None:
-        """Has the request decoded and its answer encoded beside the loop."""
+        """Decode the request and encode its answer beside the loop."""
         await self._settle()
         turns, account = self._broker.turns, Account(self._client.requester)
         request = await turns.do_beside(large, account)
@@ -285,7 +287,7 @@ class ClientConnection:
         await self._settle()
 
     async def _settle(self) -> None:
-        """Sends what is owed, in order, and waits for answers that are not ready yet."""
+        """Send all answers, in order, and wait for those that are not ready yet."""
         while self._begun:
             owed = self._begun.popleft()
             if isinstance(owed, Dispatched):
@@ -299,7 +301,7 @@ class ClientConnection:
         await self._outbox.flush()
 
     def _made(self, answer: Response | None, to: Dispatched) -> list[Part]:
-        """An answer as it is sent; none for none."""
+        """Encode an answer, and charge it to the client's quotas."""
         if self._client.meter is not None:
             parts, mute_ms = self._client.meter.charge(to, answer)
             self._mute_ms = max(self._mute_ms, mute_ms)
@@ -309,14 +311,14 @@ class ClientConnection:
         return encode_answer(answer, version=to.version, correlation_id=to.correlation_id)
 
     async def _mute(self) -> None:
-        """Sends what is owed, and then leaves the client unheard for as long as its quota says."""
+        """Send all answers, then read nothing from the client for as long as its quota requires."""
         await self._outbox.flush()
         mute_seconds, self._mute_ms = self._mute_ms / 1000, 0
         self._scope.deadline = trio.current_time() + mute_seconds + self._idle_seconds
         await self._unparked(Parked(partial(_nothing_after, mute_seconds)))
 
     async def _unparked(self, parked: Parked) -> Response | None:
-        """Waits for a parked answer, for as long as there is a client to take it."""
+        """Wait for a parked answer, until the client disconnects."""
         answer: Response | None = None
         failure: Exception | None = None
         is_ready = False
@@ -337,9 +339,9 @@ class ClientConnection:
         return answer
 
     async def _cancel_when_gone(self, scope: trio.CancelScope) -> None:
-        """Looks for the end of the stream without taking bytes: those belong to the next request.
+        """Cancel at the end of the stream; bytes are not consumed, since they belong to the next request.
 
-        Once there are such bytes the end behind them cannot be seen; then the fetch waits its time.
+        Once there are such bytes, the end behind them cannot be seen: then the parked answer is waited for.
         """
         if not isinstance(self._stream, trio.SocketStream):
             return
@@ -353,7 +355,7 @@ class ClientConnection:
             scope.cancel()
 
     def _progressed(self) -> None:
-        """Moves the idle deadline, but not each time: that costs more than this look."""
+        """Move the idle deadline, but not each time: that costs more than this check."""
         now = trio.current_time()
         if now - self._progress_at >= min(_RENEW_SECONDS, self._idle_seconds / 10):
             self._progress_at = now

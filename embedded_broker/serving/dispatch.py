@@ -43,17 +43,17 @@ if TYPE_CHECKING:
 _SOMEBODY = Client()
 
 TURN_ELEMENTS = 4096
-"""Elements of a request that a turn of the loop decodes: 2 to 3 µs each."""
+"""Most elements of a request that a turn of the loop decodes: 2 to 3 µs each."""
 
 TURN_BYTES = 4 << 20
-"""Above it a request is not decoded in a turn: its texts alone may take milliseconds."""
+"""Larger requests are not decoded in a turn: their strings alone may take milliseconds."""
 
 
 class LargeRequestError(Exception):
-    """A request is more than a turn of the loop decodes: ``do`` decodes it, beside the loop (a ``Work``).
+    """A request is too large to be decoded in a turn: ``do`` decodes it beside the loop (a ``Work``).
 
     Attributes:
-        size_bytes: of the frame, whose memory has to stay meanwhile.
+        size_bytes: of the frame, whose memory must not be reused meanwhile.
     """
 
     def __init__(self, unpack: Callable[[], Request[Any]], size_bytes: int) -> None:
@@ -62,7 +62,11 @@ class LargeRequestError(Exception):
         self.size_bytes = size_bytes
 
     def do(self, _max_bytes: int) -> Request[Any]:
-        """The request; ProtocolError if the bytes are none."""
+        """Decode the request.
+
+        Raises:
+            ProtocolError: the bytes are not a legal request.
+        """
         return self._unpack()
 
 
@@ -77,17 +81,17 @@ def dispatch(
     is_heavy: bool = False,
     decoded: tuple[Request[Any], Account] | None = None,
 ) -> Dispatched:
-    """Decodes a request and lets its handler answer.
+    """Decode a request and call its handler.
 
     Args:
         frame: a request without its size.
-        broker: the broker asked.
-        address: where the client reached it.
-        session: who the client is, where the listener asks for that.
+        broker: handles the request.
+        address: the address that the client has reached.
+        session: the client's SASL session, if the listener uses SASL.
         client: at the other end of the connection.
-        interceptor: stands before the handler, and keeps the frame as long as it likes.
-        is_heavy: its work has been tried in this turn, and is too much for it.
-        decoded: what a ``LargeRequestError`` has come to, and what that took.
+        interceptor: is called instead of the handler, and may keep the frame.
+        is_heavy: the request's work has been tried in this turn, and is too much for it.
+        decoded: the result of a ``LargeRequestError``, and its cost.
 
     Raises:
         LargeRequestError: it is not decoded yet, and too large for a turn.
@@ -102,7 +106,7 @@ def dispatch(
         if api.unknown_version is None:
             raise CloseConnectionError(f"{api.request.NAME} v{header.api_version} is not served")
         return Dispatched(api.unknown_version(), 0, header.correlation_id, None)
-    # Kafka does not look behind a request either, and librdkafka's list_topics() leaves three bytes there.
+    # As Kafka, accept bytes behind the request: librdkafka's list_topics() leaves three there.
     unpack = partial(decode, api.request, frame, header.api_version, position=position, allow_trailing=True)
     client = client or _SOMEBODY
     if decoded is not None:
@@ -147,7 +151,7 @@ def _guarded(handler: PlainHandler) -> PlainHandler:
 
 
 class SilencedError(Exception):
-    """An interceptor's wish: read on from this connection, and never answer again."""
+    """Raised by an interceptor: go on reading from this connection, and never answer again."""
 
 
 @attrs.frozen
@@ -155,10 +159,10 @@ class Arrived:
     """A request on its way to its handler.
 
     Attributes:
-        request: as decoded, from memory of its own: it may be kept.
-        context: what the handler is told besides.
-        correlation_id: what its answer begins with.
-        handler: who answers usually.
+        request: decoded; it may be kept.
+        context: for the handler.
+        correlation_id: of request and answer.
+        handler: answers without an interceptor.
     """
 
     request: Request[Any]
@@ -167,10 +171,10 @@ class Arrived:
     handler: Callable[[Any, RequestContext], Answer]
 
     async def handle(self, request: Request[Any] | None = None) -> Response | None:
-        """The usual answer, waited for where that is needed; None where there is none (``acks=0``).
+        """Return the handler's answer, after waiting for it if need be; None: there is none (``acks=0``).
 
         Args:
-            request: asked instead of ``request``.
+            request: handled instead of ``request``.
 
         Raises:
             CloseConnectionError: the handler refuses to answer.
@@ -179,19 +183,19 @@ class Arrived:
         return await answer.wait() if isinstance(answer, Parked) else answer
 
     def encode(self, answer: Response) -> list[Part]:
-        """An answer as it would be sent."""
+        """Encode an answer to this request."""
         return encode_answer(answer, version=self.context.version, correlation_id=self.correlation_id)
 
 
 class Interceptor(Protocol):
-    """Who stands between. Its methods are called in the broker's loop."""
+    """Decides about connections and answers. Its methods are called in the broker's loop."""
 
     def admits(self, node_id: int) -> bool:
-        """Whether a connection that was just made to a broker is served, or closed at once."""
+        """Return whether a new connection is served; otherwise it is closed at once."""
         ...
 
     async def intercept(self, arrived: Arrived) -> Response | None:
-        """What a request is answered; None: nothing.
+        """Return the answer to a request; None: none is sent.
 
         Raises:
             CloseConnectionError: the connection is to be closed, perhaps behind some last bytes.
@@ -201,11 +205,11 @@ class Interceptor(Protocol):
 
 
 class Interception:
-    """The place of an interceptor; several brokers may share one.
+    """Holds the interceptor of one or several brokers.
 
     Attributes:
-        interceptor: who stands there, None: nobody. It may be changed at any time and from any thread: what
-            arrives later goes by it.
+        interceptor: None: there is none. It may be replaced at any time and from any thread, for requests
+            that arrive later.
     """
 
     __slots__ = ("interceptor",)

@@ -29,7 +29,7 @@ _FIRST_BYTES = 64 * 1024
 _KEPT_BYTES = 2 * 1024 * 1024  # room for a request of the size that producers make by default, and some more
 
 _FRAME_SECONDS = 30.0
-"""So long a large request may take, and a second more for each 16 KiB."""
+"""A large request may take this long to arrive, and a second more for each 16 KiB."""
 
 SOLE_CLIENT_SECONDS = 0.1
 """No other client may have been heard for so long before the loop polls."""
@@ -70,23 +70,23 @@ class BusyPolling:
 class FrameReceiver:
     """Reads one client's frames.
 
-    Bytes go from the socket to where they stay until the frame is answered. The buffer has 64 KiB at first
-    and doubles each time a frame filled it and goes on, up to the size of that frame: a client that merely
-    claims a large frame costs no more. A buffer above 2 MiB is given back once its frame is answered. What
-    is beyond 64 KiB comes out of ``memory``, which all clients share, so such a frame has to arrive: it has
-    30 s and a second more for each 16 KiB.
+    Bytes are read into the buffer in which they stay until their frame is answered. It has 64 KiB at first,
+    and doubles each time a frame has filled it, up to the size of that frame: a client that only claims a
+    large frame costs no more. A buffer above 2 MiB is given back once its frame is answered. Bytes beyond
+    64 KiB are taken from ``memory``, which all clients share, so such a frame has a time limit: 30 s, and a
+    second more for each 16 KiB.
 
     Args:
-        stream: where they come from.
+        stream: the connection.
         max_frame_bytes: largest frame accepted; the attribute may be changed between calls.
         busy_polling: says when the loop may poll the socket.
         memory: for large frames; without it there is no limit.
-        party: who the client is now, among those that ``memory`` is shared by.
+        party: returns the unit of fairness in ``memory`` that the client belongs to now.
 
     Attributes:
-        party: as it was when the frame under way became large.
+        party: the same, when the present frame became large.
         request_bytes: size of that frame.
-        credit_until: until when 16 KiB a second of it have come; 5 s ahead at most.
+        credit_until: the client may be silent until then, having sent 16 KiB a second; 5 s ahead at most.
     """
 
     def __init__(
@@ -105,8 +105,8 @@ class FrameReceiver:
         self._eagerness = Eagerness()
         self._polls_left = 0
         self._buffer = memoryview(bytearray(_FIRST_BYTES))
-        self._start = 0  # of the frame under way
-        self._end = 0  # of what has arrived
+        self._start = 0  # of the present frame
+        self._end = 0  # of the bytes that have arrived
         self._memory = memory or RequestMemory(MAX_LONG)
         self.party: Hashable = None
         self.request_bytes = 0
@@ -116,12 +116,12 @@ class FrameReceiver:
         self._scope: trio.CancelScope | None = None
         self._has_grown = False
         self._began_at: float | None = None
-        """When the frame under way was first larger than the buffer that every client has."""
+        """When the present frame first outgrew the buffer that every client has."""
 
     async def receive(self) -> list[memoryview] | None:
-        """The frames that the next bytes complete, or None at the end of the stream.
+        """Return the frames that the next bytes complete, or None at the end of the stream.
 
-        They are parts of the buffer and valid until the next call.
+        They are views of the buffer, valid until the next call.
 
         Raises:
             ProtocolError: a size is negative or above the limit.
@@ -144,7 +144,7 @@ class FrameReceiver:
         return frames
 
     def give_up(self, why: str) -> None:
-        """The frame under way is not waited for any more; see ``RequestMemory``."""
+        """Stop waiting for the present frame; see ``RequestMemory``."""
         self._given_up = why
         if self._scope is not None:
             self._scope.cancel()
@@ -169,14 +169,14 @@ class FrameReceiver:
     def _too_slow(self, began_at: float) -> CloseConnectionError:
         seconds = trio.current_time() - began_at
         return CloseConnectionError(
-            f"of a request only {self._end - self._start} bytes have come in {seconds:.0f} s"
+            f"only {self._end - self._start} bytes of a request have arrived in {seconds:.0f} s"
         )
 
     def _due_at(self, began_at: float) -> float:
         return began_at + _FRAME_SECONDS + (self._end - self._start) / SLOWEST_BYTES_PER_SECOND
 
     async def _receive_in_time(self) -> int:
-        """As ``_receive_some``, for a frame whose memory others wait for."""
+        """As ``_receive_some``, with the time limit of a large frame."""
         if self._began_at is None or self._start == self._end:
             return await self._receive_some()
         with self._may_be_given_up() as scope:
@@ -195,7 +195,7 @@ class FrameReceiver:
             raise CloseConnectionError(self._given_up)
 
     def _end_growth(self) -> None:
-        """The large frame is answered; its buffer is kept for the next one unless others need it."""
+        """Keep the buffer of an answered large frame for the next one, unless memory is scarce."""
         self._began_at = None
         if self._memory.is_scarce:
             self._buffer = memoryview(bytearray(_FIRST_BYTES))
@@ -211,7 +211,7 @@ class FrameReceiver:
             except ProtocolError:
                 if not frames:
                     raise
-                break  # what came before it is answered first
+                break  # earlier frames are answered first
             if stop > end:
                 break
             frames.append(buffer[start + SIZE_BYTES : stop])
@@ -236,7 +236,7 @@ class FrameReceiver:
             raise trio.BrokenResourceError(f"receiving: {error}") from error
 
     async def _read_in_turn(self, sock: trio.socket.SocketType) -> int:
-        # Through trio's own recv_into each read would pass the scheduler a second time.
+        # trio's own recv_into would pass the scheduler a second time at each read.
         while True:
             await trio.lowlevel.wait_readable(sock)
             try:
@@ -247,7 +247,7 @@ class FrameReceiver:
             return count
 
     async def _make_room(self) -> None:
-        """Moves the frame under way to the front, of a buffer that fits it where this one does not."""
+        """Move the present frame to the front, of a larger or smaller buffer where that fits better."""
         rest = self._buffer[self._start : self._end]
         size = len(self._buffer)
         due = SIZE_BYTES + frame_size(rest, 0, self.max_frame_bytes) if len(rest) >= SIZE_BYTES else 0
@@ -275,10 +275,10 @@ class FrameReceiver:
             self._has_grown = True
         self.request_bytes = due
         asked_at, credit_until = trio.current_time(), self.credit_until
-        self.credit_until = math.inf  # until it is read again: others may look before this task has its turn
+        self.credit_until = math.inf  # not silent while it waits: it is not read
         with self._may_be_given_up():
             await self._memory.grow(self, size)
-        # What it waited for others is not its fault, but no reason for a new allowance either.
+        # The time that it waited for memory neither counts nor renews its credit.
         granted_at = trio.current_time()
         if self._began_at is None:
             self._began_at = granted_at

@@ -1,4 +1,4 @@
-"""How answers leave: small parts joined into one write, large slices of a log file by ``sendfile``."""
+"""Sends answers: small parts joined into one write, large slices of log files by ``sendfile``."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _FULL_BYTES = 1 << 20
 
 
 async def send_slice(stream: trio.abc.SendStream, piece: FileSlice, progressed: Callable[[], None]) -> None:
-    """Sends one slice of a log file: by ``sendfile`` where it has a descriptor and the stream is plain TCP.
+    """Send a slice of a log file: by ``sendfile`` if it has a descriptor and the stream is plain TCP.
 
-    ``progressed`` is called after each step, so that a slow reader is told from a dead one. A failure or a
-    cancellation after the first byte leaves half an answer on the wire, so it closes the stream.
+    ``progressed`` is called after each step, so that a slow reader does not count as idle. A failure or a
+    cancellation closes the stream: it may have left half an answer on the wire.
 
     Raises:
         trio.BrokenResourceError: the peer is gone, or the file is shorter than the slice says.
@@ -56,7 +56,7 @@ async def _send_file(
             raise trio.BrokenResourceError(f"the log file ends {end - position} bytes too early")
         position += sent
         progressed()
-        if position < end:  # also where the socket would take more: others want their turn
+        if position < end:  # even if the socket would take more: other clients have their turn
             await sock.wait_writable()
 
 
@@ -80,20 +80,20 @@ class Outbox:
         self._socket = stream.socket if type(stream) is trio.SocketStream else None
         self._parts: list[Part] = []
         self._size_bytes = 0
-        self._is_small = True  # whether nothing in it must leave by itself
+        self._is_small = True  # whether all parts may be joined
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is owed that it should leave before more is added."""
+        """Whether so many bytes wait that they should be sent before more are added."""
         return self._size_bytes >= _FULL_BYTES
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is owed."""
+        """Whether no answer waits to be sent."""
         return not self._parts
 
     def add(self, frame: Iterable[Part]) -> None:
-        """Owes one more answer."""
+        """Add an answer."""
         for part in frame:
             self._parts.append(part)
             size = records_size(part)
@@ -102,7 +102,7 @@ class Outbox:
                 self._is_small = False
 
     async def flush(self) -> None:
-        """Sends everything owed: small neighbours as one write, large parts uncopied.
+        """Send all answers: small neighbours as one write, large parts without copying.
 
         Raises:
             trio.BrokenResourceError: the peer is gone.
@@ -116,7 +116,7 @@ class Outbox:
         for part in self._parts:
             if not isinstance(part, bytes | bytearray | memoryview):
                 await self._send_small(small)
-                # The only parts that are not in memory are those that fetch took from a log.
+                # The only parts that are not in memory are slices of logs, from fetches.
                 await send_slice(self._stream, cast("FileSlice", part), self._progressed)
             elif len(part) >= UNCOPIED_BYTES:
                 await self._send_small(small)
@@ -127,10 +127,10 @@ class Outbox:
         self.discard()
 
     async def _send_small(self, small: list[Buffer]) -> None:
-        """Sends small parts as one write, past the scheduler where the socket takes them at once.
+        """Send small parts as one write, without the scheduler if the socket takes them at once.
 
-        That turn costs more than the rest of a small produce. The connection reads before it answers again,
-        so other tasks are not kept waiting.
+        A turn of the scheduler costs more than the rest of a small Produce. Other tasks are not starved: the
+        connection waits for its next request before it answers again.
         """
         if not small:
             return
@@ -149,7 +149,7 @@ class Outbox:
             self._progressed()
 
     def discard(self) -> None:
-        """Forgets everything owed and gives back the slices."""
+        """Drop all answers, and close their slices."""
         for part in self._parts:
             if not isinstance(part, bytes | bytearray | memoryview):
                 cast("FileSlice", part).close()

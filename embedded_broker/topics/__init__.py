@@ -1,4 +1,4 @@
-"""The topics of a broker, its own among them, and what a handler asks first of a partition.
+"""Topics, internal topics, partition leadership checks, parked fetches, and reports of failing disks.
 
 May import: answering, configs, controller.
 """

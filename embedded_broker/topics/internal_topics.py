@@ -1,8 +1,8 @@
 """The broker's own topics: consumer offsets and the state of transactions.
 
-They are ordinary compacted topics with Kafka's names, options and record formats, made when they are first
-needed (``new_internal_topic``). Clients may read them and may not write to them; the broker appends
-through ``InternalTopic``.
+They are ordinary compacted topics with Kafka's names, options and record formats, created when they are first
+needed (``new_internal_topic``). Clients may read them but not write to them; the broker appends through
+``InternalTopic``.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ if TYPE_CHECKING:
     from splashdam.storage.manager.log_manager import LogManager
 
 _REPLICATION_TIMEOUT_S = 5.0
-"""How long the broker waits for replicas of its own records: Kafka's offsets.commit.timeout.ms."""
+"""How long the broker waits for the replicas of its own records: Kafka's offsets.commit.timeout.ms."""
 
 
 class StoredBatch(NamedTuple):
-    """A batch of an internal topic as the log has it."""
+    """A batch read from an internal topic."""
 
     header: BatchHeader
     records: Iterable[Record]
-    """To be read once, while the batch is at hand; their offsets are absolute."""
+    """To be iterated once, before the next batch is read; their offsets are absolute."""
 
 
 _HASHED_AT_ONCE = 256
@@ -63,7 +63,7 @@ _POWERS = [pow(31, exponent, 1 << 32) for exponent in range(_HASHED_AT_ONCE + 1)
 def java_string_hash(text: str) -> int:
     """Java's ``String.hashCode``: over UTF-16 units, as a signed number of 32 bits.
 
-    That of 32 KiB takes over a millisecond, and one Produce asks for its transactional id thousands of times.
+    Cached: 32 KiB take over a millisecond, and one Produce may need its transactional id thousands of times.
     """
     encoded = text.encode("utf-16-be", "surrogatepass")
     units = unpack(f">{len(encoded) // 2}H", encoded)
@@ -97,7 +97,7 @@ class InternalTopic:
 
     Args:
         name: ``CONSUMER_OFFSETS`` or ``TRANSACTION_STATE``.
-        broker: whose it is.
+        broker: that has it.
     """
 
     def __init__(self, name: str, broker: OwnsTopics) -> None:
@@ -106,7 +106,7 @@ class InternalTopic:
 
     @property
     def partition_count(self) -> int:
-        """Partitions of the topic, or those it will have."""
+        """Number of partitions that the topic has, or will have."""
         topic = self._broker.topics.get(self.name)
         if topic is not None and topic.partitions:
             return topic.partitions[-1] + 1
@@ -115,14 +115,14 @@ class InternalTopic:
         return new.partitions
 
     def partition_for(self, key: str) -> int:
-        """The partition that holds what is known of a group id or transactional id."""
+        """Return the partition of a group id or transactional id."""
         return partition_for(key, self.partition_count)
 
     def make(self) -> None:
-        """Makes the topic where it is missing.
+        """Create the topic if it is missing.
 
         Raises:
-            CoordinatorNotAvailableError: that cannot be done.
+            CoordinatorNotAvailableError: it cannot be created.
         """
         try:
             if self._broker.topics.get(self.name) is None:
@@ -134,7 +134,7 @@ class InternalTopic:
         self._broker.refused_topics.discard(self.name)
 
     def log(self, partition: int) -> Log:
-        """The log of a partition; makes the topic where it is missing.
+        """Return the log of a partition; create the topic if it is missing.
 
         Raises:
             CoordinatorNotAvailableError: this broker does not have the partition, or the topic cannot be
@@ -158,7 +158,7 @@ class InternalTopic:
         producer_id: int = -1,
         producer_epoch: int = -1,
     ) -> AppendResult:
-        """Appends keys and values as one batch, now; transactional where a producer id is given.
+        """Append keys and values as one batch, now; a transactional one if a producer id is given.
 
         It is in the log when this returns; ``answer_when_safe`` then waits for replicas, and for the disk as
         the topic's flush options say.
@@ -188,7 +188,7 @@ class InternalTopic:
         return appended
 
     def read_all(self, partition: int) -> Iterator[StoredBatch]:
-        """Every batch that the log of a partition holds now, markers included; nothing where it is missing.
+        """Yield every batch of a partition, markers included; none if this broker does not have it.
 
         Raises:
             CorruptMessageError: the log is damaged.
@@ -202,7 +202,7 @@ class InternalTopic:
 
 @contextmanager
 def _as_coordinator() -> Iterator[None]:
-    """What may go wrong with a partition, as those hear it who ask its coordinator."""
+    """Turn errors of the partition into those of a coordinator."""
     try:
         yield
     except NotLeaderOrFollowerError as error:
@@ -212,17 +212,15 @@ def _as_coordinator() -> Iterator[None]:
 
 
 Refuse: TypeAlias = Callable[[BrokerResponseError], Response]
-"""Makes the answer where the disk failed, or too few replicas have what it speaks of."""
+"""Makes the answer if the disk failed, or too few replicas have the records."""
 
 
 def answer_when_safe(log: Log, answer: Response, refuse: Refuse) -> Answer:
-    """The answer, at once or behind what it has to wait for.
-
-    That is a sync where ``flush.messages`` makes one due, and all replicas in sync where there are any.
+    """Return the answer, parked if it has to wait for a sync (``flush.messages``) or for the ISR.
 
     Args:
-        log: what the answer speaks of was just appended to it.
-        answer: says that it is done.
+        log: the one that was just appended to.
+        answer: in case of success.
         refuse: see `Refuse`.
     """
     return answer_when_all_safe([log], answer, refuse)
@@ -234,10 +232,10 @@ def answer_when_all_safe(
     """As ``answer_when_safe``, where several logs were appended to.
 
     Args:
-        logs: what the answer speaks of was just appended to them.
-        answer: says that it is done.
+        logs: those that were just appended to.
+        answer: in case of success.
         refuse: see `Refuse`.
-        is_promised: something that is synced relies on it, so it is synced whatever the logs' options say.
+        is_promised: sync, whatever the logs' options say: synced records elsewhere rely on these.
     """
     appended = Appended()
     for log in logs:
@@ -248,15 +246,14 @@ def answer_when_all_safe(
 class Appended:
     """What a request has appended so far, and its answer may have to wait for.
 
-    A handler of several turns adds a log in the turn in which it has appended to it: who leads the partition
-    later says nothing of what was appended before.
+    A handler of several turns adds a log in the turn of its append: later the leader may have changed.
     """
 
     def __init__(self) -> None:
         self._due: dict[tuple[Log, int], tuple[int, bool]] = {}
 
     def add(self, log: Log, *, is_promised: bool = False) -> None:
-        """Says that it was just appended to; ``is_promised`` as ``answer_when_all_safe`` has it."""
+        """Note that a log was just appended to; ``is_promised`` as in ``answer_when_all_safe``."""
         needs_sync = log.must_flush or (is_promised and not log.is_synced)
         if needs_sync or log.high_watermark < log.log_end_offset:
             key = log, term_of(log)
@@ -264,7 +261,7 @@ class Appended:
             self._due[key] = log.log_end_offset, needs_sync or was_due
 
     def answer(self, answer: Response, refuse: Refuse) -> Answer:
-        """The answer, at once or behind what it has to wait for; as ``answer_when_safe``."""
+        """As ``answer_when_safe``, for all logs that were added."""
         if not self._due:
             return answer
         due = [(log, end, needs_sync, term) for (log, term), (end, needs_sync) in self._due.items()]
@@ -282,18 +279,18 @@ async def _when_safe(due: Iterable[tuple[Log, int, bool, int]], answer: Response
 
 
 def term_of(log: Log) -> int:
-    """In which term of its leader something is appended now; see `Replication.term`."""
+    """Return the present term of the leader; see `Replication.term`."""
     return 0 if log.replication is None else log.replication.term
 
 
 async def wait_safe(log: Log, end_offset: int, term: int, *, needs_sync: bool) -> None:
-    """Returns when what the broker appended for itself, up to an offset, is as safe as it has to be.
+    """Return once the broker's own records up to an offset are as safe as they have to be.
 
     Args:
-        log: where.
-        end_offset: the offset behind it.
-        term: in which it was appended, by ``term_of``.
-        needs_sync: it has to be on stable storage, and not on all replicas in sync alone.
+        log: with the records.
+        end_offset: the offset behind them.
+        term: of the append, by ``term_of``.
+        needs_sync: require stable storage, besides all replicas of the ISR.
 
     Raises:
         KafkaStorageError: the disk failed.

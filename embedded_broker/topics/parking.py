@@ -1,8 +1,8 @@
-"""Parked fetches and what wakes them: bytes, the end of a transaction, a partition that went (facts B23).
+"""Parked fetches, and the events that wake them: Kafka's fetch purgatory (facts B23).
 
-Consumers wait for what is below the high watermark, followers for the end of the log and, from Fetch 18 on,
-for a high watermark that they do not know. Fetch sessions hear of the same events: a partition of which none
-came since it was read last is not read again.
+Consumers wait for records below the high watermark; followers wait for the end of the log and, from Fetch 18
+on, for a new high watermark. Fetch sessions get the same events: a partition without any since its last read
+is not read again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from splashdam.model.values import TopicPartition
 
 
 class FetchIsolation(Enum):
-    """How far into a log a fetch reads."""
+    """The offset up to which a fetch reads."""
 
     LOG_END = "log end"  # followers
     HIGH_WATERMARK = "high watermark"
@@ -26,14 +26,14 @@ class FetchIsolation(Enum):
 
 
 class Watcher(Protocol):
-    """Who hears what happens to the partitions that it was added with."""
+    """Gets the events of the partitions with which it was added."""
 
     def appended(self, where: TopicPartition, size_bytes: int, is_visible: bool) -> None:
-        """The log grew; visible is what consumers may read already."""
+        """A batch was appended; it is visible if consumers may read it already."""
         ...
 
     def high_watermark_moved(self, where: TopicPartition) -> None:
-        """What was appended earlier may be readable now."""
+        """Earlier batches may have become visible."""
         ...
 
     def stable_offset_moved(self, where: TopicPartition) -> None:
@@ -41,7 +41,7 @@ class Watcher(Protocol):
         ...
 
     def changed(self, where: TopicPartition) -> None:
-        """Something else than the end of the log changed: leader, start, or whether it is here at all."""
+        """The leader or log start offset changed, or this broker has the partition no longer."""
         ...
 
 
@@ -49,10 +49,10 @@ class FetchWaiter:
     """One parked fetch, registered with its partitions while entered as a context manager.
 
     Args:
-        parking: where.
-        partitions: what it waits for.
+        parking: of the broker.
+        partitions: of the fetch.
         isolation: how far it reads.
-        wants_high_watermark: a follower that is to hear at once of a high watermark that moved.
+        wants_high_watermark: wake a follower at once when the high watermark moves.
     """
 
     __slots__ = (
@@ -91,32 +91,32 @@ class FetchWaiter:
         self._parking.remove(self, self._partitions)
 
     def listen(self) -> None:
-        """A look at the partitions begins, of several turns perhaps: what comes meanwhile ends the wait."""
+        """Called before the partitions are read, perhaps in several turns: later events end the wait."""
         self._missing_bytes = 0
         self._event = trio.Event()
 
     async def wait(self, missing_bytes: int) -> None:
-        """Returns once so many bytes were appended to the partitions, or when one of them changed.
+        """Return once so many bytes were appended, or one of the partitions has changed, since ``listen``.
 
-        Or at once, where that was so since ``listen``: then nobody knows what the look has seen of it.
+        What came during the read counts, too: the read may have missed it.
         """
         self._missing_bytes = missing_bytes
         await self._event.wait()
 
     def appended(self, where: TopicPartition, size_bytes: int, is_visible: bool) -> None:
-        """Counts bytes of an append, where this fetch may read them already."""
+        """Count the bytes of an append, if this fetch may read them."""
         if is_visible or self._isolation is FetchIsolation.LOG_END:
             self._missing_bytes -= size_bytes
             if self._missing_bytes <= 0:
                 self._event.set()
 
     def high_watermark_moved(self, where: TopicPartition) -> None:
-        """What was appended earlier may be readable now."""
+        """Earlier batches may have become visible."""
         if self._wants_high_watermark:
             self._event.set()
 
     def stable_offset_moved(self, where: TopicPartition) -> None:
-        """A transaction ended, which may make readable what was appended, and counted, long ago."""
+        """A transaction ended: batches that were counted long ago may have become readable."""
         if self._isolation is FetchIsolation.TXN_COMMITTED:
             self._event.set()
 
@@ -125,15 +125,15 @@ class FetchWaiter:
         self._event.set()
 
     def end(self) -> None:
-        """Nobody tells it of its partitions any more."""
+        """End the wait: there will be no more events."""
         self._event.set()
 
 
 class FetchParking:
-    """Which parked fetches, and which sessions, wait for which partition.
+    """The watchers of each partition: parked fetches, fetch sessions, disk failures.
 
     Attributes:
-        parked: for how many partitions fetches wait at the moment, all of them together.
+        parked: number of partitions that parked fetches wait for, counted once for each fetch.
     """
 
     def __init__(self) -> None:
@@ -141,12 +141,12 @@ class FetchParking:
         self._waiters: dict[TopicPartition, set[Watcher]] = {}
 
     def add(self, waiter: Watcher, partitions: Iterable[TopicPartition]) -> None:
-        """Registers a waiter with its partitions."""
+        """Register a watcher with its partitions."""
         for topic_partition in partitions:
             self._waiters.setdefault(topic_partition, set()).add(waiter)
 
     def remove(self, waiter: Watcher, partitions: Iterable[TopicPartition]) -> None:
-        """Forgets a waiter."""
+        """Remove a watcher from partitions."""
         for topic_partition in partitions:
             waiters = self._waiters.get(topic_partition)
             if waiters is not None:
@@ -155,32 +155,32 @@ class FetchParking:
                     del self._waiters[topic_partition]
 
     def appended(self, topic_partition: TopicPartition, size_bytes: int, *, is_visible: bool = True) -> None:
-        """Tells the fetches of a partition that it grew.
+        """Report an append.
 
         Args:
-            topic_partition: which.
-            size_bytes: by how much.
-            is_visible: whether the high watermark is at the log's end again, as without followers.
+            topic_partition: that was appended to.
+            size_bytes: of the batch.
+            is_visible: whether the high watermark is at the end of the log, as without followers.
         """
         waiters = self._waiters.get(topic_partition)
         if waiters:
-            for waiter in tuple(waiters):  # who has heard enough goes
+            for waiter in tuple(waiters):  # a copy: watchers may remove themselves
                 waiter.appended(topic_partition, size_bytes, is_visible)
 
     def ended_transaction(
         self, topic_partition: TopicPartition, size_bytes: int, *, is_visible: bool = True
     ) -> None:
-        """Tells the fetches of a partition that it grew by a marker, which ends a transaction there."""
+        """Report the append of a marker, which ends a transaction in the partition."""
         for waiter in tuple(self._waiters.get(topic_partition, ())):
             waiter.appended(topic_partition, size_bytes, is_visible)
             waiter.stable_offset_moved(topic_partition)
 
     def high_watermark_moved(self, topic_partition: TopicPartition) -> None:
-        """Tells the fetches of a partition that followers have more of it than before."""
+        """Report that the high watermark has moved."""
         for waiter in tuple(self._waiters.get(topic_partition, ())):
             waiter.high_watermark_moved(topic_partition)
 
     def changed(self, topic_partition: TopicPartition) -> None:
-        """Tells the fetches of a partition that it was deleted or moved, or starts elsewhere."""
+        """Report that a partition was deleted or moved, or that its log start offset has changed."""
         for waiter in tuple(self._waiters.get(topic_partition, ())):
             waiter.changed(topic_partition)

@@ -1,6 +1,6 @@
-"""What a handler asks first of a partition: do we lead it, and is the client's leader epoch current.
+"""First checks of a partition: does this broker lead it, and is the client's leader epoch current.
 
-Where another broker leads, answers name it and say where it is reached (KIP-951, facts B20).
+If another broker leads, answers name it with its address (KIP-951, facts B20).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class KnowsPartitions(Protocol):
-    """What is asked of a broker about its partitions; the attributes are those of `Broker`."""
+    """The parts of a broker that know its partitions; the attributes are those of `Broker`."""
 
     logs: LogManager
     leadership: Leadership
@@ -36,12 +36,12 @@ class KnowsPartitions(Protocol):
 
 
 def leader_log(broker: KnowsPartitions, topic_partition: TopicPartition) -> Log:
-    """The log of a partition that this broker leads.
+    """Return the log of a partition that this broker leads.
 
     Raises:
-        UnknownTopicOrPartitionError: there is none in the cluster.
-        NotLeaderOrFollowerError: another broker leads it, or nobody does now.
-        KafkaStorageError: it lies in a directory that has failed.
+        UnknownTopicOrPartitionError: the cluster has no such partition.
+        NotLeaderOrFollowerError: another broker leads it, or none.
+        KafkaStorageError: its data directory has failed.
     """
     log = hosted_log(broker, topic_partition)
     if log.replication is not None:
@@ -50,12 +50,12 @@ def leader_log(broker: KnowsPartitions, topic_partition: TopicPartition) -> Log:
 
 
 def hosted_log(broker: KnowsPartitions, topic_partition: TopicPartition) -> Log:
-    """The log of a partition that this broker has, whoever leads it: consumers may read from followers.
+    """Return the log of a partition of this broker, leader or follower: consumers may read from followers.
 
     Raises:
-        UnknownTopicOrPartitionError: there is none in the cluster.
-        NotLeaderOrFollowerError: other brokers have it.
-        KafkaStorageError: it lies in a directory that has failed.
+        UnknownTopicOrPartitionError: the cluster has no such partition.
+        NotLeaderOrFollowerError: only other brokers have it.
+        KafkaStorageError: its data directory has failed.
     """
     log = broker.logs.logs.get(topic_partition)
     if log is not None:
@@ -78,12 +78,12 @@ class LeaderElsewhere(NamedTuple):
 def leader_elsewhere(
     broker: KnowsPartitions, reached_at: Address, topic_partition: TopicPartition
 ) -> LeaderElsewhere | None:
-    """The leader to name beside error 6; None where it is this broker, or nobody, or not known.
+    """Return the leader to name beside error 6; None if it is this broker, or unknown, or there is none.
 
     Args:
-        broker: the one asked.
-        reached_at: where the client reached it.
-        topic_partition: what the client wants.
+        broker: this one.
+        reached_at: the address by which the client reached it.
+        topic_partition: of the request.
     """
     leader = broker.leadership.leader_of(topic_partition)
     if leader is None or leader.node_id == broker.node_id:
@@ -93,7 +93,7 @@ def leader_elsewhere(
 
 
 def check_leader_epoch(log: Log, epoch: int) -> None:
-    """Compares the leader epoch a client sent (-1: unchecked) with the log's.
+    """Compare a client's leader epoch (-1: unchecked) with the log's.
 
     Raises:
         FencedLeaderEpochError: the client's is older.

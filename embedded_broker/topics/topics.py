@@ -1,4 +1,4 @@
-"""The topics of the broker: what is there, what may be created, and what goes."""
+"""The topics of a broker: looked up, created and deleted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Topics:
-    """Topics by name and by id: asked for here, made by the controller, kept by the log manager."""
+    """Topics by name and by id. The controller decides about them, the log manager keeps them."""
 
     def __init__(
         self,
@@ -44,20 +44,20 @@ class Topics:
         self._name_by_id = {topic.topic_id: topic.name for topic in logs.topics.values()}
 
     def all(self) -> list[Topic]:
-        """Every topic, by name."""
+        """Return every topic, sorted by name."""
         return [topic for _, topic in sorted(self._logs.topics.items())]
 
     def get(self, name: str) -> Topic | None:
-        """The topic of this name."""
+        """Return the topic of this name."""
         return self._logs.topics.get(name)
 
     def by_id(self, topic_id: bytes) -> Topic | None:
-        """The topic with this id."""
+        """Return the topic with this id."""
         name = self._name_by_id.get(topic_id)
         return None if name is None else self._logs.topics.get(name)
 
     def collides(self, name: str) -> bool:
-        """Whether metrics could not tell a topic of this name from one that is here."""
+        """Return whether metrics would confuse the name with that of a topic: ``.`` and ``_`` count as equal."""
         return folded(name) in self._logs.registry.names_by_fold
 
     @property
@@ -67,9 +67,9 @@ class Topics:
     def create(
         self, name: str, partitions: int | None = None, configs: Mapping[str, str] | None = None
     ) -> Topic:
-        """Creates a topic, with the broker's ``num.partitions`` unless said otherwise.
+        """Create a topic, by default with the broker's ``num.partitions``.
 
-        One of the broker's own topics is made as Kafka makes it, where nothing is said of it.
+        By default, an internal topic gets the partitions and options that Kafka gives it.
 
         Raises:
             BrokerResponseError: it exists (36), its name is illegal or collides (17), an option is illegal
@@ -81,7 +81,7 @@ class Topics:
         return self._logs.topics[name]
 
     def create_all(self, names: Iterable[str]) -> None:
-        """Creates topics as the broker's settings have them, all or none, at the cost of one registry change.
+        """Create topics with the broker's defaults, all or none, in one change of the registry.
 
         Raises:
             BrokerResponseError: as ``create``, for the first one that is refused.
@@ -90,7 +90,7 @@ class Topics:
         self.add([new_internal_topic(name, self._settings) or NewTopic(name, count, {}) for name in names])
 
     def add(self, wanted: list[NewTopic]) -> list[Topic]:
-        """Creates topics as given, all or none, in the whole cluster, and returns them.
+        """Create topics, all or none, in the whole cluster, and return them.
 
         Raises:
             BrokerResponseError: as ``create``, for the first one that is refused.
@@ -98,10 +98,10 @@ class Topics:
         return self._create(wanted)
 
     def create_new(self, new: NewTopic, *, validate_only: bool) -> Topic:
-        """Creates a topic as given, in the whole cluster; or says how it would be.
+        """Create a topic in the whole cluster, or only return how it would be.
 
         Raises:
-            BrokerResponseError: as ``create``, or its replicas are not as they can be (38, 39).
+            BrokerResponseError: as ``create``, or its replicas are illegal (38, 39).
         """
         return self._create([new], validate_only=validate_only)[0]
 
@@ -117,13 +117,13 @@ class Topics:
         )
 
     def prepare(self, new: NewTopic) -> Steps[NewTopic]:
-        """Makes many partitions of a topic before it has them, in steps; for ``add``, or to extend it.
+        """Create the files of many partitions in steps, before the topic is created or extended.
 
-        Where they are few, or other brokers take part, there is nothing to prepare. The caller has waited
-        with `wait_for`, and calls `give_up` in the end.
+        Few partitions, and those of several brokers, are not prepared. The caller waits with `wait_for`
+        first, and calls `give_up` in the end.
 
         Args:
-            new: as it is to be, checked already.
+            new: the topic, checked already.
 
         Returns:
             The same with an id.
@@ -143,42 +143,41 @@ class Topics:
         return attrs.evolve(new, topic_id=topic_id)
 
     def is_busy(self, name: str) -> bool:
-        """Whether partitions of this name are being made or removed: nobody else may make any meanwhile."""
+        """Return whether partitions of this name are being created or removed; the caller then waits."""
         return self._logs.is_busy(name)
 
     def wait_for(self, name: str) -> Steps[None]:
-        """Comes back when nobody is making or removing partitions of this name."""
+        """Wait until no partitions of this name are being created or removed."""
         while self._logs.is_busy(name):
             yield from self.remove_directories()
             yield TURN_UNITS
 
     def give_up(self, new: NewTopic) -> None:
-        """What was prepared goes, unless the topic has it now."""
+        """Remove what ``prepare`` created, unless it belongs to the topic now."""
         coming = self._logs.prepared.get(new.name)
         if coming is not None and coming.topic.topic_id == new.topic_id:
             self._logs.give_up(coming)
 
     def remove_directories(self) -> Steps[None]:
-        """Removes what there is of large topics that were deleted, in steps."""
+        """Remove the files of large topics that were deleted, in steps."""
         for removed in self._logs.removals.steps():
             yield removed * PARTITION_UNITS
 
     def delete(self, topic: Topic) -> None:
-        """Deletes a topic in the whole cluster; fetches that wait for it are answered.
+        """Delete a topic in the whole cluster; fetches that wait for it are answered.
 
         Raises:
-            BrokerResponseError: KAFKA_STORAGE_ERROR (56): the disk refuses; the next start finishes what was
-                begun.
+            BrokerResponseError: KAFKA_STORAGE_ERROR (56): the disk failed; the next start finishes the deletion.
         """
         self._controller.delete_topic(topic.name)
 
     def delete_all(self, topics: Sequence[Topic]) -> dict[str, BrokerResponseError]:
-        """As ``delete`` for several; where the broker is alone, at the cost of one change of the registry.
+        """As ``delete`` for several topics; a broker that is alone changes its registry only once.
 
-        Who has deleted all that is to go calls ``free_names``.
+        The caller calls ``free_names`` after the last one.
 
         Returns:
-            By name those that are refused, and why.
+            The errors of topics that were not deleted, by name.
         """
         refused: dict[str, BrokerResponseError] = {}
         going = list(topics)
@@ -196,16 +195,16 @@ class Topics:
         return refused
 
     def free_names(self) -> None:
-        """Lets the names of deleted topics be used again; a creation that needs one earlier does it, too."""
+        """Make the names of deleted topics available; a creation that needs one does so, too."""
         self._logs.free_names()
 
-    # --- what the controller says ---------------------------------------------------------------------------
+    # --- changes of the controller --------------------------------------------------------------------------
 
     def apply(self, change: ClusterChange) -> None:
-        """Makes and deletes topics here, as the controller has decided.
+        """Create and delete topics here, as the controller has decided.
 
         Raises:
-            KafkaStorageError: the disk refuses.
+            KafkaStorageError: the disk failed.
         """
         gone = [topic for topic in change.deleted if topic.name in self._logs.topics]
         if gone:
@@ -223,22 +222,22 @@ class Topics:
             self._name_by_id.update((topic.topic_id, topic.name) for topic in missing)
 
     def _differs(self, name: str, topic: Topic) -> bool:
-        """Whether a topic that is here has other partitions or options now."""
+        """Return whether a topic of this broker gets other partitions or options."""
         here = self._logs.topics.get(name)
         return here is not None and here.topic_id == topic.topic_id and here != topic
 
     def delete_unknown(self, known: Mapping[str, Topic]) -> None:
-        """Deletes what was deleted in the cluster while this broker was down.
+        """Delete topics that were deleted in the cluster while this broker was down.
 
         Raises:
-            KafkaStorageError: the disk refuses.
+            KafkaStorageError: the disk failed.
         """
         for topic in [topic for name, topic in self._logs.topics.items() if name not in known]:
             self._delete(topic)
         self.free_names()
 
     def _needs(self, topic: Topic) -> bool:
-        """Whether a topic is not here yet; one of the same name that is not in the cluster any more goes."""
+        """Return whether a topic is missing here; an older one of the same name is deleted."""
         here = self._logs.topics.get(topic.name)
         if here is not None and here.topic_id != topic.topic_id:
             self._delete(here)
@@ -247,7 +246,7 @@ class Topics:
         return here is None
 
     def _delete(self, *topics: Topic) -> None:
-        """Raises KafkaStorageError; ``free_names`` is to follow."""
+        """Delete topics of this broker; the caller calls ``free_names``. May raise KafkaStorageError."""
         try:
             self._logs.delete_topics([topic.name for topic in topics])
         finally:
@@ -262,7 +261,7 @@ _COMPACTED = {"cleanup.policy": "compact", "compression.type": "producer"}
 
 
 def new_internal_topic(name: str, settings: BrokerSettings) -> NewTopic | None:
-    """How Kafka makes its own topic of this name; None for a name that is not the broker's."""
+    """Return an internal topic as Kafka creates it; None for any other name."""
     if name == CONSUMER_OFFSETS:
         configs = {"segment.bytes": str(settings.groups.offsets_topic_segment_bytes)}
         return NewTopic(

@@ -324,7 +324,7 @@ async def _plague(brokers: list[Broker], noise: random.Random, watch: Watch, req
 
 
 async def _prepare(broker: Broker) -> None:
-    """Topics with something in them."""
+    """Topics without something in them."""
     ours, theirs = memory_stream_pair()
     broker.server.adopt(theirs)
     talk = Talk(ours)

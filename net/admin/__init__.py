@@ -1,5 +1,5 @@
-"""What an administrator does to a cluster, over a `ClusterClient`: topics, configurations, groups.
+"""Administration of a cluster through a `ClusterClient`: topics, configurations, groups, transactions.
 
-Each function is one request and what its answer says.
+Each function sends one kind of request and converts its response.
 May import: cluster, connection.
 """

@@ -1,4 +1,4 @@
-"""Configurations of topics, brokers and groups."""
+"""Configurations of topics, brokers, groups and client metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UNKNOWN, _DEFAULT = 0, 5
 
 
 class Resource(IntEnum):
-    """What has configurations."""
+    """Config resource types, with Kafka's numbers."""
 
     TOPIC = 2
     BROKER = 4
@@ -38,9 +38,9 @@ class ConfigValue(NamedTuple):
     """One configuration.
 
     Attributes:
-        value: as text; None where it is a secret.
-        is_default: nobody has set it.
-        read_only: it cannot be changed while brokers run.
+        value: as text; None for a secret.
+        is_default: whether it was never set.
+        read_only: whether a change needs a restart of the broker.
     """
 
     value: str | None
@@ -51,16 +51,16 @@ class ConfigValue(NamedTuple):
 async def describe_configs(
     client: ClusterClient, resource: Resource, name: str, *, node: Node | None = None
 ) -> dict[str, ConfigValue]:
-    """All configurations of a resource by their names.
+    """Return all configurations of a resource by name.
 
     Args:
-        client: asks.
-        resource: what kind of resource it is.
-        name: its name.
-        node: who is asked, as only a broker itself knows its own; None: any broker.
+        client: of the cluster.
+        resource: type of the resource.
+        name: name of the resource.
+        node: the broker to ask, since only a broker itself knows its own configurations; None: any broker.
 
     Raises:
-        BrokerResponseError: there is no such resource.
+        BrokerResponseError: the resource does not exist.
         KafkaTimeoutError: the cluster did not answer.
     """
     asked = DescribeConfigsResource(resource_type=resource, resource_name=name, configuration_keys=None)
@@ -86,11 +86,11 @@ async def alter_configs(
     changes: Mapping[str, str] | None = None,
     delete: Sequence[str] = (),
 ) -> None:
-    """Sets some configurations of a resource and takes others back to their defaults.
+    """Set configurations of a resource, and reset others to their defaults.
 
     Raises:
-        BrokerResponseError: there is no such resource or configuration, or the value is wrong; nothing has
-            changed then.
+        BrokerResponseError: the resource or configuration does not exist, or the value is invalid; nothing
+            was changed.
         KafkaTimeoutError: the cluster did not answer.
     """
     altered = [

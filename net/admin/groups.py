@@ -1,4 +1,4 @@
-"""Consumer groups: to list, describe and delete them, who is in them, and what they have committed."""
+"""Consumer groups: list, describe and delete them; read, commit and delete their offsets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from splashdam.wire.messages.offset_fetch import (
 )
 
 LAST_WITH_NAMES = 9
-"""Newer versions of OffsetCommit and OffsetFetch name topics by their ids."""
+"""Newer versions of OffsetCommit and OffsetFetch use topic ids instead of names."""
 
 _FIRST_WITH_GROUPS = 8
 
@@ -48,9 +48,9 @@ class ListedGroup(NamedTuple):
     """A group as its coordinator lists it.
 
     Attributes:
-        group_id: its name.
-        protocol_type: ``consumer`` for consumers; empty where it only keeps offsets.
-        state: as Kafka names it; empty where the broker is too old to say.
+        group_id: name of the group.
+        protocol_type: ``consumer`` for consumers; empty if the group only stores offsets.
+        state: Kafka's name of the state; empty if the broker is too old to send it.
         group_type: ``classic`` or ``consumer``, likewise.
     """
 
@@ -61,10 +61,10 @@ class ListedGroup(NamedTuple):
 
 
 async def list_groups(client: ClusterClient) -> list[ListedGroup]:
-    """The groups of every coordinator, in order.
+    """Return the groups of all coordinators, sorted.
 
     Raises:
-        BrokerResponseError: a coordinator refused.
+        BrokerResponseError: a coordinator rejected the request.
         KafkaTimeoutError: the cluster did not answer.
     """
 
@@ -83,10 +83,10 @@ async def list_groups(client: ClusterClient) -> list[ListedGroup]:
 
 
 async def delete_group(client: ClusterClient, group_id: str) -> None:
-    """Deletes a group without members, with what it has committed.
+    """Delete a group without members, and its committed offsets.
 
     Raises:
-        BrokerResponseError: it does not exist, or has members.
+        BrokerResponseError: the group does not exist, or has members.
         KafkaTimeoutError: the cluster did not answer.
     """
 
@@ -99,10 +99,10 @@ async def delete_group(client: ClusterClient, group_id: str) -> None:
 
 
 async def committed_offsets(client: ClusterClient, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
-    """All that a group has committed; nothing where it does not exist.
+    """Return all committed offsets of a group; none if it does not exist.
 
     Raises:
-        BrokerResponseError: the coordinator refused.
+        BrokerResponseError: the coordinator rejected the request.
         KafkaTimeoutError: the cluster did not answer.
     """
 
@@ -133,7 +133,7 @@ async def committed_offsets(client: ClusterClient, group_id: str) -> dict[TopicP
 async def commit_offsets(
     client: ClusterClient, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> None:
-    """Sets how far a group without members has read.
+    """Commit offsets for a group without members.
 
     Raises:
         BrokerResponseError: the group has members, or a partition does not exist.
@@ -168,7 +168,7 @@ async def commit_offsets(
 
 
 async def delete_offsets(client: ClusterClient, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-    """Forgets how far a group has read some partitions.
+    """Delete a group's committed offsets of some partitions.
 
     Raises:
         BrokerResponseError: the group does not exist, or a member is subscribed to the topic.
@@ -203,14 +203,14 @@ _INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
 
 
 class GroupMember(NamedTuple):
-    """One member.
+    """A member of a group.
 
     Attributes:
-        member_id: as the group calls it.
-        instance_id: of a static member.
-        client_id: of its client.
-        host: where it is.
-        assignment: what it reads.
+        member_id: assigned by the coordinator.
+        instance_id: ``group.instance.id`` of a static member, else None.
+        client_id: of the member's client.
+        host: address of the member.
+        assignment: the assigned partitions.
     """
 
     member_id: str
@@ -221,13 +221,13 @@ class GroupMember(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A group.
+    """A group with its members.
 
     Attributes:
-        group_id: its name.
-        state: as Kafka names it; ``Stable`` or ``Empty`` for example.
+        group_id: name of the group.
+        state: Kafka's name of the state, for example ``Stable`` or ``Empty``.
         group_type: ``classic`` or ``consumer``.
-        assignor: who shares out the partitions.
+        assignor: name of the partition assignor.
         members: in the coordinator's order.
     """
 
@@ -242,10 +242,10 @@ _NOT_OF_THIS_PROTOCOL = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VER
 
 
 async def describe_group(client: ClusterClient, group_id: str) -> GroupDescription | None:
-    """A group of either protocol; None where it does not exist.
+    """Describe a group of either protocol; return None if it does not exist.
 
     Raises:
-        BrokerResponseError: the coordinator refused.
+        BrokerResponseError: the coordinator rejected the request.
         KafkaTimeoutError: the cluster did not answer.
     """
     try:
@@ -290,7 +290,7 @@ def _of_classic(answer: DescribeGroupsResponse) -> GroupDescription:
     if found.error_code:
         raise error_for(found.error_code, found.error_message or f"group {found.group_id!r}")
     if found.group_state == "Dead":
-        raise error_for(ErrorCode.GROUP_ID_NOT_FOUND)  # which older versions do not say
+        raise error_for(ErrorCode.GROUP_ID_NOT_FOUND)  # as newer versions say
     members = [
         GroupMember(
             each.member_id,
@@ -305,21 +305,23 @@ def _of_classic(answer: DescribeGroupsResponse) -> GroupDescription:
 
 
 def read_assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """What a member of a classic group was given, as consumers write it: Kafka's ConsumerProtocolAssignment.
+    """Decode the assignment of a classic group's member (Kafka: ``ConsumerProtocolAssignment``).
 
     Raises:
-        ProtocolError: the bytes are not one.
+        ProtocolError: the bytes are no assignment.
     """
     if not data:
         return ()
     try:
         return tuple(_partitions(memoryview(data)))
     except (struct.error, UnicodeDecodeError) as error:
-        raise ProtocolError(f"a member's assignment of {len(data)} bytes cannot be read: {error}") from error
+        raise ProtocolError(
+            f"a member's assignment of {len(data)} bytes cannot be decoded: {error}"
+        ) from error
 
 
 def _partitions(data: memoryview) -> list[TopicPartition]:
-    position = _INT16.size  # of the version: what comes first has never changed
+    position = _INT16.size  # behind the version: all begin alike
     found = []
     (topics,) = _INT32.unpack_from(data, position)
     position += _INT32.size

@@ -1,4 +1,4 @@
-"""Topics: to create, describe, enlarge and delete them, their offsets by time, and to delete old records."""
+"""Topics: create, list, describe, extend and delete them; look up offsets by time; delete old records."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from splashdam.wire.messages.delete_records import (
 from splashdam.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 
 TIMEOUT_MS = 30_000
-"""How long brokers may take to do it."""
+"""Time limit for the brokers to complete a change."""
 
 DEFAULT = -1
-"""As a number of partitions or replicas: what the cluster is set to."""
+"""As a number of partitions or replicas: the cluster's default."""
 
 _FIRST_WITH_STATES = 6
 
@@ -49,19 +49,19 @@ async def create_topic(
     configs: Mapping[str, str | None] | None = None,
     validate_only: bool = False,
 ) -> None:
-    """Creates a topic.
+    """Create a topic.
 
     Args:
         client: of the cluster.
-        topic: its name.
-        partitions: how many, `DEFAULT` for as many as the cluster is set to.
-        replication_factor: on how many brokers each, likewise.
-        assignments: the brokers of each partition, the preferred leader first; instead of the two numbers.
-        configs: settings of the topic by Kafka's names.
-        validate_only: only asks whether it could be created.
+        topic: name of the topic.
+        partitions: number of partitions; `DEFAULT` for the cluster's default.
+        replication_factor: replicas of each partition; likewise.
+        assignments: the brokers of each partition, the preferred leader first; replaces the two numbers.
+        configs: configurations of the topic by Kafka's names.
+        validate_only: check the request without creating the topic.
 
     Raises:
-        BrokerResponseError: it exists, or something is wrong with it; the broker's text says what.
+        BrokerResponseError: the topic exists, or the request is invalid; the broker's text says why.
         KafkaTimeoutError: the cluster did not answer.
     """
     created = CreatableTopic(
@@ -85,10 +85,10 @@ async def create_topic(
 
 
 async def delete_topic(client: ClusterClient, topic: str) -> None:
-    """Deletes a topic with its records.
+    """Delete a topic and its records.
 
     Raises:
-        BrokerResponseError: it does not exist, or cannot be deleted.
+        BrokerResponseError: the topic does not exist, or cannot be deleted.
         KafkaTimeoutError: the cluster did not answer.
     """
 
@@ -106,15 +106,15 @@ async def delete_topic(client: ClusterClient, topic: str) -> None:
 
 
 async def list_topics(client: ClusterClient) -> list[str]:
-    """The names of all topics, in order."""
+    """Return the names of all topics, sorted."""
     return sorted((await client.cluster(None)).topics)
 
 
 async def describe_topic(client: ClusterClient, topic: str) -> TopicInfo:
-    """A topic's id and partitions with leaders and replicas.
+    """Return a topic's id and its partitions with leaders and replicas.
 
     Raises:
-        BrokerResponseError: it does not exist.
+        BrokerResponseError: the topic does not exist.
         KafkaTimeoutError: the cluster did not answer.
     """
     found = (await client.cluster([topic])).topics.get(topic)
@@ -126,15 +126,15 @@ async def describe_topic(client: ClusterClient, topic: str) -> TopicInfo:
 
 
 async def create_partitions(client: ClusterClient, topic: str, count: int) -> None:
-    """Gives a topic more partitions.
+    """Add partitions to a topic.
 
     Args:
         client: of the cluster.
-        topic: its name.
-        count: how many it shall have in all.
+        topic: name of the topic.
+        count: the new total number of partitions.
 
     Raises:
-        BrokerResponseError: the topic does not exist, or has as many already.
+        BrokerResponseError: the topic does not exist, or already has as many partitions.
         KafkaTimeoutError: the cluster did not answer.
     """
     wanted = CreatePartitionsTopic(name=topic, count=count, assignments=None)
@@ -149,13 +149,13 @@ async def create_partitions(client: ClusterClient, topic: str, count: int) -> No
 
 
 async def delete_records(client: ClusterClient, topic_partition: TopicPartition, before_offset: int) -> int:
-    """Deletes the records of a partition before an offset; -1 means all that are committed.
+    """Delete the records of a partition before an offset; -1 stands for the high watermark.
 
     Returns:
         The new log start offset.
 
     Raises:
-        BrokerResponseError: the offset is beyond the high watermark, or the topic is compacted only.
+        BrokerResponseError: the offset is above the high watermark, or ``cleanup.policy`` lacks ``delete``.
         KafkaTimeoutError: the cluster did not answer.
     """
     asked = DeleteRecordsPartition(partition_index=topic_partition.partition, offset=before_offset)
@@ -174,11 +174,11 @@ async def delete_records(client: ClusterClient, topic_partition: TopicPartition,
 async def list_offsets(
     client: ClusterClient, partitions: Iterable[TopicPartition], timestamp: int
 ) -> dict[TopicPartition, int]:
-    """For each partition the first offset at or after a time, -1 where there is none.
+    """Return for each partition the first offset at or after a time, -1 if there is none.
 
     Args:
         client: of the cluster.
-        partitions: which.
+        partitions: the partitions.
         timestamp: milliseconds since the epoch, or `LATEST` or `EARLIEST`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Transactions of others: to end one that was prepared, to find those that are open, and to describe them."""
+"""Transactions of producers: end a prepared one, fence a producer, list and describe open transactions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from splashdam.wire.messages.init_producer_id import InitProducerIdRequest, Init
 from splashdam.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 ONGOING = "Ongoing"
-"""The state, as Kafka names it, of a transaction that is open, prepared or not."""
+"""Kafka's name of the state of an open transaction, prepared or not."""
 
 _LAST_WITHOUT_V2 = 4  # of EndTxn
 _FIRST_WITH_PATTERN = 2  # of ListTransactions
@@ -34,15 +34,15 @@ _GONE = (
 
 @attrs.frozen
 class DescribedTransaction:
-    """A transactional id as its coordinator knows it.
+    """A transactional id as its coordinator describes it.
 
     Attributes:
-        transactional_id: its name.
-        state: as Kafka names it; empty where the coordinator does not know the id.
-        producer_id: of its present producer.
-        producer_epoch: of that producer.
-        start_ms: when the open transaction began, milliseconds since the epoch; -1 where none is open.
-        timeout_ms: how long a transaction may stay open.
+        transactional_id: the id.
+        state: Kafka's name of the state; empty if the coordinator does not know the id.
+        producer_id: of the present producer.
+        producer_epoch: of the present producer.
+        start_ms: start of the open transaction in milliseconds since the epoch; -1 if none is open.
+        timeout_ms: transaction timeout.
     """
 
     transactional_id: str
@@ -53,28 +53,29 @@ class DescribedTransaction:
     timeout_ms: int
 
     def is_open(self, prepared: PreparedTransaction) -> bool:
-        """Whether it is this very transaction that is open."""
+        """Return whether this transaction is the open one."""
         identity = (self.producer_id, self.producer_epoch)
         return self.state == ONGOING and identity == (prepared.producer_id, prepared.producer_epoch)
 
 
 async def end_transaction(client: ClusterClient, prepared: PreparedTransaction, *, committed: bool) -> None:
-    """Commits or aborts what ``prepare_transaction`` has prepared, wherever that was.
+    """Commit or abort a transaction that ``prepare_transaction`` has prepared, in any process.
 
-    Repeating it does nothing, as long as the transactional id has no newer producer: what is committed stays
-    committed. An abort of what is not open any more does nothing either.
+    A repeated call has no effect as long as the transactional id has no newer producer: a committed
+    transaction stays committed. Aborting a transaction that is no longer open has no effect either.
 
     Args:
         client: of the cluster.
         prepared: the transaction.
-        committed: False: abort it.
+        committed: True to commit, False to abort.
 
     Raises:
-        ProducerFencedError: it cannot be committed: the cluster has aborted it when its time was up, or a
-            newer producer of its transactional id has; or it is long over.
+        ProducerFencedError: the transaction cannot be committed: it was aborted at its timeout or by a newer
+            producer of its transactional id, or it ended long ago.
         InvalidTxnStateError: it has ended the other way.
-        KafkaTimeoutError: the coordinator did not answer; repeat it.
-        BrokerResponseError: the coordinator refuses for another reason, rights for example.
+        KafkaTimeoutError: the coordinator did not answer; call again.
+        BrokerResponseError: the coordinator rejects the request for another reason, for example a missing
+            permission.
     """
     if prepared.is_empty:
         return
@@ -101,7 +102,7 @@ async def end_transaction(client: ClusterClient, prepared: PreparedTransaction, 
 
 
 def _newest_end(connection: Connection) -> int | None:
-    """As producers have it: where transactions have epochs of their own (KIP-890), ends say so."""
+    """Limit EndTxn: version 5 bumps the epoch, which needs ``transaction.version`` 2 (KIP-890)."""
     has_v2 = connection.finalized_features.get("transaction.version", 0) >= 2
     return None if has_v2 else _LAST_WITHOUT_V2
 
@@ -116,8 +117,8 @@ def _named(prepared: PreparedTransaction) -> str:
 def _lost(prepared: PreparedTransaction) -> str:
     return (
         f"{_named(prepared)} cannot be committed: it was aborted when its transaction.timeout.ms ran out,"
-        " or a newer producer of this transactional_id has aborted it. Its records are not to be seen: write"
-        " them again"
+        " or a newer producer of this transactional_id has aborted it. Its records cannot be read: write them"
+        " again"
     )
 
 
@@ -126,11 +127,11 @@ def _committed(prepared: PreparedTransaction) -> str:
 
 
 async def fence_transactional_id(client: ClusterClient, transactional_id: str) -> None:
-    """Aborts what a producer has left open, and fences the producer, should it still live.
+    """Abort a producer's open transaction, and fence the producer if it is still alive.
 
     Raises:
-        BrokerResponseError: the coordinator refuses.
-        KafkaTimeoutError: it did not answer.
+        BrokerResponseError: the coordinator rejects the request.
+        KafkaTimeoutError: the coordinator did not answer.
     """
     request = InitProducerIdRequest(
         transactional_id=transactional_id, transaction_timeout_ms=_FENCING_TIMEOUT_MS
@@ -144,12 +145,12 @@ async def fence_transactional_id(client: ClusterClient, transactional_id: str) -
 
 
 async def open_transactions(client: ClusterClient, prefix: str = "") -> list[str]:
-    """The transactional ids, in order, that begin with ``prefix`` and have an open transaction.
+    """Return the transactional ids that begin with ``prefix`` and have an open transaction, sorted.
 
     Raises:
-        BrokerResponseError: a coordinator refuses.
+        BrokerResponseError: a coordinator rejects the request.
         UnsupportedVersionError: the cluster is older than Kafka 3.0.
-        KafkaTimeoutError: it did not answer.
+        KafkaTimeoutError: the cluster did not answer.
     """
 
     def request(connection: Connection) -> ListTransactionsRequest:
@@ -171,12 +172,12 @@ async def open_transactions(client: ClusterClient, prefix: str = "") -> list[str
 
 
 async def describe_transaction(client: ClusterClient, transactional_id: str) -> DescribedTransaction:
-    """What the coordinator knows of a transactional id.
+    """Describe a transactional id.
 
     Raises:
-        BrokerResponseError: it refuses.
+        BrokerResponseError: the coordinator rejects the request.
         UnsupportedVersionError: the cluster is older than Kafka 3.0.
-        KafkaTimeoutError: it did not answer.
+        KafkaTimeoutError: the coordinator did not answer.
     """
 
     def read(answer: DescribeTransactionsResponse) -> DescribedTransaction:

@@ -1,4 +1,4 @@
-"""Clients of a whole cluster: they find leaders, read records, and serve the pipeline, `tail` and followers.
+"""Clients of a whole cluster: they find leaders, coordinators and the controller, and read records.
 
 May import: clock, connect, connection.
 """

@@ -1,6 +1,6 @@
-"""Questions to the right broker of a cluster: any, the controller, a partition's leader, a coordinator.
+"""Requests to the right broker of a cluster: any, the controller, a partition leader, a coordinator.
 
-For commands and tests that administer a cluster. The sender has its own: those never wait.
+For commands and tests that administer a cluster. The sender has connections of its own, which never wait.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ T = TypeVar("T")
 
 GROUP = 0
 TRANSACTION = 1
-"""What a coordinator is asked for."""
+"""Key types of FindCoordinator."""
 
 _FIRST_WITH_KEYS = 4
 
 
 @attrs.frozen(kw_only=True)
 class ClusterClientSettings:
-    """How to ask.
+    """Settings of a `ClusterClient`.
 
     Attributes:
         client_id: sent with each request.
-        request_timeout_ms: how long one answer may take.
-        timeout_ms: how long a question is asked again after failures that may pass.
-        retry_backoff_ms: pause after such a failure.
+        request_timeout_ms: time limit for one response.
+        timeout_ms: time limit for a call, with all retries after retriable errors.
+        retry_backoff_ms: pause before a retry.
     """
 
     client_id: str = "splashdam"
@@ -64,11 +64,11 @@ async def open_cluster_client(
     settings: ClusterClientSettings | None = None,
     authenticator: Authenticator | None = None,
 ) -> AsyncIterator[ClusterClient]:
-    """A `ClusterClient` for as long as the block lasts. Nothing is connected before the first question.
+    """Provide a `ClusterClient` for the block. It connects with the first request.
 
     Args:
-        bootstrap: addresses to start from, see `splashdam.net.addresses.parse_bootstrap_servers`.
-        connect: makes streams, for example `splashdam.net.connect.TcpConnect`.
+        bootstrap: addresses, see `splashdam.net.addresses.parse_bootstrap_servers`.
+        connect: opens streams, for example `splashdam.net.connect.TcpConnect`.
         clock: for deadlines.
         settings: see `ClusterClientSettings`.
         authenticator: see `ClusterConnections`.
@@ -86,13 +86,13 @@ async def open_cluster_client(
 
 
 class ClusterClient:
-    """Asks brokers; made by `open_cluster_client`. One task at a time may use it.
+    """Sends requests and retries them; made by `open_cluster_client`. One task at a time may use it.
 
-    A question is a request, or a function that makes one for the version that both sides speak, and ``read``,
-    which makes something of the answer, and raises what it refuses. Errors that may pass (a leader moves, a
-    coordinator loads, a connection breaks) are met by asking again for ``timeout_ms``; then
-    ``KafkaTimeoutError`` is raised. Where no broker was reached so far and nobody listens at any
-    address, ``CannotConnectError`` is raised at once.
+    A call takes a request, or a function that makes one for the version that both sides support, and
+    ``read``, which turns the response into a result or raises its error. After retriable errors (a leader
+    moves, a coordinator is loading, a connection breaks) the request is sent again for ``timeout_ms``; then
+    ``KafkaTimeoutError`` is raised. If no broker was reached so far and all addresses refuse connections,
+    ``CannotConnectError`` is raised at once.
     """
 
     def __init__(self, connections: ClusterConnections, settings: ClusterClientSettings) -> None:
@@ -100,11 +100,11 @@ class ClusterClient:
         self._settings = settings
 
     async def any(self, request: Question[R], read: Callable[[R], T]) -> T:
-        """What the first broker that can be reached says."""
+        """Ask the first broker that can be reached."""
         return await self._ask("the cluster", self._reachable, request, read)
 
     async def controller(self, request: Question[R], read: Callable[[R], T]) -> T:
-        """What the controller says. A disk that refuses a change refuses it again: that is raised at once."""
+        """Ask the controller; raise a ``KafkaStorageError`` at once, since the disk would fail again."""
         try:
             return await self._ask("the controller", self._controller, request, _finally_refused(read))
         except _DiskRefusal as refusal:
@@ -113,7 +113,7 @@ class ClusterClient:
     async def leader(
         self, topic_partition: TopicPartition, request: Question[R], read: Callable[[R], T]
     ) -> T:
-        """What the partition's leader says."""
+        """Ask the partition leader."""
 
         async def find() -> Connection:
             return await self._leader(topic_partition)
@@ -126,12 +126,12 @@ class ClusterClient:
         request: Callable[[Sequence[TopicPartition]], Request[R]],
         read: Callable[[R], Mapping[TopicPartition, T]],
     ) -> dict[TopicPartition, T]:
-        """What the leaders of partitions say, each of its own; all are asked again where one has moved.
+        """Ask each partition's leader, with one request per broker; ask all again if a leader has moved.
 
         Args:
-            partitions: which.
-            request: the question about those that one broker leads, in order.
-            read: makes something of each answer.
+            partitions: the partitions.
+            request: makes the request for those that one broker leads, in order.
+            read: turns each response into results.
         """
         asked = sorted(set(partitions))
 
@@ -154,14 +154,14 @@ class ClusterClient:
         key_type: int = GROUP,
         newest: Newest = None,
     ) -> T:
-        """What the coordinator of a group, or of a transactional id, says.
+        """Ask the coordinator of a group or of a transactional id.
 
         Args:
-            key: the group or the transactional id.
-            request: the question.
-            read: makes something of the answer.
+            key: the group id or the transactional id.
+            request: the request.
+            read: turns the response into the result.
             key_type: `GROUP` or `TRANSACTION`.
-            newest: asks in no newer version than this one, or than the one it names for a connection.
+            newest: newest version to use, or a function that returns it for a connection.
         """
 
         async def find() -> Connection:
@@ -170,7 +170,7 @@ class ClusterClient:
         return await self._ask(f"the coordinator of {key!r}", find, request, read, newest)
 
     async def broker(self, node: Node, request: Question[R], read: Callable[[R], T]) -> T:
-        """What one broker says."""
+        """Ask one broker."""
 
         async def find() -> Connection:
             return await self._connections.to(node)
@@ -178,7 +178,7 @@ class ClusterClient:
         return await self._ask(str(node), find, request, read)
 
     async def cluster(self, topics: Sequence[str] | None = ()) -> ClusterMetadata:
-        """Brokers and controller, and these topics, None for all; nothing is created."""
+        """Fetch metadata of these topics (None: all topics), brokers and controller; create no topic."""
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         return await self.any(MetadataRequest(topics=asked, allow_auto_topic_creation=False), read_cluster)
 
@@ -207,7 +207,7 @@ class ClusterClient:
             backoff_ms=self._settings.retry_backoff_ms,
             is_final=lambda error: isinstance(
                 error, UnknownTopicOrPartitionError
-            ),  # who asks wants to hear it
+            ),  # the caller asked about this topic
         )
 
     async def _reachable(self) -> Connection:
@@ -220,7 +220,7 @@ class ClusterClient:
         cluster = await self._cluster_now([])
         node = cluster.nodes.get(cluster.controller_id)
         if node is None:
-            raise error_for(ErrorCode.NOT_CONTROLLER, "the brokers know of no controller")
+            raise error_for(ErrorCode.NOT_CONTROLLER, "the brokers know no controller")
         return await self._connections.to(node)
 
     async def _leader(self, topic_partition: TopicPartition) -> Connection:
@@ -248,7 +248,7 @@ class ClusterClient:
 
 
 class _DiskRefusal(Exception):
-    """Takes a ``KafkaStorageError``, which is retriable elsewhere, past the attempts."""
+    """Carries a ``KafkaStorageError``, which is retriable elsewhere, past the retries."""
 
     def __init__(self, error: KafkaStorageError) -> None:
         super().__init__(error)
@@ -267,4 +267,4 @@ def _finally_refused(read: Callable[[R], T]) -> Callable[[R], T]:
 
 Newest = int | Callable[[Connection], int | None] | None
 Question = Request[R] | Callable[[Connection], Request[R]]
-"""A request, or what makes one for a connection, whose versions it may ask for."""
+"""A request, or a function that makes one for a connection, for example depending on its versions."""

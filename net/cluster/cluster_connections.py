@@ -1,6 +1,6 @@
-"""Connections to the brokers of one cluster, opened when first needed, and its metadata: for readers.
+"""Connections to the brokers of one cluster, opened when first needed, with retries; for readers and admins.
 
-The sender has its own, which never waits; this one simply awaits whatever it takes.
+The sender has connections of its own, which never wait; callers of these simply await.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTop
 T = TypeVar("T")
 
 _FIRST_PATIENCE_MS = 1_000.0
-"""What a silent address may take, at first, where there are others to try."""
+"""Initial time limit for an address that does not respond, while there are others to try."""
 
 
 @asynccontextmanager
@@ -49,7 +49,7 @@ async def open_connections(
     authenticator: Authenticator | None,
     awaits_first_broker: bool = False,
 ) -> AsyncIterator[ClusterConnections]:
-    """`ClusterConnections` for as long as the block lasts. Nothing is connected before it is needed."""
+    """Provide `ClusterConnections` for the block. They connect when first needed."""
     async with open_plain_nursery() as nursery:
         yield ClusterConnections(
             nursery,
@@ -65,21 +65,21 @@ async def open_connections(
 
 
 class ClusterConnections:
-    """Connections by node. Only one task at a time may use one node's.
+    """Connections by node. Only one task at a time may use a node's connection.
 
     Args:
-        nursery: where connections run; cancel it to end them.
-        bootstrap: addresses to start from.
-        connect: makes streams.
+        nursery: where connections run; cancel it to close them.
+        bootstrap: bootstrap addresses.
+        connect: opens streams.
         clock: for request deadlines.
         client_id: sent with each request.
-        request_timeout_ms: how long one answer may take.
-        authenticator: proves to brokers who we are, where they want to know.
-        awaits_first_broker: whether it may pass, too, that nobody listens anywhere, before the first contact.
+        request_timeout_ms: time limit for one response.
+        authenticator: authenticates connections, if the brokers require that.
+        awaits_first_broker: retry, too, while all addresses refuse connections before the first contact.
 
     Attributes:
-        has_reached: whether any broker has said what it speaks.
-        waits_for: what the present call is at, for who ends its waiting.
+        has_reached: whether any broker has answered ApiVersions.
+        waits_for: what the present call waits for, for the text of a timeout.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class ClusterConnections:
 
     @property
     def _is_patient(self) -> bool:
-        """Whether a broker where nobody listens may come back; else there may never have been one."""
+        """Whether to retry after a refused connection: a broker that was there may be restarting."""
         return self.has_reached or self._awaits_first_broker
 
     async def retry(
@@ -122,18 +122,18 @@ class ClusterConnections:
         backoff_ms: float,
         is_final: Callable[[RetriableError], bool],
     ) -> T:
-        """What comes of asking, again and again while that fails with errors that may pass.
+        """Call ``ask``, again and again after retriable errors, and return its result.
 
         Args:
-            what: is asked for, for messages.
+            what: names the call in messages.
             ask: one attempt.
-            timeout_ms: for so long.
+            timeout_ms: time limit for all attempts.
             backoff_ms: pause between two attempts.
-            is_final: whether an error is raised at once that would be retriable elsewhere.
+            is_final: whether to raise an error at once that is retriable elsewhere.
 
         Raises:
             KafkaTimeoutError: the time is up.
-            CannotConnectError: nobody listens anywhere, and no broker was reached so far.
+            CannotConnectError: all addresses refuse connections, and no broker was reached so far.
         """
         last: RetriableError | None = None
         with trio.move_on_after(timeout_ms / 1000):
@@ -149,17 +149,17 @@ class ClusterConnections:
         raise KafkaTimeoutError(f"{what}: no success in {timeout_ms:g} ms; {why}") from last
 
     async def any(self, ask: Callable[[Connection], Awaitable[T]], known: Iterable[Node] = ()) -> T:
-        """What the first broker says that can be asked, those first to which there is a connection.
+        """Ask the first broker that can be reached; connected ones are tried first.
 
-        Where there are several, one that is silent has a second to say what it speaks, then the next one is
-        tried; where none has, twice as long at the next call.
+        With several addresses each has a second to connect and to answer ApiVersions before the next is
+        tried; if none does, the next call gives them twice as long.
 
         Args:
-            ask: asks one.
-            known: brokers to ask before the addresses to start from.
+            ask: sends the request on a connection.
+            known: brokers to try before the bootstrap addresses.
 
         Raises:
-            KafkaError: no broker could be asked, see ``_unreachable``.
+            KafkaError: no broker could be reached, see ``_unreachable``.
         """
         nodes = sorted([*known, *self._seeds], key=lambda node: not self._is_connected(node))
         patience_ms = self._patience_ms if len(nodes) > 1 else math.inf
@@ -177,15 +177,15 @@ class ClusterConnections:
         return connection is not None and not connection.is_closed
 
     async def to(self, node: Node, *, patience_ms: float = math.inf) -> Connection:
-        """A negotiated connection to a node.
+        """Return a negotiated and authenticated connection to a node.
 
         Args:
-            node: which one.
-            patience_ms: how long it may take to connect and to say what it speaks.
+            node: the node.
+            patience_ms: time limit to connect and negotiate.
 
         Raises:
-            WrongListenerError: what listens there is not what the settings say.
-            KafkaError: it could not be made.
+            WrongListenerError: the listener uses another security protocol than the settings say.
+            KafkaError: the connection failed.
         """
         where = address_text(node.host, node.port)
         connection = self._open.get(node.node_id)
@@ -211,15 +211,15 @@ class ClusterConnections:
                     max_in_flight_requests=1,
                     peer=str(node) if node.node_id >= 0 else where,
                 )
-                self.waits_for = f"{where} to say what it speaks: it is connected and silent"
+                self.waits_for = f"the ApiVersions response of {where}, which accepted the connection"
                 await self._nursery.start(connection.run)
                 await connection.negotiate("splashdam", version("splashdam"))
             connection = _speaking(
-                connection, patience, f"{where} did not say what it speaks within {patience_ms:g} ms"
+                connection, patience, f"{where} did not answer ApiVersions within {patience_ms:g} ms"
             )
-            self.waits_for = f"the end of authentication at {where}"
+            self.waits_for = f"authentication at {where}"
             await self._authenticate(connection, node)
-        except BaseException as error:  # nobody else knows of it yet
+        except BaseException as error:  # nobody else would close it
             if connection is None:
                 raise
             with trio.CancelScope(shield=True):
@@ -233,7 +233,7 @@ class ClusterConnections:
         return connection
 
     async def _check_listener(self, ended: Connection, node: Node) -> None:
-        """Raises if the connection has ended because another listener, or something before it, answers."""
+        """Raise if the connection ended because of a wrong listener; see ``wrong_listener.py``."""
         if not may_be_wrong(ended.requests_sent, ended.responses_received):
             return
         wrong = await wrong_listener(
@@ -255,15 +255,15 @@ class ClusterConnections:
         self._renew_at_ms[node.node_id] = self._clock.now_ms() + delay_ms
 
     def _unreachable(self, failures: Sequence[KafkaError]) -> KafkaError:
-        """The error for a cluster none of whose brokers could be asked.
+        """Make the error for a cluster none of whose brokers could be reached.
 
         Args:
-            failures: why, for each that was tried.
+            failures: the error of each address that was tried.
 
         Returns:
-            KafkaConnectionError: it may pass; the text says why for each.
-            CannotConnectError: nobody listens anywhere.
-            KafkaError: for no broker it will pass: why for one of them.
+            CannotConnectError: all addresses refuse connections.
+            KafkaConnectionError: some of the errors may be temporary; the text contains all.
+            KafkaError: the first error, if none is temporary.
         """
         where = ", ".join(address_text(seed.host, seed.port) for seed in self._seeds)
         text = f"no broker can be reached at {where}: " + "; ".join(dict.fromkeys(map(message_of, failures)))
@@ -276,16 +276,16 @@ class ClusterConnections:
         return lasting[0]
 
     async def metadata(self, topic: str, known: Iterable[Node] = ()) -> ClusterMetadata:
-        """What the cluster says about a topic, asked of the first broker that answers; creates nothing.
+        """Fetch a topic's metadata from the first broker that answers; create no topic.
 
         Args:
-            topic: its name.
-            known: brokers to ask before those to start from.
+            topic: name of the topic.
+            known: brokers to try before the bootstrap addresses.
 
         Raises:
-            KafkaError: no broker could be asked, see ``_unreachable``.
+            KafkaError: no broker could be reached, see ``_unreachable``.
             BrokerResponseError: the topic has an error, for example it does not exist.
-            ProtocolError: the answer is not one.
+            ProtocolError: the response does not contain the topic.
         """
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
 
@@ -300,13 +300,13 @@ class ClusterConnections:
 def _check_topic(cluster: ClusterMetadata, topic: str) -> None:
     info = cluster.topics.get(topic)
     if info is None:
-        raise ProtocolError(f"MetadataResponse: asked about topic {topic!r}, it does not name it")
+        raise ProtocolError(f"MetadataResponse: topic {topic!r} was requested but is missing")
     if info.error_code:
         raise error_for(info.error_code, f"topic {topic!r}")
 
 
 def _speaking(connection: Connection | None, patience: trio.CancelScope, silence: str) -> Connection:
-    """The connection, if it was made and has said what it speaks before ``patience`` was at its end."""
+    """Return the connection if it was opened and negotiated before ``patience`` ended, else raise."""
     if connection is None or patience.cancelled_caught:
         raise KafkaConnectionError(silence)
     return connection
@@ -314,10 +314,10 @@ def _speaking(connection: Connection | None, patience: trio.CancelScope, silence
 
 @asynccontextmanager
 async def open_plain_nursery() -> AsyncIterator[trio.Nursery]:
-    """A nursery whose only failure is raised as itself, not in a group.
+    """Open a nursery that raises a single failure as itself, not as an exception group.
 
-    For context managers and methods that use a nursery inside: callers write ``except KafkaError``. Several
-    failures at once still come as a group.
+    For context managers and methods with a nursery inside: their callers write ``except KafkaError``. Several
+    failures at once are still raised as a group.
     """
     try:
         async with trio.open_nursery() as nursery:

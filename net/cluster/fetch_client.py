@@ -1,7 +1,7 @@
-"""A minimal reader: a topic's partitions, their offsets and their records. For ``splashdam tail`` and jobs.
+"""A minimal consumer: a topic's partitions, offsets and records, for ``splashdam tail`` and Spark jobs.
 
-It has no group, no session and no position of its own: the caller says from where to read. With the isolation
-level read_committed, records of open transactions do not come yet and those of aborted ones never.
+It has no group, no fetch session and no position: the caller passes the offsets to read from. With isolation
+level read_committed it returns no records of open and aborted transactions.
 """
 
 from __future__ import annotations
@@ -50,27 +50,27 @@ from splashdam.wire.messages.list_offsets import (
 T = TypeVar("T")
 
 LATEST = -1
-"""As a timestamp: the offset behind the last record that can be read."""
+"""As a timestamp: the offset after the last readable record."""
 EARLIEST = -2
 """As a timestamp: the offset of the first record."""
 
 
 @attrs.frozen(kw_only=True)
 class FetchSettings:
-    """How to read.
+    """Settings of a `FetchClient`.
 
     Attributes:
         client_id: sent with each request.
-        request_timeout_ms: how long one answer may take.
-        timeout_ms: how long a call goes on after failures that may pass.
-        retry_backoff_ms: pause after such a failure.
-        awaits_first_broker: whether it is one, too, that nobody listens anywhere, before the first contact.
+        request_timeout_ms: time limit for one response.
+        timeout_ms: time limit for a call, with all retries after retriable errors.
+        retry_backoff_ms: pause before a retry.
+        awaits_first_broker: retry, too, while all addresses refuse connections before the first contact.
         max_wait_ms: how long a broker may wait for ``min_bytes``.
-        min_bytes: what a broker should collect before it answers.
-        max_bytes: most bytes of one answer; a larger first batch comes whole all the same.
-        max_partition_bytes: most bytes of one partition in one answer, likewise.
-        isolation_level: whether records are read before their transaction is committed; Kafka's default is
-            that they are.
+        min_bytes: how many bytes a broker collects before it responds.
+        max_bytes: limit of one response; a larger first batch is returned whole nevertheless.
+        max_partition_bytes: limit of one partition in one response, likewise.
+        isolation_level: whether to read records of open and aborted transactions; they are by default, as in
+            Kafka.
     """
 
     client_id: str = "splashdam"
@@ -94,11 +94,11 @@ async def open_fetch_client(
     settings: FetchSettings | None = None,
     authenticator: Authenticator | None = None,
 ) -> AsyncIterator[FetchClient]:
-    """A `FetchClient` for as long as the block lasts. Nothing is connected before the first call.
+    """Provide a `FetchClient` for the block. It connects with the first call.
 
     Args:
-        bootstrap: addresses to start from, see `splashdam.net.addresses.parse_bootstrap_servers`.
-        connect: makes streams, for example `splashdam.net.connect.TcpConnect`.
+        bootstrap: addresses, see `splashdam.net.addresses.parse_bootstrap_servers`.
+        connect: opens streams, for example `splashdam.net.connect.TcpConnect`.
         clock: for deadlines.
         settings: see `FetchSettings`.
         authenticator: see `ClusterConnections`.
@@ -119,8 +119,8 @@ async def open_fetch_client(
 class FetchClient:
     """Reads a topic; made by `open_fetch_client`. One task at a time may use it.
 
-    Every call goes on through failures that may pass (a leader moves, a connection breaks) for
-    ``timeout_ms``, then raises ``KafkaTimeoutError``. A topic that does not exist is
+    Calls are retried after retriable errors (a leader moves, a connection breaks) for ``timeout_ms``; then
+    they raise ``KafkaTimeoutError``. For a topic that does not exist they raise
     ``UnknownTopicOrPartitionError`` at once.
     """
 
@@ -131,7 +131,7 @@ class FetchClient:
         self._nodes: list[Node] = []
 
     async def partitions(self, topic: str) -> list[int]:
-        """The topic's partition numbers, ascending."""
+        """Return the topic's partition numbers, ascending."""
 
         async def numbers(cluster: ClusterMetadata) -> list[int]:
             return [info.partition for info in cluster.topics[topic].partitions]
@@ -139,11 +139,11 @@ class FetchClient:
         return await self._persist(topic, f"partitions of {topic!r}", numbers)
 
     async def offsets(self, topic: str, partitions: Sequence[int], timestamp: int) -> dict[int, int]:
-        """For each partition the first offset at or after a time, -1 where there is none.
+        """Return for each partition the first offset at or after a time, -1 if there is none.
 
         Args:
-            topic: its name.
-            partitions: which partitions.
+            topic: name of the topic.
+            partitions: partition numbers.
             timestamp: milliseconds since the epoch, or `LATEST` or `EARLIEST`.
         """
 
@@ -156,17 +156,17 @@ class FetchClient:
         return await self._persist(topic, f"offsets of {topic!r}", look_up)
 
     async def fetch(self, topic: str, positions: Mapping[int, int]) -> list[FetchedPartition]:
-        """Records from the given offsets on; all leaders are asked at once.
+        """Read records from the given offsets on, from all leaders concurrently.
 
         Args:
-            topic: its name.
+            topic: name of the topic.
             positions: the offset to read next, by partition.
 
         Returns:
-            What came of each partition that had news; may be empty. Read on at its ``next_offset``.
+            The partitions that have advanced, perhaps none. Continue at their ``next_offset``.
 
         Raises:
-            OffsetOutOfRangeError: a position is below the log's start or above its end.
+            OffsetOutOfRangeError: a position is below the log start offset or above the end of the log.
             CorruptMessageError: a batch fails its checksum.
         """
 
@@ -178,18 +178,18 @@ class FetchClient:
     async def fetch_batches(
         self, topic: str, positions: Mapping[int, int], *, max_partition_bytes: int | None = None
     ) -> list[FetchedBatches]:
-        """As `fetch`, with the batches as they stand in the log; nothing is unpacked, no checksum looked at.
+        """Read batches as they are in the log, without decompressing them or checking their checksums.
 
         Args:
-            topic: its name.
+            topic: name of the topic.
             positions: the offset to read next, by partition.
-            max_partition_bytes: instead of that of the settings.
+            max_partition_bytes: overrides the setting.
 
         Returns:
-            What the brokers say of each partition, news or not.
+            All partitions of the responses, also those without batches.
 
         Raises:
-            OffsetOutOfRangeError: a position is below the log's start or above its end.
+            OffsetOutOfRangeError: a position is below the log start offset or above the end of the log.
             CorruptMessageError: the header of a batch is damaged.
         """
 
@@ -208,9 +208,9 @@ class FetchClient:
 
         def is_final(error: RetriableError) -> bool:
             if isinstance(error, CorruptMessageError):
-                return True  # asking again reads the same damage
+                return True  # a retry would read the same damaged bytes
             known = self._clusters.pop(topic, None)
-            return known is None and isinstance(error, UnknownTopicOrPartitionError)  # the metadata says so
+            return known is None and isinstance(error, UnknownTopicOrPartitionError)  # new metadata
 
         return await self._connections.retry(
             what,
@@ -236,8 +236,8 @@ class FetchClient:
         found = {where.partition: offset for where, offset in read_offsets(response).items()}
         if found.keys() != set(partitions):
             raise ProtocolError(
-                f"ListOffsetsResponse: asked about partitions {sorted(partitions)} of {topic!r},"
-                f" it names {sorted(found)}"
+                f"ListOffsetsResponse: partitions {sorted(partitions)} of {topic!r} were requested, but"
+                f" it contains {sorted(found)}"
             )
         return found
 
@@ -249,7 +249,7 @@ class FetchClient:
         limits: FetchSettings,
         read: Read[T],
     ) -> list[T]:
-        """One round: news of some leaders counts more than a failure of another; the next round meets it."""
+        """Fetch once from all leaders; if some have records, ignore a retriable error of another."""
         fetched: list[T] = []
         failures: list[KafkaError] = []
 
@@ -304,21 +304,22 @@ _FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 @attrs.frozen
 class FetchedBatches:
-    """What a broker says of one partition, its batches as they stand in the log.
+    """One partition of a fetch response, with batches as they are in the log.
 
     Attributes:
-        topic_partition: which one.
-        batches: whole batches. The first may begin before the asked offset, and after it where compaction or
-            the end of a transaction left nothing else. No checksum was looked at.
-        aborted: with read_committed the aborted transactions that have records here, by producer and first
-            offset; see `splashdam.record.aborted.AbortedTransactions`.
-        next_offset: where to read on: behind the last batch, control batches too; the asked offset where
-            there are none.
-        high_watermark: the offset up to which records are committed to the log.
-        last_stable_offset: the offset up to which read_committed reads; -1 where the broker does not say.
-        log_start_offset: of the first record that is still there; -1 where the broker does not say.
-        topic_id: the id that the topic was asked for by, which tells it from a later one of that name;
-            `splashdam.wire.fields.NO_UUID` where it was asked for by name.
+        topic_partition: the partition.
+        batches: whole batches. The first may begin before the requested offset (it is returned whole), or
+            after it (compaction removed the records between). Checksums are not checked.
+        aborted: with read_committed the aborted transactions that have records here; see
+            `splashdam.record.aborted.AbortedTransactions`.
+        next_offset: offset to read next: after the last batch, control batches included; the requested offset
+            if there are no batches.
+        high_watermark: high watermark of the partition.
+        last_stable_offset: last stable offset, up to which read_committed reads; -1 if the broker does not
+            say.
+        log_start_offset: log start offset; -1 if the broker does not say.
+        topic_id: the topic id of the request, which tells the topic from a later one of the same name;
+            `splashdam.wire.fields.NO_UUID` if the request used the name.
     """
 
     topic_partition: TopicPartition
@@ -333,15 +334,14 @@ class FetchedBatches:
 
 @attrs.frozen
 class FetchedPartition:
-    """News of one partition.
+    """New records of one partition.
 
     Attributes:
-        topic_partition: which one.
-        records: from the asked offset on; control records are left out, and with read_committed the records
-            of aborted transactions.
-        next_offset: where to read on; it may be beyond the last record here.
-        high_watermark: the offset up to which records are committed to the log, whatever becomes of their
-            transactions.
+        topic_partition: the partition.
+        records: from the requested offset on, without control records, and with read_committed without
+            records of aborted transactions.
+        next_offset: offset to read next; it may be larger than that of the last record plus one.
+        high_watermark: high watermark of the partition.
     """
 
     topic_partition: TopicPartition
@@ -351,13 +351,13 @@ class FetchedPartition:
 
 
 Read = Callable[[list[FetchedBatches], Mapping[int, int]], list[T]]
-"""What is made of the batches of some partitions, fetched from the given positions on."""
+"""Turns fetched partitions into results; the second argument is the requested offsets."""
 
 
 def fetch_request(
     topic: str, topic_id: bytes, positions: Mapping[int, int], limits: FetchSettings, version: int
 ) -> tuple[FetchRequest, int]:
-    """A sessionless request and the version to send it in: topic ids are used only where one is known."""
+    """Make a request without a session, and its version: one with topic ids only if the id is known."""
     if topic_id == NO_UUID:
         version = min(version, _FIRST_VERSION_WITH_TOPIC_IDS - 1)
     elif version < _FIRST_VERSION_WITH_TOPIC_IDS:
@@ -379,18 +379,18 @@ def fetch_request(
 def read_fetch_response(
     response: FetchResponse, topic: str, positions: Mapping[int, int], topic_id: bytes = NO_UUID
 ) -> list[FetchedBatches]:
-    """The partitions of a one-topic answer, those without news, too.
+    """Return the partitions of a response for one topic, also those without batches.
 
     Args:
-        response: the answer.
-        topic: the topic's name.
-        positions: the offset that was asked for, by partition.
-        topic_id: the id it was asked for by.
+        response: the response.
+        topic: name of the topic.
+        positions: the requested offsets, by partition.
+        topic_id: the requested topic id.
 
     Raises:
-        BrokerResponseError: the answer or one of its partitions has an error.
+        BrokerResponseError: the response or one of its partitions has an error.
         CorruptMessageError: the header of a batch is damaged.
-        ProtocolError: the answer names a partition that was not asked for.
+        ProtocolError: the response contains a partition that was not requested.
     """
     if response.error_code:
         raise error_for(response.error_code, f"fetch of {topic!r}")
@@ -399,7 +399,7 @@ def read_fetch_response(
         for data in answer.partitions:
             where = TopicPartition(topic, data.partition_index)
             if where.partition not in positions:
-                raise ProtocolError(f"FetchResponse: {where} was not asked for")
+                raise ProtocolError(f"FetchResponse: {where} was not requested")
             fetched.append(_read_partition(data, where, positions[data.partition_index], topic_id))
     return fetched
 
@@ -416,7 +416,7 @@ def _read_partition(
     return FetchedBatches(
         where,
         batches[:end],
-        data.aborted_transactions or [],  # none are named with read_uncommitted
+        data.aborted_transactions or [],  # null with read_uncommitted
         next_offset,
         data.high_watermark,
         data.last_stable_offset,
@@ -426,7 +426,7 @@ def _read_partition(
 
 
 def records_of(fetched: FetchedBatches, position: int) -> FetchedPartition:
-    """The records of fetched batches from ``position`` on.
+    """Decode the records of fetched batches from ``position`` on.
 
     Raises:
         CorruptMessageError: a batch is damaged.
@@ -454,7 +454,7 @@ def offsets_request(
     timestamp: int,
     isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> ListOffsetsRequest:
-    """Asks a leader for the first offset at or after a time in each partition, those of a topic in a row."""
+    """Request the first offset at or after a time; ``partitions`` must be in order of their topics."""
     topics = [
         ListOffsetsTopic(
             name=topic,
@@ -468,7 +468,7 @@ def offsets_request(
 
 
 def read_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, int]:
-    """The offsets found, -1 where there is none.
+    """Return the offsets of a response, -1 for none.
 
     Raises:
         BrokerResponseError: a partition has an error.

@@ -1,6 +1,6 @@
-"""From a Metadata response to a snapshot of the cluster, and whom that names as leaders.
+"""Convert Metadata responses to `ClusterMetadata`, and find partition leaders in it.
 
-What is no such snapshot is refused whole.
+A response with an invalid topic is rejected as a whole.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from splashdam.wire.messages.metadata import MetadataResponse, MetadataResponseT
 
 
 def read_cluster(response: MetadataResponse) -> ClusterMetadata:
-    """The cluster as the broker sees it. Topics with an error are there with their ``error_code``.
+    """Convert a response. Topics with an error keep their ``error_code``.
 
     Raises:
-        BrokerResponseError: the broker refused the whole question (from version 13 on).
-        ProtocolError: a topic's partitions are not numbered from 0 without gap or repetition.
+        BrokerResponseError: the broker rejected the whole request (from version 13 on).
+        ProtocolError: a topic's partitions are not numbered from 0 without gaps and repetitions.
     """
     if response.error_code:
         raise error_for(response.error_code)
@@ -27,7 +27,7 @@ def read_cluster(response: MetadataResponse) -> ClusterMetadata:
         nodes={
             each.node_id: Node(each.node_id, each.host, each.port, each.rack)
             for each in response.brokers
-            if each.node_id >= 0  # negative ids are ours, for the addresses to begin with
+            if each.node_id >= 0  # negative ids stand for bootstrap addresses
         },
         topics={
             topic.name: _read_topic(topic.name, topic) for topic in response.topics if topic.name is not None
@@ -42,8 +42,8 @@ def _read_topic(name: str, topic: MetadataResponseTopic) -> TopicInfo:
     for number, each in enumerate(partitions):
         if each.partition_index != number:
             raise ProtocolError(
-                f"MetadataResponse: topic {name!r} has {len(partitions)} partitions and one of them is called"
-                f" {each.partition_index}, where {number} was to be expected"
+                f"MetadataResponse: topic {name!r} has {len(partitions)} partitions, and one has number"
+                f" {each.partition_index} instead of {number}"
             )
     infos = [
         PartitionInfo(
@@ -60,10 +60,10 @@ def _read_topic(name: str, topic: MetadataResponseTopic) -> TopicInfo:
 
 
 def leader_in(cluster: ClusterMetadata, topic_partition: TopicPartition) -> Node:
-    """Who leads the partition.
+    """Return the partition leader.
 
     Raises:
-        BrokerResponseError: the topic has an error, the partition does not exist, or nobody leads it.
+        BrokerResponseError: the topic has an error, or the partition does not exist or has no leader.
     """
     topic = cluster.topics.get(topic_partition.topic)
     if topic is not None and topic.error_code:
@@ -80,7 +80,7 @@ def leader_in(cluster: ClusterMetadata, topic_partition: TopicPartition) -> Node
 def by_leader(
     cluster: ClusterMetadata, partitions: Iterable[TopicPartition]
 ) -> dict[Node, list[TopicPartition]]:
-    """Partitions by who leads them, in order; raises as `leader_in`."""
+    """Group partitions by leader, in order; raise as `leader_in`."""
     led: dict[Node, list[TopicPartition]] = {}
     for each in partitions:
         led.setdefault(leader_in(cluster, each), []).append(each)

@@ -1,7 +1,7 @@
-"""Reading and writing the bytes of a connection: what a socket takes or gives at once, and the rest by trio.
+"""Read and write the bytes of a connection: first what a socket takes or has at once, the rest through trio.
 
-The parts of a frame are written without copying them together. Reading is from a stream that most of the time
-has nothing, or that is about to have something.
+The parts of a frame are written without joining them. Reads are optimized for a stream that usually has
+nothing yet, or that will have something within microseconds.
 """
 
 from __future__ import annotations
@@ -18,28 +18,31 @@ import trio
 
 from splashdam.model.values import Buffer
 
-MOST_PARTS = 512  # the system takes at most IOV_MAX, 1024 on Linux
+MOST_PARTS = 512  # the system accepts at most IOV_MAX, 1024 on Linux
 
 Receive = Callable[[int], Awaitable[bytes | bytearray]]
-"""Waits for at most so many bytes; empty when the peer has ended the stream."""
+"""Waits for bytes, at most so many; empty when the peer has ended the stream."""
 
 PATIENCE_US = 100.0
-"""How long it is worth while to look out for what comes next. A peer on the same machine that answers at once
-takes less; to sleep and be woken takes as long."""
+"""How long to poll for the next response. A peer on the same machine that responds at once takes less; to
+sleep and be woken by the system takes about as long."""
 _MOST_MISSES = 6
 _EAGER_READ_BYTES = 4096
 
 
 def write_within_py(descriptor: int, parts: Sequence[Buffer], patience_ms: float) -> int:
-    """Writes to a non-blocking socket what it takes, and waits for room as long as there soon is some.
+    """Write to a non-blocking socket what it takes, and wait for room for a short time.
+
+    The compiled twin waits without the GIL. This one asks for it again after each piece that the socket
+    takes; beside a busy thread of the application each time can take 5 ms (``sys.getswitchinterval``).
 
     Args:
         descriptor: the socket's.
-        parts: what to write, in order; at most ``MOST_PARTS`` of them are.
-        patience_ms: after this nothing more is waited for, nor before, when there is no room for 1 ms.
+        parts: the bytes in order; at most ``MOST_PARTS`` parts are written.
+        patience_ms: time limit for all waits; a single wait for room ends after 1 ms.
 
     Returns:
-        how many bytes were taken, from the first on. Where the socket is broken, those before: no error.
+        The number of bytes written. A broken socket ends the write without an error.
     """
     until = time.monotonic() + patience_ms / 1000
     rest: Sequence[Buffer] = parts[:MOST_PARTS]
@@ -64,17 +67,17 @@ def _has_room_soon(descriptor: int) -> bool:
 
 
 def read_soon_py(descriptor: int, into: bytearray | memoryview, patience_us: float) -> int | None:
-    """Looks for bytes at a non-blocking socket again and again, without going to sleep.
+    """Poll a non-blocking socket for bytes, without sleeping.
 
-    The interpreter's lock is free meanwhile, and whoever else wants this processor gets it.
+    The compiled twin releases the GIL meanwhile and yields the processor after each attempt.
 
     Args:
         descriptor: the socket's.
-        into: where the bytes go.
-        patience_us: after this the search is given up.
+        into: buffer for the bytes.
+        patience_us: time limit.
 
     Returns:
-        how many bytes came, 0 at the end of the stream, None where nothing came.
+        The number of bytes read, 0 at the end of the stream, None if nothing came.
 
     Raises:
         OSError: the socket is broken.
@@ -98,33 +101,33 @@ if not TYPE_CHECKING and not os.environ.get("SPLASHDAM_PURE"):
 
 @runtime_checkable
 class TakesNow(Protocol):
-    """A stream of ours that can take bytes without a task's waiting for it."""
+    """A stream that can take bytes without waiting."""
 
     def send_now(self, parts: Sequence[Buffer]) -> int:
-        """Takes what there is room for, and answers how many bytes that were."""
+        """Take as much as there is room for; return the number of bytes."""
         ...
 
 
 @runtime_checkable
 class SendsParts(Protocol):
-    """A stream of ours that knows how to send several parts at the least cost."""
+    """A stream with a method of its own for several parts."""
 
     async def send_parts(self, parts: Sequence[Buffer]) -> None:
-        """Sends all."""
+        """Send all parts."""
         ...
 
 
 def send_now(stream: trio.abc.SendStream, parts: Sequence[Buffer], patience_ms: float = 0.0) -> int:
-    """Gives a stream what it takes without waiting: one system call for a socket.
+    """Write what a stream takes without waiting: one system call for a socket.
 
-    With ``patience_ms`` a socket is waited for, for at most so long, and the loop stands still meanwhile. The
-    interpreter's lock is free: see `write_within`.
+    With ``patience_ms`` it waits for room in a socket for at most that time, and the loop is blocked
+    meanwhile; see `write_within_py`.
 
-    Never raises: a broken or closed stream, or one that cannot take anything in this way, takes nothing, and
-    whoever goes on with `send_parts` meets the error.
+    It never raises: a broken or closed stream, or one without `TakesNow`, takes nothing; the `send_parts` for
+    the rest then raises the error.
 
     Returns:
-        how many bytes were taken, from the first on.
+        The number of bytes taken.
     """
     if isinstance(stream, trio.SocketStream):
         if patience_ms:
@@ -137,7 +140,7 @@ def send_now(stream: trio.abc.SendStream, parts: Sequence[Buffer], patience_ms: 
 
 
 def rest_of(parts: Sequence[Buffer], taken: int) -> list[memoryview]:
-    """What is left of the parts after ``taken`` bytes, without a copy; empty if nothing is."""
+    """Return what is left of the parts after ``taken`` bytes, without a copy."""
     for number, part in enumerate(parts):
         if taken < len(part):
             return [memoryview(part)[taken:], *(memoryview(each) for each in parts[number + 1 :])]
@@ -146,13 +149,13 @@ def rest_of(parts: Sequence[Buffer], taken: int) -> list[memoryview]:
 
 
 async def send_parts(stream: trio.abc.SendStream, parts: Sequence[Buffer]) -> None:
-    """Writes all parts in order: ``sendmsg`` of many at once to a socket, ``send_all`` per part elsewhere.
+    """Write all parts in order: by ``sendmsg`` to a socket, by one ``send_all`` per part elsewhere.
 
-    Nothing guards against two writers at once: the caller does. After a cancel an unknown number of bytes has
-    been written, so the stream must be closed.
+    The caller must prevent concurrent writes. After a cancel an unknown number of bytes has been written, so
+    the stream must be closed.
 
     Raises:
-        trio.BrokenResourceError: the peer has gone.
+        trio.BrokenResourceError: the peer closed the stream.
         trio.ClosedResourceError: the stream was closed here.
     """
     if len(parts) > 1 and isinstance(stream, trio.SocketStream):
@@ -178,8 +181,11 @@ async def _send_gathered(stream: trio.SocketStream, parts: Sequence[Buffer]) -> 
 
 
 class Eagerness:
-    """Whether `read_soon` is worth its processor time with one peer: each miss in a row doubles the number of
-    occasions that are let pass, up to 63, so a peer that is slow costs next to nothing."""
+    """Decides whether polling with `read_soon` is worthwhile for one peer.
+
+    Each miss in a row doubles the number of occasions that are skipped, up to 63, so polling a slow peer
+    costs next to nothing.
+    """
 
     __slots__ = ("_misses", "_pause")
 
@@ -187,23 +193,23 @@ class Eagerness:
         self._misses = self._pause = 0
 
     def is_due(self) -> bool:
-        """Asked at each occasion."""
+        """Return whether to poll on this occasion."""
         if self._pause:
             self._pause -= 1
             return False
         return True
 
     def note(self, has_come: bool) -> None:
-        """What came of it."""
+        """Record the result of a poll."""
         self._misses = 0 if has_come else min(self._misses + 1, _MOST_MISSES)
         self._pause = (1 << self._misses) - 1
 
 
 class EagerReader:
-    """Reads what comes at once from a stream that usually answers so.
+    """Reads a response that arrives within microseconds, from a peer that usually responds that fast.
 
     Args:
-        stream: where from; nothing ever comes at once from one that is no socket.
+        stream: from anything but a socket it reads nothing.
     """
 
     def __init__(self, stream: trio.abc.ReceiveStream) -> None:
@@ -212,8 +218,10 @@ class EagerReader:
         self._eagerness = Eagerness()
 
     def read(self) -> memoryview:
-        """What came, valid until the next call; empty where nothing did, or where an end or an error did:
-        those are seen by whoever reads next. The loop stands still for up to `PATIENCE_US`."""
+        """Poll for up to `PATIENCE_US`, blocking the loop; return the bytes, valid until the next call.
+
+        The result is empty if nothing came, and at an end or error of the stream: the next read meets those.
+        """
         count = None
         if self._socket is not None and self._eagerness.is_due():
             with contextlib.suppress(OSError):
@@ -223,20 +231,20 @@ class EagerReader:
 
 
 def receiver(stream: trio.abc.ReceiveStream) -> Receive:
-    """How to read from a stream: its ``receive_some``, or something cheaper that raises the same errors."""
+    """Return a function that reads the stream: ``receive_some``, or a cheaper one with its errors."""
     if isinstance(stream, trio.SocketStream):
         return partial(_receive_when_readable, stream)
     return stream.receive_some
 
 
 async def _receive_when_readable(stream: trio.SocketStream, most_bytes: int) -> bytes:
-    """Waits, then reads. trio reads first, which for who has just read everything is a call for nothing."""
+    """Wait, then read. trio reads first: a wasted system call if everything was read just before."""
     socket = stream.socket
     while socket.fileno() >= 0:
         await trio.lowlevel.wait_readable(socket)
         try:
-            return os.read(socket.fileno(), most_bytes)  # anew: a close meanwhile freed the number
-        except BlockingIOError:  # readable for nothing, as happens; it is non-blocking
+            return os.read(socket.fileno(), most_bytes)  # fileno() again: a close frees the number
+        except BlockingIOError:  # a spurious wake-up
             continue
         except OSError as error:
             if socket.fileno() >= 0:

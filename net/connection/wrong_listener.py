@@ -1,14 +1,14 @@
-"""What listens at an address, where it is not what the settings say: found out by asking it, and named.
+"""Detect a listener with another security protocol than the client's settings, by probing it.
 
-A connection that ends before the first answer may be a broker that restarts, a proxy whose broker is away, or
-a listener that speaks something else. The first two pass, the third does not, and the end looks the same. So
-the listener is asked once more in the other tongue: a `ClientHello` where we spoke without TLS, ApiVersions
-where we spoke TLS, SaslHandshake where we spoke without SASL. Only an answer counts; silence and another end
-prove nothing.
+A connection that ends before the first response may be a broker that restarts, a proxy without its broker, or
+a listener with another security protocol. The first two are temporary, the third is not, and all three end
+the same way. So the listener is probed once with the other protocol: a `ClientHello` after a connection
+without TLS, ApiVersions after one with TLS, SaslHandshake after one without SASL. Only a response counts;
+silence and another closed connection prove nothing.
 
-Text, such as HTTP's, may come from a balancer that speaks for a broker which restarts. It counts where it
-comes again after a pause, and never where it says that the server is at fault (HTTP 5xx): that passes. A
-record of TLS counts at once: no balancer makes one up.
+A response in text, such as HTTP, may come from a load balancer in front of a broker that restarts. It counts
+only if it comes again after a pause, and never if it blames the server (HTTP 5xx), which is temporary. A TLS
+record counts at once: load balancers do not make them up.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ if TYPE_CHECKING:
     import ssl
 
 PATIENCE_SECONDS = 2.0
-"""How long the listener may take for its answer to such a question."""
+"""Time limit of one probe."""
 
 _PAUSE_SECONDS = 0.3
-"""Between an answer of another protocol and the question whether that was all there is."""
+"""Pause between a response in another protocol and the probe that confirms it."""
 
 _FIRST_REQUESTS = 3
-"""Versions, metadata, producer id: a broker that leaves before more were sent may want something else."""
+"""ApiVersions, Metadata, InitProducerId: a listener that closes the connection by then may be a wrong one."""
 
 _FIRST_RESPONSES = 1
-"""That to ApiVersions, which every listener without TLS gives to everybody."""
+"""To ApiVersions, which every listener without TLS answers before authentication."""
 
 _SIZE = struct.Struct(">i")
 _MOST_BYTES = 64 * 1024
 _TLS_ANSWERS = (b"\x16\x03", b"\x15\x03")
-"""How a handshake and an alert of TLS begin."""
+"""The first bytes of a TLS handshake and of a TLS alert."""
 _SERVER_AT_FAULT = re.compile(rb"HTTP/[\d.]+ 5\d\d")
 _TEXT_BYTES = 4
-"""So many printable characters, where a size or a record of TLS would stand, are text."""
+"""That many printable characters, in place of a frame's size or a TLS record, are text."""
 
 
 @runtime_checkable
 class Encrypts(Protocol):
-    """A `Connect` whose streams are inside TLS.
+    """A `Connect` whose streams use TLS.
 
     Attributes:
-        tls_context: the client's.
+        tls_context: of the client.
     """
 
     tls_context: ssl.SSLContext
@@ -77,20 +77,20 @@ async def wrong_listener(
     requests_sent: int,
     authenticates: bool,
 ) -> WrongListenerError | KafkaConnectionError | None:
-    """The reason why a young connection has ended, where that is the listener or what stands before it.
+    """Find out whether a new connection ended because of a wrong listener; probes it.
 
     Args:
-        error: why it has ended.
-        connect: how it was made.
-        host: where the listener is.
+        error: why the connection ended.
+        connect: how it was opened.
+        host: of the listener.
         port: likewise.
-        requests_sent: how many there were; the first is ApiVersions, which a listener with SASL answers.
-        authenticates: whether it was to show who we are.
+        requests_sent: requests on the connection; the first is ApiVersions, which a SASL listener answers.
+        authenticates: whether the client authenticates.
 
     Returns:
-        WrongListenerError: the listener speaks something else than the settings say.
-        KafkaConnectionError: it did so once, which may pass.
-        None: it may be the right one.
+        WrongListenerError: the listener uses another protocol than the settings say.
+        KafkaConnectionError: it did so once, which may be temporary.
+        None: nothing was found.
     """
     where = address_text(host, port)
     if isinstance(error, ForeignBytesError):
@@ -99,7 +99,7 @@ async def wrong_listener(
         return (
             WrongListenerError(f"{said}; {error.advice}")
             if lasts
-            else KafkaConnectionError(f"{said}, which may pass")
+            else KafkaConnectionError(f"{said}, which may be temporary")
         )
     if not isinstance(error, NetworkExceptionError):
         return None
@@ -115,29 +115,29 @@ async def wrong_listener(
         return None
     protocol = "SASL_SSL" if has_tls else "SASL_PLAINTEXT"
     return WrongListenerError(
-        f"the listener at {where} asks who we are, by SASL ({', '.join(mechanisms)}); set security_protocol"
+        f"the listener at {where} requires SASL ({', '.join(mechanisms)}); set security_protocol"
         f" to {protocol}, sasl_mechanism and the credentials"
     )
 
 
 def may_be_wrong(requests: int, responses: int) -> bool:
-    """Whether a connection has ended so early that its listener may be another one than the settings say.
+    """Return whether a connection ended so early that its listener may be a wrong one.
 
-    One that has answered more than ApiVersions is the right one, and is not asked.
+    A listener that has answered more than ApiVersions is the right one.
 
     Args:
         requests: how many were sent.
-        responses: how many of them were answered.
+        responses: how many were received.
     """
     return requests <= _FIRST_REQUESTS and responses <= _FIRST_RESPONSES
 
 
 async def stays_without_tls(connect: Connect, host: str, port: int) -> bool:
-    """Whether a listener that has answered a `ClientHello` without TLS does so again after a pause.
+    """Return whether a listener that answered a `ClientHello` without TLS does so again after a pause.
 
     Args:
-        connect: makes streams without TLS.
-        host: where the listener is.
+        connect: opens streams without TLS.
+        host: of the listener.
         port: likewise.
     """
     await trio.sleep(_PAUSE_SECONDS)
@@ -146,18 +146,18 @@ async def stays_without_tls(connect: Connect, host: str, port: int) -> bool:
 
 
 async def speaks_without_tls(connect: Connect, host: str, port: int) -> bool:
-    """Whether a broker answers there without TLS.
+    """Return whether a broker responds to ApiVersions without TLS.
 
     Args:
-        connect: makes streams without TLS.
-        host: where the listener is.
+        connect: opens streams without TLS.
+        host: of the listener.
         port: likewise.
     """
     return await _answer(connect, host, port, ApiVersionsRequest(), 0) is not None
 
 
 async def _sasl_mechanisms(connect: Connect, host: str, port: int) -> list[str] | None:
-    """Those that a listener with SASL offers; None if there is none with SASL."""
+    """Return the mechanisms that a SASL listener offers; None for a listener without SASL."""
     frame = await _answer(connect, host, port, SaslHandshakeRequest(mechanism=""), 1)
     if frame is None:
         return None
@@ -172,7 +172,7 @@ async def _sasl_mechanisms(connect: Connect, host: str, port: int) -> list[str] 
 async def _answer(
     connect: Connect, host: str, port: int, request: Request[Response], version: int
 ) -> bytes | None:
-    """The frame that answers a request, without its size; None if none does."""
+    """Return the response frame to a request, without its size; None without a response."""
     data = await _exchange(connect, host, port, _encoded(request, version), _SIZE.size)
     if len(data) < 2 * _SIZE.size:
         return None
@@ -202,7 +202,7 @@ def _client_hello(host: str) -> bytes:
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # nothing is told to the other side, and nothing it says is believed
+    context.verify_mode = ssl.CERT_NONE  # the probe sends no data and trusts nothing that it receives
     outgoing = ssl.MemoryBIO()
     tls = context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=host)
     try:
@@ -213,14 +213,14 @@ def _client_hello(host: str) -> bytes:
 
 
 async def _exchange(connect: Connect, host: str, port: int, question: bytes, prefix_bytes: int) -> bytes:
-    """What comes first in answer to some bytes, on a connection of its own; empty where nothing does.
+    """Send some bytes on a connection of their own; return the first bytes of the response, or nothing.
 
     Args:
-        connect: makes streams.
-        host: where to.
+        connect: opens streams.
+        host: of the listener.
         port: likewise.
-        question: what is sent.
-        prefix_bytes: 0: any bytes do; 4: a whole frame is read, whose size comes first.
+        question: the bytes to send.
+        prefix_bytes: 4: read a whole frame with its size; 0: any bytes will do.
     """
     data = b""
     with trio.move_on_after(PATIENCE_SECONDS):

@@ -1,7 +1,7 @@
-"""GSSAPI with Kerberos (RFC 4752): tickets prove who both are. Needs ``splashdam[gssapi]``.
+"""GSSAPI with Kerberos (RFC 4752): tickets authenticate both sides. Needs ``splashdam[gssapi]``.
 
-There is no security layer, as in Kafka: what has to be secret goes through TLS. Only the client's first step
-talks to somebody, the KDC, so ``open_client`` does it, in a thread; all others are arithmetic.
+As in Kafka there is no security layer; use TLS for confidentiality. Only the client's first step uses the
+network, to reach the KDC, so ``open_client`` runs it in a thread; all other steps are pure computation.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _log = logging.getLogger(__name__)
 
 _NO_LAYER = b"\x01"
 _NO_SIZE = b"\0\0\0"
-"""Nothing is wrapped later on, so nothing may be large."""
+"""Maximum size of wrapped messages: none follow."""
 
 
 async def open_client(_name: str, credentials: Credentials) -> KerberosClient:
-    """See ``mechanisms.py``: has a ticket made for the broker.
+    """See ``mechanisms.py``; gets a ticket for the broker.
 
     Raises:
-        SaslError: there is none to be had.
+        SaslError: the KDC gives no ticket.
     """
     return await trio.to_thread.run_sync(_begun, credentials, abandon_on_cancel=True)
 
@@ -57,11 +57,11 @@ def _begun(credentials: Credentials) -> KerberosClient:
 
 
 class KerberosClient:
-    """Shows the ticket, wants the broker to prove itself, and asks for no security layer.
+    """Sends the ticket, verifies the broker's proof, and selects no security layer.
 
     Args:
-        context: of gssapi, after its first step.
-        first: what that said.
+        context: security context of gssapi, after its first step.
+        first: the token of that step.
     """
 
     complaint = ""
@@ -72,35 +72,35 @@ class KerberosClient:
         self._is_done = False
 
     def start(self) -> bytes:
-        """The ticket."""
+        """Return the first token, with the ticket."""
         return self._first
 
     def step(self, challenge: bytes) -> bytes | None:
-        """See ``ClientSide``: the broker's proof, then what layers it has, then nothing."""
+        """See ``ClientSide``. Challenges are the broker's proof, its security layers, then nothing."""
         gssapi: Any = import_module("gssapi")
 
         if self._is_done:
             if challenge:
-                raise SaslError("GSSAPI: the broker goes on talking where all is said")
+                raise SaslError("GSSAPI: the broker sent a challenge after the end of the exchange")
             return None
         try:
             if not self._context.complete:
                 return self._context.step(challenge) or b""
             layers = self._context.unwrap(challenge).message
             if len(layers) != 4 or not layers[0] & _NO_LAYER[0]:
-                raise SaslError("GSSAPI: the broker insists on a security layer, which Kafka does not have")
+                raise SaslError("GSSAPI: the broker requires a security layer, which Kafka does not support")
             self._is_done = True
             answer: bytes = self._context.wrap(_NO_LAYER + _NO_SIZE, False).message
         except gssapi.exceptions.GSSError as error:
-            raise SaslError(f"GSSAPI: broker and client do not agree: {_reason(error)}") from error
+            raise SaslError(f"GSSAPI: the exchange failed: {_reason(error)}") from error
         return answer
 
 
 class KerberosServer:
-    """Wants the ticket, and gives its own proof.
+    """Verifies the ticket, and proves the broker's identity.
 
     Args:
-        keytab: where the broker's keys are; empty: where Kerberos looks for them.
+        keytab: path of the broker's keytab; empty: Kerberos' default.
     """
 
     def __init__(self, keytab: str) -> None:
@@ -116,22 +116,22 @@ class KerberosServer:
         try:
             if self._context is None:
                 store = {"keytab": self._keytab} if self._keytab else None
-                mechs = [gssapi.MechType.kerberos]  # and not whatever else this machine has, like SPNEGO
+                mechs = [gssapi.MechType.kerberos]  # and no other mechanism of this machine, such as SPNEGO
                 own = gssapi.Credentials(usage="accept", store=store, mechs=mechs)
                 self._context = gssapi.SecurityContext(creds=own, usage="accept")
             if not self._context.complete:
-                # Where the ticket is wrong this is Kerberos' own word for it, and the next step raises.
+                # For a wrong ticket this is Kerberos' error token, and the next step raises.
                 answer: bytes | None = self._context.step(message)
                 return answer or self._offer()
             return self._end(message) if self._has_offered else self._offer()
         except gssapi.exceptions.GSSError as error:
-            _log.warning("GSSAPI: a client is not let in: %s", _reason(error))
+            _log.warning("GSSAPI: authentication of a client failed: %s", _reason(error))
             raise Refusal("Authentication failed: the Kerberos ticket is not accepted") from None
 
     def _offer(self) -> bytes:
-        """Security layers: none, and nothing else."""
+        """Offer security layers: only none."""
         if not self._context.complete:
-            raise Refusal("Authentication failed: the Kerberos exchange does not go on")
+            raise Refusal("Authentication failed: the Kerberos exchange is incomplete")
         self._has_offered = True
         wrapped: bytes = self._context.wrap(_NO_LAYER + _NO_SIZE, False).message
         return wrapped
@@ -139,7 +139,7 @@ class KerberosServer:
     def _end(self, message: bytes) -> bytes:
         chosen = self._context.unwrap(message).message
         if chosen[:1] != _NO_LAYER or len(chosen) < 4:
-            raise Refusal("Authentication failed: the client wants a security layer")
+            raise Refusal("Authentication failed: the client requests a security layer")
         principal, own = str(self._context.initiator_name), str(self._context.target_name)
         name, acting_for = _short_name(principal, own), chosen[4:].decode(errors="replace")
         if acting_for not in ("", name, principal):
@@ -152,10 +152,10 @@ class KerberosServer:
 
 
 def _short_name(principal: str, own: str) -> str:
-    """As Kafka's ``sasl.kerberos.principal.to.local.rules`` by default: ``anna/host@REALM`` is ``anna``.
+    """Apply Kafka's default ``sasl.kerberos.principal.to.local.rules``: ``anna/host@REALM`` is ``anna``.
 
     Raises:
-        Refusal: the client is of another realm than we are.
+        Refusal: the client's realm is not the broker's.
     """
     name, _, realm = principal.rpartition("@")
     if realm != own.rpartition("@")[2]:
@@ -164,6 +164,6 @@ def _short_name(principal: str, own: str) -> str:
 
 
 def _reason(error: Any) -> str:
-    """What Kerberos says, without what it says about itself."""
+    """Return Kerberos' own texts; those of the GSSAPI layer only if there are none."""
     texts = [*error.get_all_statuses(error.min_code, False)] if error.min_code else []
     return "; ".join(filter(None, texts)) or "; ".join(error.get_all_statuses(error.maj_code, True))

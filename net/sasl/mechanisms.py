@@ -1,12 +1,13 @@
-"""The table of SASL mechanisms, and what each of them has to offer.
+"""The table of SASL mechanisms, and the protocols that they implement.
 
 A mechanism is a module of this package with two functions::
 
     async def open_client(name: str, credentials: Credentials) -> ClientSide
     def open_server(name: str, authority: Authority) -> ServerSide
 
-``open_client`` may wait, for a token or a ticket; the two sides never do: bytes in, bytes out. A mechanism
-that cannot serve has no ``open_server``, and ``serves`` is False in its row. Modules are imported when used.
+``open_client`` may wait, for a token or a ticket. The two sides never wait: bytes in, bytes out. A mechanism
+that the broker does not offer has no ``open_server`` and ``serves=False`` in its row. Modules are imported on
+first use.
 """
 
 from __future__ import annotations
@@ -22,34 +23,34 @@ from splashdam.model.secrets import Secret
 
 
 class ClientSide(Protocol):
-    """The client's half of one exchange.
+    """The client's side of one exchange.
 
     Attributes:
-        complaint: what the server's last challenge said is wrong, for the error that will follow; or empty.
+        complaint: the problem that the server's last challenge named, for the error that follows; or empty.
     """
 
     complaint: str
 
     def start(self) -> bytes:
-        """The first message."""
+        """Return the first message."""
         ...
 
     def step(self, challenge: bytes) -> bytes | None:
-        """The answer to what the server said; None: all is said, and the server has shown what it had to.
+        """Return the response to a challenge; None at the end, when the server has proved its identity.
 
         Raises:
-            SaslError: the server is not to be trusted, or does not keep to the mechanism.
+            SaslError: the server is not trusted, or violates the mechanism.
         """
         ...
 
 
 @attrs.frozen
 class Authenticated:
-    """Who the client is.
+    """An authenticated user.
 
     Attributes:
-        name: of the user, as Kafka's principal ``User:name`` has it.
-        expires_at_ms: when that ends, since the epoch; None: it does not end by itself.
+        name: name of the user in Kafka's principal ``User:name``.
+        expires_at_ms: end of the session in milliseconds since the epoch; None: no limit.
     """
 
     name: str
@@ -57,38 +58,39 @@ class Authenticated:
 
 
 class ServerSide(Protocol):
-    """The server's half of one exchange.
+    """The broker's side of one exchange.
 
     Attributes:
-        outcome: who the client is, once that is proven.
+        outcome: the authenticated user; None until then.
     """
 
     outcome: Authenticated | None
 
     def step(self, message: bytes) -> bytes:
-        """The answer to what the client said.
+        """Return the response to a client's message.
 
         Raises:
-            Refusal: it is not who it says, or does not keep to the mechanism.
+            Refusal: authentication failed, or the client violates the mechanism.
         """
         ...
 
 
 class Refusal(Exception):
-    """The client is not let in. The text is for the client and tells nothing that helps a guesser."""
+    """Authentication failed. The text is sent to the client and must not help to guess credentials."""
 
 
 @attrs.frozen
 class Credentials:
-    """What a client has to show; only what its mechanism asks for is there.
+    """A client's credentials; only those of its mechanism are set.
 
     Attributes:
-        host: the broker's host, as the client names it.
+        host: of the broker, as the client names it.
         username: for PLAIN and SCRAM.
         password: likewise.
         token_provider: for OAUTHBEARER, see ``oauthbearer.py``.
-        service: for GSSAPI, the brokers' service, or their whole principal as ``gssapi.Name`` or text.
-        service_host: likewise, the host in their principals where that is not ``host``.
+        service: for GSSAPI, the brokers' service name, or their whole principal as ``gssapi.Name`` or
+            ``str``.
+        service_host: for GSSAPI, the host in the brokers' principals, if it is not ``host``.
     """
 
     host: str
@@ -101,7 +103,7 @@ class Credentials:
 
 @attrs.frozen
 class ScramCredential:
-    """What a server keeps of a password: it proves the password, and does not tell it (RFC 5802)."""
+    """What a server stores of a password: it verifies the password without revealing it (RFC 5802)."""
 
     salt: bytes = attrs.field(repr=False)
     iterations: int
@@ -110,31 +112,31 @@ class ScramCredential:
 
 
 class Authority(Protocol):
-    """What a server knows of its users."""
+    """The broker's users and keys."""
 
     def scram_credential(self, mechanism: str, username: str) -> ScramCredential | None:
-        """The user's credential for a SCRAM mechanism; None: no such user."""
+        """Return the user's credential for a SCRAM mechanism; None for an unknown user."""
         ...
 
     def usual_iterations(self, mechanism: str) -> int:
-        """The iterations of most users: those who do not exist are answered with the same."""
+        """Return the iterations of most users, which unknown users are answered with."""
         ...
 
     def check_password(self, username: str, password: str) -> bool:
-        """Whether the password is the user's. It takes as long for one who does not exist."""
+        """Return whether the password is the user's; takes as long for an unknown user."""
         ...
 
     def check_token(self, token: str, extensions: Mapping[str, str]) -> Authenticated:
-        """Whose token it is.
+        """Return the user of a token.
 
         Raises:
-            Refusal: it is nobody's, or no longer.
+            Refusal: the token is invalid or expired.
         """
         ...
 
     @property
     def keytab(self) -> str:
-        """Where the keys of the broker's own principal are; empty: where Kerberos looks for them."""
+        """Path of the keytab of the broker's principal; empty: Kerberos' default."""
         ...
 
 
@@ -143,12 +145,12 @@ class Mechanism:
     """A row of the table.
 
     Attributes:
-        name: as Kafka and IANA have it.
-        module: of this package.
-        needs: the client's options without which it cannot work.
-        hashes: a password is hashed to check a client's message, which takes milliseconds by design.
+        name: Kafka's and IANA's name.
+        module: module of this package.
+        needs: options that a client must set.
+        hashes: whether the broker hashes a password to check a message, which takes milliseconds by design.
         serves: whether the embedded broker can offer it.
-        extra: of splashdam, and the package of that name that it needs; or empty.
+        extra: extra of splashdam, and the package of the same name that it needs; or empty.
     """
 
     name: str
@@ -159,32 +161,32 @@ class Mechanism:
     extra: str = ""
 
     def check_installed(self) -> None:
-        """Finds out early whether the mechanism can work here.
+        """Check early that the mechanism's package can be imported.
 
         Raises:
-            KafkaConfigurationError: the package that it needs is not installed, or does not load.
+            KafkaConfigurationError: the package is not installed, or does not load.
         """
         if not self.extra:
             return
         try:
             import_module(self.extra)
-        except Exception as error:  # it loads libraries of the system, which fail in their own ways
+        except Exception as error:  # the package loads system libraries, whose errors vary
             raise KafkaConfigurationError(
                 f"SASL mechanism {self.name} needs the package {self.extra}, which cannot be imported"
                 f" ({error}); install splashdam[{self.extra}]"
             ) from error
 
     async def open_client(self, credentials: Credentials) -> ClientSide:
-        """A client's half; waits where the credentials have to be fetched.
+        """Return the client's side; waits if credentials must be fetched.
 
         Raises:
-            SaslError: the credentials cannot be had or used.
+            SaslError: the credentials cannot be fetched or used.
         """
         side: ClientSide = await self._module().open_client(self.name, credentials)
         return side
 
     def open_server(self, authority: Authority) -> ServerSide:
-        """A server's half."""
+        """Return the broker's side."""
         side: ServerSide = self._module().open_server(self.name, authority)
         return side
 
@@ -204,4 +206,4 @@ MECHANISMS: Mapping[str, Mechanism] = {
         Mechanism("GSSAPI", "kerberos", (), extra="gssapi"),
     )
 }
-"""By name."""
+"""All mechanisms by name."""

@@ -1,10 +1,10 @@
 """OAUTHBEARER (RFC 7628) with Kafka's extensions (KIP-255): a token instead of a password.
 
-A token provider is an object with ``token()``, as kafka-python's ``AbstractTokenProvider``, and maybe
-``extensions()``; or just a callable. Either may be ``async`` and is then awaited in the producer's own loop;
-else it is called in a thread, since it may ask somebody over the network. It is asked once for each
-connection and each re-authentication, so it keeps a token for as long as that is valid. If it has a method
-``forget()``, that is called when a broker does not take the token. ``oidc.py`` is one.
+A token provider is an object with a method ``token()``, like kafka-python's ``AbstractTokenProvider``, and
+optionally ``extensions()``; or a callable. Coroutine functions are awaited in the producer's loop; others run
+in a thread, since they may use the network. The provider is called once for each connection and
+re-authentication, so it should cache its token. An optional method ``forget()`` is called when a broker
+rejects the token. ``oidc.py`` has a provider.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from splashdam.net.sasl.mechanisms import Authenticated, Authority, Credentials,
 
 _SEPARATOR = "\x01"
 _FAILED = b"\x01"
-"""What a client says to a server that has refused its token, so that the server may end the exchange."""
+"""The client's message after the server has rejected its token (RFC 7628, 3.2.3)."""
 
 _TOKEN = re.compile(r"[-._~+/A-Za-z0-9]+=*")
 _NAME = re.compile(r"[A-Za-z]+")
@@ -33,10 +33,10 @@ _AUTH = re.compile(r"(?i:bearer) +(?P<token>\S+)")
 
 
 async def open_client(_name: str, credentials: Credentials) -> OAuthBearerClient:
-    """See ``mechanisms.py``: asks the provider for a token.
+    """See ``mechanisms.py``; gets a token from the provider.
 
     Raises:
-        SaslError: it has none, or what it has is none.
+        SaslError: the provider failed, or its token or extensions are invalid.
     """
     provider = credentials.token_provider
     token = await _asked(getattr(provider, "token", provider), "token")
@@ -57,9 +57,9 @@ async def _asked(ask: Callable[[], Any], what: str) -> Any:
             return await ask()
         return await trio.to_thread.run_sync(ask, abandon_on_cancel=True)
     except SaslError:
-        raise  # of a provider that knows what may be told
+        raise  # from a provider of ours, whose text holds no secret
     except Exception as error:
-        # Only its kind: the text of an error of somebody else's may hold what it was about.
+        # Only the type: the text of a foreign error may contain the token.
         raise SaslError(
             f"OAUTHBEARER: the token provider's {what}() raised {type(error).__name__}"
         ) from error
@@ -67,23 +67,23 @@ async def _asked(ask: Callable[[], Any], what: str) -> Any:
 
 def _checked_token(token: object) -> Secret:
     if not isinstance(token, str) or not _TOKEN.fullmatch(token):
-        kind = "a text that is no token" if isinstance(token, str) else type(token).__name__
+        kind = "a str that is no valid token" if isinstance(token, str) else type(token).__name__
         raise SaslError(f"OAUTHBEARER: the token provider returned {kind}")
     return Secret(token)
 
 
 def _checked_extensions(extensions: object) -> dict[str, str]:
     if not isinstance(extensions, Mapping):
-        raise SaslError("OAUTHBEARER: the token provider's extensions() returned no mapping")
+        raise SaslError("OAUTHBEARER: the token provider's extensions() must return a mapping")
     for name, value in extensions.items():
         is_legal = isinstance(name, str) and _NAME.fullmatch(name) and name.lower() != "auth"
         if not (is_legal and isinstance(value, str) and _VALUE.fullmatch(value)):
-            raise SaslError(f"OAUTHBEARER: the extension {name!r} is not legal")
+            raise SaslError(f"OAUTHBEARER: the extension {name!r} is not valid")
     return dict(extensions)
 
 
 class OAuthBearerClient:
-    """Shows the token; ``forget`` is called if the server does not take it."""
+    """Sends the token; calls ``forget`` if the server rejects it."""
 
     def __init__(
         self, token: Secret, extensions: Mapping[str, str], forget: Callable[[], object] | None = None
@@ -94,17 +94,17 @@ class OAuthBearerClient:
         self._extensions = extensions
 
     def start(self) -> bytes:
-        """The token and the extensions."""
+        """Return the message with token and extensions."""
         pairs = [b"auth=Bearer " + self._token.encode()]
         pairs += [f"{name}={value}".encode() for name, value in self._extensions.items()]
         return b"n,," + b"".join(_SEPARATOR.encode() + pair for pair in pairs) + b"\x01\x01"
 
     def step(self, challenge: bytes) -> bytes | None:
-        """A challenge is a complaint; it is acknowledged, and the server's refusal follows."""
+        """Acknowledge the server's challenge, which says why it rejects the token; its error follows."""
         if not challenge:
             return None
         if self.complaint:
-            raise SaslError(f"OAUTHBEARER: the broker does not take the token: {self.complaint}")
+            raise SaslError(f"OAUTHBEARER: the broker rejected the token: {self.complaint}")
         self.complaint = _complaint(challenge)
         if self._forget is not None:
             self._forget()
@@ -112,7 +112,7 @@ class OAuthBearerClient:
 
 
 def _complaint(challenge: bytes) -> str:
-    """What the server's JSON says (RFC 7628, 3.2.2), as far as it is that."""
+    """Return the reason in the server's JSON (RFC 7628, 3.2.2)."""
     try:
         found = json.loads(challenge)
     except ValueError:
@@ -123,7 +123,7 @@ def _complaint(challenge: bytes) -> str:
 
 
 class OAuthBearerServer:
-    """Has the token looked at by the authority."""
+    """Lets the authority check the token."""
 
     def __init__(self, authority: Authority) -> None:
         self.outcome: Authenticated | None = None
@@ -131,13 +131,13 @@ class OAuthBearerServer:
         self._refusal: Refusal | None = None
 
     def step(self, message: bytes) -> bytes:
-        """See ``ServerSide``: a refusal is told as JSON first, and raised once the client has heard it."""
+        """See ``ServerSide``. Sends a rejection as JSON; raises it after the client's acknowledgement."""
         if self._refusal is not None:
             raise self._refusal
         match = _FIRST.fullmatch(_text(message))
         listed = [pair.split("=", 1) for pair in match["pairs"].split(_SEPARATOR)[:-1]] if match else []
         pairs = {pair[0]: pair[1] for pair in listed}
-        is_plain = len(pairs) == len(listed)  # what says something twice could be read in two ways
+        is_plain = len(pairs) == len(listed)  # a repeated name would be ambiguous
         bearer = _AUTH.fullmatch(pairs.pop("auth", ""))
         if match is None or bearer is None or not is_plain:
             raise Refusal("Invalid OAUTHBEARER client first message")

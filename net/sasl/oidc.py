@@ -1,8 +1,9 @@
-"""Tokens by OIDC's client credentials grant (KIP-768): fetched from an endpoint, kept, renewed in time.
+"""Tokens by OIDC's client credentials grant (KIP-768): fetched from an endpoint, cached, renewed in time.
 
-One HTTP request to a token endpoint: no redirects, no proxies, and an end to size and time. A redirect would
-carry the client's secret to somebody else, so there is none; what a hostile or broken endpoint answers is cut
-off.
+Hand-written on ``http.client``: a plain install must not need an HTTP or JWT package, and those allow more
+than is wanted here. The one POST follows no redirects, which would send the client's secret elsewhere, uses
+no proxies, and limits size and total time of the response, also of one that arrives byte by byte. Of a JWT
+only ``iat`` and ``exp`` are read, to know its lifetime: the broker checks the signature, a client need not.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ from splashdam.net.tls.context import TlsFiles, client_context
 _log = logging.getLogger(__name__)
 
 _REFRESH_AFTER = 0.8
-"""Of a token's life, as in Java. Connections authenticate again after 85 % or later: with a new one."""
+"""Share of a token's lifetime, as in Java. Connections re-authenticate later, after 85 % or more."""
 _LAST_RESORT_S = 5.0
-"""Where the endpoint cannot be reached, a token serves that is valid for longer than that."""
+"""If the endpoint cannot be reached, the cached token is used while it is valid for longer than this."""
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
 _SHOWN = re.compile(r"[^\x20-\x7e]+")
 _TLS_NAMES = ("cafile", "", "", "", "", "")
 
 
 class _PassingError(Exception):
-    """May be better the next time."""
+    """A failed attempt that is retried."""
 
 
 @attrs.frozen
@@ -58,29 +59,29 @@ class _Held:
 class OidcTokenProvider:
     """A token provider for ``sasl_oauth_token_provider``: fetches tokens with a client's id and secret.
 
-    The producer's options ``sasl_oauthbearer_…`` make one. One provider may serve any number of producers, in
-    any threads. A token is kept until 80 % of its life are over; if a new one cannot be had then, the old one
-    serves as long as it is valid. A token that a broker refuses is dropped.
+    The producer's options ``sasl_oauthbearer_…`` make one. A provider may serve any number of producers, in
+    any thread. A token is cached for 80 % of its lifetime; if the endpoint then gives no new one, the old one
+    is used while it is valid. A token that a broker rejects is dropped.
 
     Args:
-        token_endpoint_url: where tokens are had: https, or http on this machine. Neither redirects nor
-            proxies are followed.
-        client_id: who we are there.
-        client_secret: what proves it.
-        scope: what the token should be for; None: what the endpoint thinks.
-        extensions: told to the brokers beside the token (KIP-255).
-        cafile: CAs that the endpoint's certificate is checked with, a path or PEM; None: this machine's.
-        header_urlencode: whether id and secret are form-encoded before they are put together, as RFC 6749
-            says and few servers want.
-        allow_http: whether the secret may go to other machines in plain text.
-        timeout_ms: how long a token may take, all attempts together. Below the time that a connection may
-            take (``socket_connection_setup_timeout_ms``), so that the reason is told.
-        retry_backoff_ms: wait after the first failed attempt; doubles each time, with jitter.
-        retry_backoff_max_ms: longest wait between two attempts.
-        now_s: tells the time, in seconds since the epoch.
+        token_endpoint_url: URL of the token endpoint: https, or http on this machine. Redirects and proxies
+            are not followed.
+        client_id: id of the client.
+        client_secret: secret of the client.
+        scope: requested scope; None: the endpoint's default.
+        extensions: SASL extensions sent to the brokers beside the token (KIP-255).
+        cafile: CAs for the endpoint's certificate, a path or PEM; None: the system's.
+        header_urlencode: whether to form-encode id and secret in the ``Authorization`` header, as RFC 6749
+            demands and few servers expect.
+        allow_http: whether the secret may be sent to other machines in plain text.
+        timeout_ms: time limit for a token, all attempts together. Keep it below
+            ``socket_connection_setup_timeout_ms``, so that the reason of a failure is reported.
+        retry_backoff_ms: pause after the first failed attempt; doubles each time, with jitter.
+        retry_backoff_max_ms: longest pause between two attempts.
+        now_s: returns the time in seconds since the epoch.
 
     Raises:
-        KafkaConfigurationError: the address is none, or unsafe; an argument is empty; ``cafile`` is no PEM.
+        KafkaConfigurationError: the URL is invalid or unsafe, an argument is empty, or ``cafile`` is not PEM.
     """
 
     token_endpoint_url: str = attrs.field(repr=False)
@@ -99,19 +100,19 @@ class OidcTokenProvider:
     def __attrs_post_init__(self) -> None:
         for name in ("client_id", "client_secret"):
             if not getattr(self, name):
-                raise KafkaConfigurationError(f"{name} of the token endpoint is missing")
+                raise KafkaConfigurationError(f"{name} for the token endpoint is missing")
         if ":" in self.client_id and not self.header_urlencode:
-            raise KafkaConfigurationError("client_id holds a colon: that needs header_urlencode=True")
+            raise KafkaConfigurationError("client_id contains a colon: set header_urlencode=True")
         self._endpoint = TokenEndpoint.parse(
             self.token_endpoint_url, "token_endpoint_url", allow_http=self.allow_http
         )
         files = TlsFiles(names=_TLS_NAMES, cafile=self.cafile)
         self._context = client_context(files, check_hostname=True) if self._endpoint.uses_tls else None
         self._held: _Held | None = None
-        self._turn: trio.lowlevel.RunVar[trio.Lock] = trio.lowlevel.RunVar("one fetches, the others wait")
+        self._turn: trio.lowlevel.RunVar[trio.Lock] = trio.lowlevel.RunVar("fetch lock")  # one lock per loop
 
     def __getstate__(self) -> dict[str, Any]:
-        """What it was made of; tokens and contexts stay here."""
+        """Pickle the arguments, without token and TLS context."""
         return {field.name: getattr(self, field.name) for field in attrs.fields(type(self))}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -119,10 +120,10 @@ class OidcTokenProvider:
         self.__attrs_post_init__()
 
     async def token(self) -> str:
-        """The present token, or a new one.
+        """Return the cached token, or fetch one.
 
         Raises:
-            SaslError: there is none; the text names the endpoint and says why.
+            SaslError: there is no token; the text names endpoint and cause.
         """
         async with self._my_turn():
             held, now_s = self._held, self.now_s()
@@ -133,15 +134,15 @@ class OidcTokenProvider:
             except SaslError as error:
                 if held is None or now_s + _LAST_RESORT_S >= held.ends_at_s:
                     raise
-                _log.warning("%s; the present token is used while it is valid", message_of(error))
+                _log.warning("%s; the cached token is used while it is valid", message_of(error))
             return held.token
 
     def extensions(self) -> Mapping[str, str]:
-        """Told to the brokers beside the token."""
+        """Return the SASL extensions."""
         return self._extensions
 
     def forget(self) -> None:
-        """Drops the present token: a broker does not take it."""
+        """Drop the cached token, which a broker has rejected."""
         self._held = None
 
     def _my_turn(self) -> trio.Lock:
@@ -163,10 +164,10 @@ class OidcTokenProvider:
                 backoff_ms = min(self.retry_backoff_max_ms, self.retry_backoff_ms * 2.0 ** min(failures, 30))
                 await trio.sleep(backoff_ms / 1000 * random.uniform(0.8, 1.2))
                 failures += 1
-        raise self._error(f"gave no token within {self.timeout_ms:g} ms: {last}")
+        raise self._error(f"returned no token within {self.timeout_ms:g} ms: {last}")
 
     async def _attempt(self) -> _Held:
-        """One request; it gets half of the time, so that a lost one is not all there is."""
+        """Send one request, with half of the time limit: so a lost one leaves time for another."""
         allowed_s = self.timeout_ms / 2000
         request = TokenRequest(self._endpoint, self._context, allowed_s)
         asked_at_s = self.now_s()
@@ -178,11 +179,11 @@ class OidcTokenProvider:
         except trio.TooSlowError:
             raise _PassingError(f"no answer within {allowed_s * 1000:g} ms") from None
         except AnswerTooLargeError:
-            raise self._error("answers with more than a token can be") from None
+            raise self._error("returned a response larger than any token") from None
         except http.client.HTTPException as error:
-            raise _PassingError(f"its answer is not HTTP ({type(error).__name__})") from None
+            raise _PassingError(f"its response is not HTTP ({type(error).__name__})") from None
         except ssl.SSLCertVerificationError as error:
-            raise self._error(f"is not to be trusted: {error.verify_message}; cafile names its CAs") from None
+            raise self._error(f"is not trusted: {error.verify_message}; set cafile to its CAs") from None
         except OSError as error:
             raise _PassingError(f"{type(error).__name__}: {error.strerror or error}") from None
         finally:
@@ -206,25 +207,25 @@ class OidcTokenProvider:
     def _read(self, status: int, content: bytes, asked_at_s: float) -> _Held:
         answer = _json_object(content)
         if status in _PASSING:
-            raise _PassingError(f"it answers {status}{self._said(answer)}")
+            raise _PassingError(f"it returned {status}{self._said(answer)}")
         if 300 <= status < 400:
-            raise self._error(f"answers {status}, a redirect, which would carry the secret elsewhere")
+            raise self._error(f"returned {status}, a redirect, which would send the secret elsewhere")
         if status != 200:
-            raise self._error(f"refuses the client {self.client_id!r}: {status}{self._said(answer)}")
+            raise self._error(f"rejected the client {self.client_id!r}: {status}{self._said(answer)}")
         if answer is None:
-            raise self._error("answers 200 with something that is no JSON object")
+            raise self._error("returned 200 without a JSON object")
         token, kind = answer.get("access_token"), answer.get("token_type", "bearer")
         if not isinstance(token, str) or not token:
-            raise self._error("answers 200 without an access_token")
+            raise self._error("returned 200 without an access_token")
         if not isinstance(kind, str) or kind.lower() != "bearer":
-            raise self._error("answers with a token that is not of the type Bearer")
+            raise self._error("returned a token that is not of type Bearer")
         life_s = min(_seconds(answer.get("expires_in")), _life_of_jwt(token))
         if math.isinf(life_s):
-            life_s = 0.0  # nobody says how long it is valid: the next one is asked for again
+            life_s = 0.0  # unknown lifetime: fetch a new token each time
         return _Held(Secret(token), asked_at_s + life_s * _REFRESH_AFTER, asked_at_s + life_s)
 
     def _said(self, answer: dict[str, Any] | None) -> str:
-        """The endpoint's own words (RFC 6749, 5.2), unless they repeat what is secret."""
+        """Return the endpoint's error text (RFC 6749, 5.2), unless it repeats the secret."""
         told = [(answer or {}).get(name) for name in ("error", "error_description")]
         text = ": ".join(_SHOWN.sub(" ", each)[:200] for each in told if isinstance(each, str))
         secret = self.client_secret.encode()
@@ -236,7 +237,7 @@ class OidcTokenProvider:
 
     def _error(self, text: str) -> SaslError:
         error = SaslError(f"OAUTHBEARER: the token endpoint {self._endpoint} {text}")
-        error.remedy = "check the token endpoint's address, and what it knows of this client"
+        error.remedy = "check the token endpoint's URL, and that the client is registered there"
         return error
 
 
@@ -249,7 +250,7 @@ def _json_object(content: bytes) -> dict[str, Any] | None:
 
 
 def _seconds(value: object) -> float:
-    """Some servers send the number as a text; what is no number does not limit."""
+    """Convert a lifetime, which some servers send as a string; infinity if it is no number."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return math.inf
     try:
@@ -260,7 +261,7 @@ def _seconds(value: object) -> float:
 
 
 def _life_of_jwt(token: str) -> float:
-    """What the token says of itself, if it is one that we can read; both clocks are the endpoint's."""
+    """Return a JWT's lifetime, ``exp`` minus ``iat``, both by the endpoint's clock; else infinity."""
     parts = token.split(".")
     if len(parts) != 3:
         return math.inf
@@ -275,23 +276,23 @@ def _life_of_jwt(token: str) -> float:
 
 
 MAX_ANSWER_BYTES = 256 * 1024
-"""Of a token endpoint's answer. A token must fit into a request of Kafka's, which takes 512 KiB at most."""
+"""Limit of a response. A token must fit into a SaslAuthenticate request, which brokers limit to 512 KiB."""
 
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f-\U0010ffff\\]")
 
 
 class AnswerTooLargeError(Exception):
-    """The endpoint sends more than a token can be."""
+    """The response exceeds `MAX_ANSWER_BYTES`."""
 
 
 @attrs.frozen
 class TokenEndpoint:
-    """Where tokens are fetched.
+    """A token endpoint.
 
     Attributes:
-        host: its name.
-        port: likewise.
-        uses_tls: whether it is HTTPS.
+        host: host name.
+        port: port.
+        uses_tls: whether the URL is https.
         target: path and query.
     """
 
@@ -301,7 +302,7 @@ class TokenEndpoint:
     target: str = attrs.field(repr=False)
 
     def __str__(self) -> str:
-        """For messages: without the query, which may hold what nobody should read."""
+        """Return the URL without its query, which may contain a secret."""
         scheme, host = (
             "https" if self.uses_tls else "http",
             f"[{self.host}]" if ":" in self.host else self.host,
@@ -310,15 +311,15 @@ class TokenEndpoint:
 
     @classmethod
     def parse(cls, url: str, name: str, *, allow_http: bool) -> TokenEndpoint:
-        """Reads an address.
+        """Parse a URL.
 
         Args:
-            url: the address.
+            url: the URL.
             name: of the option, for messages.
-            allow_http: also to other machines.
+            allow_http: whether to allow http to other machines.
 
         Raises:
-            KafkaConfigurationError: it is none, holds a password, or would send the secret in plain text.
+            KafkaConfigurationError: the URL is invalid, contains a password, or would expose the secret.
         """
         try:
             parts = urlsplit(url)
@@ -326,10 +327,10 @@ class TokenEndpoint:
         except ValueError:
             host, port = None, None
         if _FORBIDDEN.search(url) or not host or parts.scheme not in ("http", "https") or parts.fragment:
-            raise KafkaConfigurationError(f"{name} must be an address like https://idp.example.com/token")
+            raise KafkaConfigurationError(f"{name} must be a URL like https://idp.example.com/token")
         if parts.username is not None or parts.password is not None:
             raise KafkaConfigurationError(
-                f"{name} must hold no user and no password; client id and secret do"
+                f"{name} must not contain a user or password; use client id and secret"
             )
         uses_tls = parts.scheme == "https"
         if not (uses_tls or allow_http or _is_local(host)):
@@ -348,12 +349,12 @@ def _is_local(host: str) -> bool:
 
 
 class TokenRequest:
-    """One POST, for a thread to wait for.
+    """One POST request, to run in a thread.
 
     Args:
-        endpoint: where to.
-        context: for HTTPS.
-        timeout_s: how long it may take to connect, to agree on TLS, and between two pieces of the answer.
+        endpoint: the endpoint.
+        context: for https.
+        timeout_s: time limit for connecting, for the TLS handshake, and for each read.
     """
 
     def __init__(self, endpoint: TokenEndpoint, context: ssl.SSLContext | None, timeout_s: float) -> None:
@@ -368,16 +369,16 @@ class TokenRequest:
         self._is_over = False
 
     def post(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        """Status and body of the answer.
+        """Send the request; return status and body of the response.
 
         Raises:
-            OSError: the connection failed, TLS included.
-            http.client.HTTPException: the answer is not HTTP.
-            AnswerTooLargeError: it goes on and on.
+            OSError: connection or TLS failed.
+            http.client.HTTPException: the response is not HTTP.
+            AnswerTooLargeError: the response is too large.
         """
         try:
             self._connection.connect()
-            self._socket = self._connection.sock  # which the connection forgets before the answer is read
+            self._socket = self._connection.sock  # for abort(): HTTPConnection drops it early
             if self._is_over:
                 raise ConnectionAbortedError
             self._connection.request("POST", self._target, body, dict(headers))
@@ -392,7 +393,7 @@ class TokenRequest:
             self._connection.close()
 
     def abort(self) -> None:
-        """Ends it, from any thread; nothing happens if it has ended. A slow answer would go on for ever."""
+        """End the request, from any thread: a response that trickles in would keep it for ever."""
         self._is_over = True
         if self._socket is not None:
             with suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""PLAIN (RFC 4616): the password itself, so it belongs inside TLS."""
+"""PLAIN (RFC 4616): sends the password itself, so use it with TLS."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def open_server(_name: str, authority: Authority) -> PlainServer:
 
 
 class PlainClient:
-    """Says everything at once."""
+    """Sends name and password in one message."""
 
     complaint = ""
 
@@ -25,14 +25,14 @@ class PlainClient:
         self._credentials = credentials
 
     def start(self) -> bytes:
-        """Name and password, behind an empty name to act for."""
+        """Return the message: empty authorization id, name, password."""
         name, password = self._credentials.username or "", self._credentials.password or ""
         return b"\0".join((b"", name.encode(), password.encode()))
 
     def step(self, challenge: bytes) -> None:
-        """The server has nothing to say but that it is content."""
+        """Accept the empty challenge that ends the exchange."""
         if challenge:
-            raise SaslError("PLAIN: the broker goes on talking where all is said")
+            raise SaslError("PLAIN: the broker sent a challenge after the end of the exchange")
 
 
 class PlainServer:
@@ -43,7 +43,7 @@ class PlainServer:
         self._authority = authority
 
     def step(self, message: bytes) -> bytes:
-        """See ``ServerSide``. Texts are Kafka's."""
+        """See ``ServerSide``. The texts are Kafka's (``PlainSaslServer``)."""
         parts = message.split(b"\0")
         if len(parts) != 3:
             raise Refusal(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")

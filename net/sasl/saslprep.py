@@ -1,9 +1,11 @@
-"""SASLprep (RFC 4013): the one form of a name or password that looks the same in several.
+"""SASLprep (RFC 4013): normalizes names and passwords, so that equal-looking ones are equal.
 
-SCRAM asks for it. Kafka's brokers, its Java client and librdkafka hash the UTF-8 as it is instead, and a
-client that prepared a password would be refused by them where the two differ. So nothing is prepared here
-when it is sent; the embedded broker takes only new names and passwords that preparing does not change, so
-that clients of both kinds get in.
+SCRAM demands it. Kafka's brokers, its Java client and librdkafka hash the plain UTF-8 instead and would
+reject a client that prepared a password, if that changes it. So nothing is prepared when it is sent; the
+embedded broker accepts only new names and passwords that SASLprep does not change, so that clients of both
+kinds can log in.
+
+The tables are those of the standard library's ``stringprep``; the steps between are too few for a dependency.
 """
 
 from __future__ import annotations
@@ -26,22 +28,22 @@ _PROHIBITED = (
 
 
 _MOST_CHARACTERS = 1_024
-"""Of a text that is not all ASCII: each is looked up in twelve tables, which takes 3 µs."""
+"""Limit for text that is not ASCII: each character is looked up in twelve tables, which takes 3 µs."""
 
 
 def saslprep(text: str) -> str:
-    """The prepared form.
+    """Return the prepared form.
 
     Raises:
-        ValueError: the text has characters that are not allowed, mixes directions of writing, or is longer
-            than anybody's name or password.
+        ValueError: the text contains prohibited characters, mixes left-to-right and right-to-left text, or is
+            too long.
     """
-    if text.isascii():  # of ASCII nothing is mapped, and control characters alone are prohibited
+    if text.isascii():  # ASCII is not mapped, and only control characters are prohibited
         if not text.isprintable():
             raise ValueError("it has characters that are not allowed in names and passwords")
         return text
     if len(text) > _MOST_CHARACTERS:
-        raise ValueError(f"it has {len(text)} characters, and not more than {_MOST_CHARACTERS} are allowed")
+        raise ValueError(f"it has {len(text)} characters, at most {_MOST_CHARACTERS} are allowed")
     mapped = "".join(
         " " if stringprep.in_table_c12(each) else each for each in text if not stringprep.in_table_b1(each)
     )
@@ -51,5 +53,5 @@ def saslprep(text: str) -> str:
     if any(map(stringprep.in_table_d1, prepared)):
         ends = stringprep.in_table_d1(prepared[0]) and stringprep.in_table_d1(prepared[-1])
         if not ends or any(map(stringprep.in_table_d2, prepared)):
-            raise ValueError("it mixes directions of writing")
+            raise ValueError("it mixes left-to-right and right-to-left text")
     return prepared

@@ -1,7 +1,7 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677): the password is proven, by both, and never sent.
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677): both sides prove the password without sending it.
 
-As Kafka's brokers and clients do, the password is hashed as the UTF-8 it is, without SASLprep;
-``saslprep.py`` says where that matters. There is no channel binding, as in Kafka.
+As in Kafka's brokers and clients, the password is hashed as plain UTF-8, without SASLprep; ``saslprep.py``
+says where that matters. As in Kafka there is no channel binding.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from splashdam.net.sasl.mechanisms import Authenticated, Authority, Credentials,
 HASHES: Mapping[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 MIN_ITERATIONS = 4096
-"""Fewer are too few to slow a guesser down (RFC 7677, and Kafka's own minimum)."""
+"""Minimum iterations, which slow down guessing (RFC 7677; Kafka's minimum, too)."""
 MAX_ITERATIONS = 1_000_000
-"""More would let a hostile broker keep us busy; Kafka's own maximum is 16,384."""
+"""Maximum iterations, so that a hostile broker cannot keep a client busy; Kafka's maximum is 16,384."""
 
 _NO_BINDING = base64.b64encode(b"n,,").decode()
 _SALT_BYTES = 16
 _NOT_ESCAPED = re.compile("=(?!2C|3D)")
 _DECOY_KEY = os.urandom(32)
-"""Users that do not exist have a salt, too, the same one each time, and as many iterations as most who do:
-nobody can ask who exists."""
+"""Makes salts for unknown users, the same each time: a client cannot find out which users exist."""
 
 
 async def open_client(name: str, credentials: Credentials) -> ScramClient:
@@ -44,29 +43,29 @@ def open_server(name: str, authority: Authority) -> ScramServer:
 
 
 def make_credential(mechanism: str, password: str, iterations: int = MIN_ITERATIONS) -> ScramCredential:
-    """What a server keeps of a password, with a salt of its own."""
+    """Make the stored credential of a password, with a new salt."""
     return credential_with(mechanism, password, os.urandom(_SALT_BYTES), iterations)
 
 
 def credential_with(mechanism: str, password: str, salt: bytes, iterations: int) -> ScramCredential:
-    """As ``make_credential``, with a given salt."""
+    """Make the stored credential of a password with a given salt."""
     return credential_of_salted(mechanism, _salted(mechanism, password, salt, iterations), salt, iterations)
 
 
 def credential_of_salted(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
-    """As ``make_credential``, of a password that somebody else has hashed."""
+    """Make the stored credential of a salted password, as AlterUserScramCredentials sends it."""
     stored_key = _hash(mechanism, _hmac(mechanism, salted, b"Client Key"))
     return ScramCredential(salt, iterations, stored_key, _hmac(mechanism, salted, b"Server Key"))
 
 
 def proves(credential: ScramCredential, mechanism: str, password: str) -> bool:
-    """Whether a password is the one of which the credential was made."""
+    """Return whether a credential was made of this password."""
     found = credential_with(mechanism, password, credential.salt, credential.iterations)
     return hmac.compare_digest(found.stored_key, credential.stored_key)
 
 
 class ScramClient:
-    """Proves that it knows the password, and wants the same proof of the broker."""
+    """Proves that it knows the password, and verifies the broker's proof."""
 
     complaint = ""
 
@@ -79,18 +78,18 @@ class ScramClient:
         self._is_done = False
 
     def start(self) -> bytes:
-        """The client-first-message."""
+        """Return the client-first-message."""
         return f"n,,{self._first}".encode()
 
     def step(self, challenge: bytes) -> bytes | None:
-        """See ``ClientSide``: the client-final-message, and then the look at the server's signature."""
+        """See ``ClientSide``. Returns the client-final-message, then verifies the server's signature."""
         if not self._server_signature:
             return self._final(challenge)
         fields = self._fields(challenge)
         if self._is_done or "v" not in fields:
-            raise self._error(f"the broker says {fields.get('e', 'nothing')!r} instead of proving itself")
+            raise self._error(f"the broker sent {fields.get('e', 'nothing')!r} instead of its proof")
         if not hmac.compare_digest(self._decoded(fields["v"]), self._server_signature):
-            raise self._error("the broker does not know the password: it is not the one it should be")
+            raise self._error("the broker does not know the password, so it is not trusted")
         self._is_done = True
         return None
 
@@ -100,15 +99,15 @@ class ScramClient:
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
             raise self._error("the broker's nonce does not continue ours")
         if not (iterations.isascii() and iterations.isdigit() and len(iterations) <= 10):
-            raise self._error("the broker names no number of iterations")
+            raise self._error("the broker sent no number of iterations")
         if not MIN_ITERATIONS <= int(iterations) <= MAX_ITERATIONS:
             raise self._error(
-                f"the broker asks for {int(iterations)} iterations;"
+                f"the broker requests {int(iterations)} iterations;"
                 f" {MIN_ITERATIONS} to {MAX_ITERATIONS} are accepted"
             )
         name, salt_bytes = self._mechanism, self._decoded(salt)
         if not salt_bytes:
-            raise self._error("the broker sends no salt")
+            raise self._error("the broker sent no salt")
         salted = _salted(name, self._password, salt_bytes, int(iterations))
         client_key = _hmac(name, salted, b"Client Key")
         final = f"c={_NO_BINDING},r={nonce}"
@@ -123,13 +122,13 @@ class ScramClient:
         except UnicodeDecodeError:
             fields = None
         if fields is None:
-            raise self._error("the broker's message is not one of SCRAM")
+            raise self._error("the broker's message is not valid SCRAM")
         return fields
 
     def _decoded(self, text: str) -> bytes:
         data = strict_base64(text)
         if data is None:
-            raise self._error("the broker's message is not base64 where it has to be")
+            raise self._error("the broker's message contains invalid base64")
         return data
 
     def _error(self, text: str) -> SaslError:
@@ -137,7 +136,7 @@ class ScramClient:
 
 
 class ScramServer:
-    """Wants the proof, and gives its own."""
+    """Verifies the client's proof, and sends its own."""
 
     def __init__(self, mechanism: str, authority: Authority, *, nonce: str) -> None:
         self.outcome: Authenticated | None = None
@@ -236,7 +235,7 @@ def strict_base64(text: str) -> bytes | None:
 
 
 def _fields(text: str) -> dict[str, str] | None:
-    """``a=…,b=…``; None if it is not that, or names something twice."""
+    """Parse ``a=…,b=…``; return None for anything else, and for a repeated name."""
     parts = [part.partition("=") for part in text.split(",")]
     fields = {name: value for name, mark, value in parts if mark}
     return fields if len(fields) == len(parts) else None
@@ -247,7 +246,7 @@ def _escaped(user: str) -> str:
 
 
 def _unescaped(text: str) -> str | None:
-    """A user's name; None where an ``=`` begins nothing."""
+    """Decode a user name; return None for an invalid escape."""
     if not text or _NOT_ESCAPED.search(text):
         return None
     return text.replace("=2C", ",").replace("=3D", "=")

@@ -1,7 +1,8 @@
-"""Tokens that nobody has signed (RFC 7515, ``alg`` none), as Kafka's own for tests: they prove nothing.
+"""Unsigned tokens (RFC 7515, ``alg`` none), as Kafka's own for tests: they prove nothing.
 
-``UnsecuredToken`` makes them, as Java's ``OAuthBearerLoginModule`` does of ``unsecuredLoginStringClaim_sub``;
-``check_unsecured`` reads them, as Kafka's ``OAuthBearerUnsecuredValidatorCallbackHandler`` does.
+``UnsecuredToken`` makes them, like Java's ``OAuthBearerLoginModule`` with ``unsecuredLoginStringClaim_sub``;
+``check_unsecured`` checks them, like Kafka's ``OAuthBearerUnsecuredValidatorCallbackHandler``. JWT packages
+refuse or discourage such tokens, and a plain install must not need one.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from typing import Any
 from splashdam.net.sasl.mechanisms import Authenticated, Refusal
 
 _SKEW_S = 30.0
-"""By so much the clock of who made a token may be ahead of ours."""
+"""Allowed difference between the clocks of the token's issuer and of the broker."""
 _END_OF_TIME_S = 1e15
-"""Later is no time: milliseconds are kept in 64 bits."""
+"""Later times are rejected: milliseconds are stored in 64 bits."""
 
 
 class UnsecuredToken:
-    """A token provider for a broker that asks for no signature.
+    """A token provider for brokers that accept unsigned tokens.
 
     Args:
-        subject: who we are.
-        lifetime_s: how long a token is valid, in seconds.
-        scope: what else stands in the token's ``scope``.
+        subject: name of the user.
+        lifetime_s: lifetime of a token in seconds.
+        scope: values of the claim ``scope``.
     """
 
     def __init__(self, subject: str, *, lifetime_s: float = 3600, scope: Sequence[str] = ()) -> None:
@@ -35,14 +36,14 @@ class UnsecuredToken:
         self._scope = list(scope)
 
     async def token(self) -> str:
-        """A new one."""
+        """Return a new token."""
         return unsecured_token(self._subject, time.time(), lifetime_s=self._lifetime_s, scope=self._scope)
 
 
 def unsecured_token(
     subject: str, now_s: float, *, lifetime_s: float = 3600, scope: Sequence[str] = ()
 ) -> str:
-    """A token from ``now_s`` on, in seconds since the epoch."""
+    """Make a token that is valid from ``now_s`` on, in seconds since the epoch."""
     claims: dict[str, Any] = {"sub": subject, "iat": now_s, "exp": now_s + lifetime_s}
     if scope:
         claims["scope"] = list(scope)
@@ -50,10 +51,10 @@ def unsecured_token(
 
 
 def check_unsecured(token: str, now_s: float) -> Authenticated:
-    """Whom an unsecured token names, if it is one and valid now.
+    """Return the user of an unsecured token.
 
     Raises:
-        Refusal: it is not.
+        Refusal: the token is invalid or expired.
     """
     parts = token.split(".")
     if len(parts) != 3 or parts[2]:
@@ -77,7 +78,7 @@ def _time(claims: dict[str, Any], name: str) -> float | None:
     value = claims.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
-    return value if abs(value) < _END_OF_TIME_S else None  # which NaN is not, either
+    return value if abs(value) < _END_OF_TIME_S else None  # false for NaN, too
 
 
 def _encoded(content: dict[str, Any]) -> str:

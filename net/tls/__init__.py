@@ -1,4 +1,4 @@
-"""TLS on both sides: contexts from files, streams, and errors in words.
+"""TLS for clients and brokers: contexts from files, streams, and readable errors.
 
 May import: connect, connection.
 """

@@ -1,4 +1,4 @@
-"""TLS contexts from files: what can be wrong with them is told before anything is connected."""
+"""Make TLS contexts from files; mistakes in the files are reported before anything connects."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ _PEM = "-----BEGIN"
 
 @attrs.frozen(kw_only=True)
 class TlsFiles:
-    """Where certificates and keys are. Each is a path, or the PEM text itself.
+    """Certificates and keys; each is a path, or the PEM text itself.
 
     Attributes:
-        names: how messages call the files: of CAs, of the certificate, of the key, of revocations, the
-            password, the ciphers.
-        cafile: certificates of trusted CAs; a directory as OpenSSL knows them will do, too.
-        certfile: our own certificate with its chain.
-        keyfile: its key; None: it is in ``certfile``.
-        crlfile: revoked certificates.
+        names: option names for messages: of CA file, certificate, key, revocation list, password, ciphers.
+        cafile: certificates of trusted CAs, or a directory of them in OpenSSL's form.
+        certfile: the own certificate with its chain.
+        keyfile: its private key; None: the key is in ``certfile``.
+        crlfile: certificate revocation list.
         password: of the key.
-        ciphers: as OpenSSL writes them, for TLS 1.2.
+        ciphers: cipher list for TLS 1.2 in OpenSSL's form.
     """
 
     names: tuple[str, str, str, str, str, str]
@@ -42,10 +41,10 @@ class TlsFiles:
 
 
 def client_context(files: TlsFiles, *, check_hostname: bool) -> ssl.SSLContext:
-    """A client's: it trusts ``cafile``, or whom this machine trusts, and shows ``certfile`` if asked.
+    """Make a client's context: trusts ``cafile`` or the system's CAs, presents ``certfile`` on request.
 
     Raises:
-        KafkaConfigurationError: a file is missing, or is not what it should be; the text names it.
+        KafkaConfigurationError: a file is missing or invalid; the text names it.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = check_hostname
@@ -56,15 +55,14 @@ def client_context(files: TlsFiles, *, check_hostname: bool) -> ssl.SSLContext:
 
 
 def server_context(files: TlsFiles, *, client_auth: str) -> ssl.SSLContext:
-    """A broker's.
+    """Make a broker's context.
 
     Args:
-        files: ``certfile`` must be there.
+        files: ``certfile`` is required.
         client_auth: Kafka's ``ssl.client.auth``: ``required``, ``requested`` or ``none``.
 
     Raises:
-        KafkaConfigurationError: as `client_context`; or clients' certificates are asked for, and nothing
-            says who signs them.
+        KafkaConfigurationError: as `client_context`; or client certificates are requested without a CA file.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if files.certfile is None:
@@ -72,7 +70,7 @@ def server_context(files: TlsFiles, *, client_auth: str) -> ssl.SSLContext:
     if client_auth != "none":
         if files.cafile is None:
             raise KafkaConfigurationError(
-                f"{files.names[0]} is missing: it says which CAs sign the clients' certificates"
+                f"{files.names[0]} is missing: it names the CAs that sign the clients' certificates"
             )
         context.verify_mode = ssl.CERT_REQUIRED if client_auth == "required" else ssl.CERT_OPTIONAL
     _load(context, files)
@@ -121,7 +119,7 @@ def _show(context: ssl.SSLContext, files: TlsFiles) -> None:
         if source is not None and _PEM not in source:
             _check_readable(name, source)
 
-    def no_password() -> NoReturn:  # without it OpenSSL would ask at the terminal
+    def no_password() -> NoReturn:  # without a callback OpenSSL would prompt at the terminal
         raise KafkaConfigurationError(f"the key needs a password: set {password_name}")
 
     password = None if files.password is None else files.password.encode()
@@ -139,12 +137,12 @@ def _show(context: ssl.SSLContext, files: TlsFiles) -> None:
 
 @contextmanager
 def _as_file(source: str | None) -> Iterator[str | None]:
-    """A path, of a file that only we can read and that is gone afterwards where ``source`` is PEM itself."""
+    """Provide ``source`` as a path: PEM text goes to a temporary file that only this user can read."""
     if source is None or _PEM not in source:
         yield source
         return
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
-        file.write(source.encode().decode())  # a secret would write its mask
+        file.write(source.encode().decode())  # a Secret itself would write its mask
         file.flush()
         yield file.name
 
@@ -164,5 +162,5 @@ def _check_readable(name: str, path: str) -> None:
 
 def _refuse(name: str, source: str, problem: str, error: ssl.SSLError) -> NoReturn:
     what = name if _PEM in source else f"{name}={source!r}"
-    reason = (error.reason or "").replace("_", " ").lower() or "nothing to be found in it"
+    reason = (error.reason or "").replace("_", " ").lower() or "it is empty"
     raise KafkaConfigurationError(f"{what} {problem}: {reason}") from None

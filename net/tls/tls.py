@@ -1,4 +1,4 @@
-"""TLS over any stream, for clients and brokers: handshakes that say what is wrong, and few large writes."""
+"""TLS over any stream, for clients and brokers: readable handshake errors, and few large writes."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ _CERTIFICATE = {
         "connect to, and advertise, a name or address that is in the certificate",
     ),
 }
-"""OpenSSL's verification codes."""
+"""Cause and remedy by OpenSSL's verification code."""
 
 _NOT_TLS = (
     "it does not speak TLS",
     "check the port, and security_protocol, which is PLAINTEXT or SASL_PLAINTEXT for such a listener",
 )
 _NO_CERTIFICATE = (
-    "it wants a certificate of ours and has got none",
+    "it requires a client certificate and got none",
     "set ssl_certfile and ssl_keyfile",
 )
 _REFUSED_CERTIFICATE = (
-    "it does not accept our certificate",
+    "it rejects this side's certificate",
     "use one, in ssl_certfile, that is valid and signed by a CA that the other side trusts",
 )
 _BAD_CERTIFICATE = (
-    "it does not accept our certificate, or wants one and has got none",
+    "it rejects this side's certificate, or requires one and got none",
     "set ssl_certfile to one that is valid and signed by a CA that the other side trusts",
 )
 _NO_COMMON = (
@@ -78,22 +78,25 @@ _REASONS = {
     "PROTOCOL_VERSION": _NO_COMMON,
     "HANDSHAKE_FAILURE": _NO_COMMON,
     "NO_SHARED_CIPHER": _NO_COMMON,
-    "UNRECOGNIZED_NAME": ("it does not know the name it is called by", "connect to a name of its own"),
+    "UNRECOGNIZED_NAME": (
+        "it does not know the host name it was called by",
+        "connect to a name of the broker",
+    ),
 }
-"""Parts of OpenSSL's reasons."""
+"""Cause and remedy by a part of OpenSSL's reason."""
 
 
 def explained(error: BaseException, peer: str, *, is_open: bool = False) -> KafkaError:
-    """An error of ours for one of TLS.
+    """Convert an error of OpenSSL, or of the stream below, to one of splashdam.
 
     Args:
-        error: what OpenSSL or the stream below raised.
+        error: the error.
         peer: the other end, as ``host:port``.
-        is_open: the handshake was over; what then is not about trust may pass when tried again.
+        is_open: whether the handshake was complete; then errors that are not about trust are retriable.
 
     Returns:
-        SslAuthenticationError: the two do not trust or understand each other.
-        WrongListenerError: the other end does not speak TLS.
+        SslAuthenticationError: the peers do not trust each other, or share no TLS version and cipher.
+        WrongListenerError: the peer does not speak TLS.
         KafkaConnectionError: the connection was lost.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -114,7 +117,7 @@ def explained(error: BaseException, peer: str, *, is_open: bool = False) -> Kafk
 
 
 def not_tls(peer: str, detail: str) -> WrongListenerError:
-    """The error for a listener that speaks something, but not TLS."""
+    """Make the error for a listener that speaks another protocol than TLS."""
     cause, remedy = _NOT_TLS
     return WrongListenerError(f"no TLS with {peer}: {cause}; {remedy} ({detail})")
 
@@ -130,22 +133,22 @@ def _because(error: BaseException) -> str:
 
 
 def _detail(error: ssl.SSLError) -> str:
-    """OpenSSL's own words, for a search, without its file names."""
+    """Return OpenSSL's own words, for searching, without its file names."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return str(error.verify_message)
     return (error.reason or error.strerror or type(error).__name__).replace("_", " ").lower()
 
 
 _JOINED_BYTES = 128 * 1024
-"""Small parts are joined up to so much: each write makes TLS records of its own and a system call."""
+"""Small parts are joined up to this size: each write costs TLS records of its own and a system call."""
 
 
 class TlsStream(trio.abc.Stream):
-    """A stream inside TLS, made by `TlsConnect` and `accept_tls`. Where it fails, the error's cause says why.
+    """A TLS stream, made by `TlsConnect` and `accept_tls`. The cause of its errors says why they happened.
 
     Args:
-        tls: the stream, its handshake done.
-        peer: who is at the other end, for messages.
+        tls: the stream, after the handshake.
+        peer: name of the other end, for messages.
     """
 
     def __init__(self, tls: trio.SSLStream[trio.abc.Stream], peer: str) -> None:
@@ -155,42 +158,42 @@ class TlsStream(trio.abc.Stream):
 
     @property
     def peer_subject(self) -> str | None:
-        """The subject of the peer's certificate, as RFC 4514 writes it; None where it has shown none."""
+        """Subject of the peer's certificate in the form of RFC 4514; None if it presented none."""
         certificate = self._tls.getpeercert()
         return _distinguished_name(certificate["subject"]) if certificate else None
 
     async def send_all(self, data: Buffer) -> None:
-        """Sends all."""
+        """Send all."""
         try:
             await self._tls.send_all(data)
         except trio.BrokenResourceError as error:
             raise self._explained(error) from error
 
     async def send_parts(self, parts: Sequence[Buffer]) -> None:
-        """Sends all parts, small neighbours as one; see ``net.connection.streams.send_parts``."""
+        """Send all parts, joining small ones; see ``net.connection.streams.send_parts``."""
         for data in _joined(parts):
             await self.send_all(data)
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Waits for room."""
+        """Wait for room."""
         await self._tls.wait_send_all_might_not_block()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Waits for bytes; empty means that the peer ended the stream."""
+        """Wait for bytes; empty means that the peer ended the stream."""
         try:
             return bytes(await self._tls.receive_some(max_bytes))
         except trio.BrokenResourceError as error:
             raise self._explained(error) from error
 
     async def aclose(self) -> None:
-        """Closes the stream and what is below it."""
+        """Close the stream and the one below it."""
         await self._tls.aclose()
 
     def _explained(self, error: trio.BrokenResourceError) -> trio.BrokenResourceError:
-        """The same with a text, and where the peer has refused us with that as its cause.
+        """Make an error with a readable text; if the peer rejected us, its cause says so.
 
-        Always another error: one that is raised from itself is its own cause, without an end. OpenSSL gives
-        its reason once, trio none to those who come later: they are told the first.
+        It is always a new error: one that is raised from itself would be its own cause. OpenSSL reports its
+        reason only once, so later errors repeat the first.
         """
         cause = error.__cause__
         if cause is not None and self._reason is None:
@@ -203,15 +206,15 @@ class TlsStream(trio.abc.Stream):
 
 
 class TlsConnect:
-    """Wraps another `Connect`: its streams, inside TLS.
+    """Wraps the streams of another `Connect` in TLS.
 
-    The broker's certificate is checked against the host that is connected to, which is the one that the
-    broker advertises, if the context wants that.
+    If the context checks host names, the broker's certificate must match the host that is connected to: the
+    one that the broker advertises.
 
     Args:
-        connect: makes the streams below.
-        context: a client's.
-        timeout_ms: how long the handshake may take.
+        connect: opens the streams below.
+        context: of the client.
+        timeout_ms: time limit for the handshake.
 
     Attributes:
         tls_context: as ``context``.
@@ -223,11 +226,11 @@ class TlsConnect:
         self._timeout_ms = timeout_ms
 
     async def __call__(self, host: str, port: int) -> TlsStream:
-        """Connects.
+        """Connect.
 
         Raises:
-            KafkaConnectionError: there is no connection, or the broker left during the handshake.
-            SslAuthenticationError: broker and client do not trust or understand each other.
+            KafkaConnectionError: the connection failed, or the broker closed it during the handshake.
+            SslAuthenticationError: broker and client do not trust each other, or share no TLS version.
             WrongListenerError: the listener does not speak TLS.
         """
         stream = await self._connect(host, port)
@@ -238,28 +241,28 @@ class TlsConnect:
                 await _shake_hands(tls, where)
             except KafkaConnectionError as error:
                 if await speaks_without_tls(self._connect, host, port):
-                    raise not_tls(where, "a broker answers there without it") from error
+                    raise not_tls(where, "a broker answers there without TLS") from error
                 raise
             except WrongListenerError as error:
                 if await stays_without_tls(self._connect, host, port):
                     raise
-                raise KafkaConnectionError(f"{message_of(error)}, which may pass") from error
+                raise KafkaConnectionError(f"{message_of(error)}, which may be temporary") from error
             return TlsStream(tls, where)
         await trio.aclose_forcefully(stream)
         raise KafkaConnectionError(f"no TLS with {where}: no answer within {self._timeout_ms:g} ms")
 
 
 async def accept_tls(stream: trio.abc.Stream, context: ssl.SSLContext, peer: str) -> TlsStream:
-    """The broker's half of the handshake.
+    """Do the broker's side of the handshake.
 
     Args:
-        stream: a client's connection; it is closed where there is no handshake.
-        context: a server's.
-        peer: the client, for messages.
+        stream: a client's connection; it is closed if the handshake fails.
+        context: of the broker.
+        peer: name of the client, for messages.
 
     Raises:
-        SslAuthenticationError: the client is not trusted, or speaks something else.
-        KafkaConnectionError: it left.
+        SslAuthenticationError: the client is not trusted, or does not speak TLS.
+        KafkaConnectionError: the client closed the connection.
     """
     tls = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
     await _shake_hands(tls, peer)
@@ -279,7 +282,7 @@ async def _shake_hands(tls: trio.SSLStream[trio.abc.Stream], peer: str) -> None:
 
 
 async def _send_alert(tls: trio.SSLStream[trio.abc.Stream]) -> None:
-    """Lets the peer know what is wrong. OpenSSL has written it; trio does not send it."""
+    """Send OpenSSL's alert, which says what is wrong: trio drops it."""
     outgoing = getattr(tls, "_outgoing", None)
     alert = outgoing.read() if outgoing is not None else b""
     with suppress(trio.BrokenResourceError, trio.ClosedResourceError):

@@ -1,4 +1,4 @@
-"""What compaction leaves of one batch: all, some records at their offsets, an empty header, or nothing."""
+"""What compaction keeps of a batch: all of it, some records at their offsets, an empty header, or nothing."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _NO_TIMESTAMP = -1
 
 
 class LastOfProducer(NamedTuple):
-    """What the log must go on saying of a producer that is still known.
+    """The last batch of a producer, which must stay so that its sequences survive a rebuild of its state.
 
     Attributes:
-        data_offset: last offset of its last batch of data, -1 where a marker came after it.
-        epoch: its epoch.
+        data_offset: last offset of its last data batch; -1 if a marker came after it.
+        epoch: the producer epoch.
     """
 
     data_offset: int
@@ -41,7 +41,7 @@ class LastOfProducer(NamedTuple):
 
 
 def last_of_producers(states: ProducerStates) -> dict[int, LastOfProducer]:
-    """By producer id."""
+    """Return the last batch of each producer, by producer id."""
     return {
         entry.producer_id: LastOfProducer(entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
         for entry in states
@@ -50,17 +50,19 @@ def last_of_producers(states: ProducerStates) -> dict[int, LastOfProducer]:
 
 @attrs.define
 class BatchFilter:
-    """Looks at the batches of a log in their order.
+    """Filters the batches of a log, in their order.
 
     Attributes:
-        offset_map: newest offsets by key.
-        map_end: the last offset that the map knows of.
-        transactions: what is known of transactions.
-        producers: what the log must go on saying of producers.
-        end_offset: an empty batch that ends right before it stays: it alone says that offsets got so far.
+        offset_map: the newest offset of each key.
+        map_end: the last offset that the map covers.
+        transactions: the transactions of the batches so far.
+        producers: the last batch of each producer.
+        end_offset: a batch that ends right before it stays, if need be empty: only it shows that offsets got
+            this far.
         now_ms: wall clock, milliseconds since the epoch.
-        horizon_ms: when tombstones and markers may go that are met for the first time.
-        keeps_legacy_tombstones: the same for formats 0 and 1, which say nothing about it; set per segment.
+        horizon_ms: delete horizon for tombstones and markers that a cleaning meets for the first time.
+        keeps_legacy_tombstones: whether tombstones of formats 0 and 1 stay, which have no delete horizon; set
+            for each segment.
     """
 
     offset_map: OffsetMap
@@ -73,11 +75,11 @@ class BatchFilter:
     keeps_legacy_tombstones: bool = True
 
     def kept(self, header: BatchHeader, batch: memoryview) -> Buffer | None:
-        """What is left of a batch whose checksum is right; ``batch`` itself where that is all of it.
+        """Return what is left of a batch with a right checksum: ``batch`` itself, a new batch, or None.
 
         Raises:
-            CorruptMessageError: its records are damaged.
-            UnsupportedCodecError: the library for its codec is not installed.
+            CorruptMessageError: the records are damaged.
+            UnsupportedCodecError: the codec's library is not installed.
         """
         if header.magic != MAGIC:
             return self._kept_legacy(header, batch)
@@ -140,7 +142,10 @@ class BatchFilter:
     # --- formats 0 and 1 ------------------------------------------------------------------------------------
 
     def _kept_legacy(self, header: BatchHeader, batch: memoryview) -> Buffer | None:
-        """What is left of a wrapper in part becomes a batch of format 2; its records stay as they are."""
+        """Filter a message of format 0 or 1.
+
+        What is left of a wrapper in part becomes a batch of format 2.
+        """
         self.transactions.on_data(header)
         records = list(iter_records(batch))
         kept = [record for record in records if self._keeps(record)]
@@ -170,7 +175,7 @@ class BatchFilter:
 
 
 def _emptied(header: BatchHeader) -> bytes:
-    """The batch without its records: offsets, producer and sequences stay."""
+    """Return the batch without its records; offsets, producer id and sequences stay."""
     emptied = header._replace(
         attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT),
         base_timestamp=_NO_TIMESTAMP,
@@ -180,7 +185,7 @@ def _emptied(header: BatchHeader) -> bytes:
 
 
 def _encoded(records: Iterable[Record], base_offset: int, base_timestamp: int) -> bytes:
-    """Records without headers, which formats 0 and 1 do not have."""
+    """Encode records of formats 0 and 1, which have no headers, in format 2."""
     parts = []
     for record in records:
         body = b"".join(
@@ -202,36 +207,37 @@ def _blob(data: bytes | None) -> bytes:
 
 
 class CleanedTransactions:
-    """The transactions of one walk, whose batches are told in the order of the log.
+    """The transactions of one pass over the log (Kafka's CleanedTransactionMetadata).
 
-    A marker may go only when nothing of its transaction is left in the log: the walk has met no batch of it.
+    A marker may go only when nothing of its transaction is left in the log, that is if the pass has met no
+    batch of it.
 
     Args:
-        aborted: those with records in the part that is walked along.
+        aborted: the aborted transactions with records in the part that is read.
     """
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._aborted = AbortedTransactions(aborted)
-        self._with_batches: set[int] = set()  # producers of which a batch was met since their last marker
+        self._with_batches: set[int] = set()  # producers with a batch since their last marker
         self._with_data: list[AbortedTransaction] = []
 
     def on_data(self, header: BatchHeader) -> bool:
-        """Take a batch of data in; whether its transaction was aborted."""
+        """Note a data batch; return whether its transaction was aborted."""
         if header.is_transactional:
             self._with_batches.add(header.producer_id)
         return self._aborted.of_data(header) is not None
 
     def on_marker(self, header: BatchHeader, batch: Buffer) -> bool:
-        """Take a control batch in; whether it ends a transaction of which nothing is left.
+        """Note a control batch; return whether it ends a transaction of which nothing is left.
 
         Raises:
-            CorruptMessageError: its record cannot be read.
+            CorruptMessageError: the record cannot be read.
         """
         if not header.record_count:
-            return True  # an earlier cleaning emptied it
+            return True  # emptied by an earlier cleaning
         marker = parse_marker(batch, header.producer_id, header.producer_epoch)
         if marker is None:
-            return False  # not of a transaction
+            return False  # not a transaction marker
         had_batches = header.producer_id in self._with_batches
         self._with_batches.discard(header.producer_id)
         if marker.is_commit:
@@ -243,6 +249,6 @@ class CleanedTransactions:
         return False
 
     def take_aborted(self) -> list[AbortedTransaction]:
-        """The aborted transactions whose marker came by since the last call and of which a batch was met."""
+        """Return aborted transactions with batches left, whose markers came since the last call."""
         taken, self._with_data = self._with_data, []
         return taken

@@ -1,4 +1,7 @@
-"""The log cleaner of a data directory: which log is cleaned when, how fast, and what if one cannot be."""
+"""The log cleaner of a broker: which log is cleaned, when, how far, and at which rate.
+
+One log at a time: two cleanings would compete for the same disk and cores, and each would need a map of keys.
+"""
 
 from __future__ import annotations
 
@@ -25,24 +28,24 @@ from splashdam.storage.segments.segment import LogSegment
 from splashdam.storage.settings import DirectorySettings
 
 _TURNS_AT_ONCE = 8
-"""Then the rest of the housekeeping has its turn, which looks at every log for what is due."""
+"""Turns of a cleaning in one call; then the rest of the housekeeping runs."""
 
 _logger = logging.getLogger(__name__)
 
 
 class LogCleaner:
-    """Cleans one log after the other, the filthiest first, until none is dirty enough; then it rests.
+    """Cleans one log after the other, the dirtiest first, until none is dirty enough; then it pauses.
 
-    A log that turns out to be damaged is left alone until the broker is started again; one whose disk refuses
-    something is tried again after the next rest. Neither keeps others from their turn.
+    A damaged log is not cleaned again before the broker restarts, because rewriting damage would give it a
+    right checksum. A log whose disk refuses something is tried again after the next pause. Other logs go on.
 
     Args:
         files: the file system.
-        settings: of the data directory.
-        checkpoint: where the next cleaning of each log begins.
+        settings: the settings of the data directory.
+        checkpoint: the first dirty offset of each log.
 
     Attributes:
-        settings: as given; replaced where they are changed.
+        settings: as given; replaced when they change.
     """
 
     def __init__(self, files: Files, settings: DirectorySettings, checkpoint: CleanerOffsets) -> None:
@@ -52,16 +55,16 @@ class LogCleaner:
         self._cleaning: Cleaning | None = None
         self._turns: Generator[Turn, None, None] | None = None
         self._uncleanable: set[Log] = set()
-        self._refused: set[Log] = set()  # since the last rest
-        self._pause_ms: float | None = None  # until it goes on; None: it rests
+        self._refused: set[Log] = set()  # since the last pause
+        self._pause_ms: float | None = None  # until the next call; None for log.cleaner.backoff.ms
 
     @property
     def uncleanable(self) -> list[TopicPartition]:
-        """The logs that are left alone because they are damaged."""
+        """The logs that are not cleaned because they are damaged."""
         return sorted(log.topic_partition for log in self._uncleanable)
 
     def due_ms(self, done_ms: float | None, started_ms: float) -> float:
-        """When ``work`` has something to do, given when it was called last."""
+        """Return when ``work`` is due, given when it last ran (None: never) and when the broker started."""
         if not self.settings.log_cleaner_enable:
             return math.inf
         backoff_ms = self.settings.log_cleaner_backoff_ms
@@ -70,7 +73,7 @@ class LogCleaner:
         return done_ms + (backoff_ms if self._pause_ms is None else self._pause_ms)
 
     async def work(self, logs: Mapping[TopicPartition, Log], now: Now) -> None:
-        """Go on with the log at hand, or begins with the next, or finds nothing to do."""
+        """Continue the current cleaning, or begin the next one if a log is dirty enough."""
         if self._cleaning is None and not self._begin(logs, now):
             self._pause_ms = None
             self._refused.clear()
@@ -83,11 +86,11 @@ class LogCleaner:
         self._pause_ms = 1_000 * moved // self.settings.log_cleaner_io_max_bytes_per_second
 
     def is_cleaning(self, log: Log) -> bool:
-        """Whether this log is the one at hand."""
+        """Whether this log is being cleaned."""
         return self._cleaning is not None and self._cleaning.target.log is log
 
     def close(self) -> None:
-        """End the cleaning at hand, if there is one; the next start does it anew."""
+        """Abort the current cleaning, if there is one; the next start begins it again."""
         if self._cleaning is not None:
             self._end(self._cleaning)
 
@@ -122,7 +125,7 @@ class LogCleaner:
             try:
                 yield cleanable_of(log, checkpointed.get(log.topic_partition), wall_ms)
             except (CorruptMessageError, KafkaStorageError) as error:
-                self._put_aside(log, error)
+                self._skip(log, error)
 
     async def _turn(self, cleaning: Cleaning, logs: Mapping[TopicPartition, Log], now: Now) -> int:
         """One turn of work; returns how many bytes it moved."""
@@ -132,12 +135,12 @@ class LogCleaner:
                 return await self._files.run(turn)
             self._finish(cleaning, logs, now)
         except (CorruptMessageError, KafkaStorageError, UnsupportedCodecError) as error:
-            self._put_aside(cleaning.target.log, error)
+            self._skip(cleaning.target.log, error)
         except CleaningAbortedError as error:
-            _logger.info("cleaning of %s ends early: %s", cleaning.target.log.topic_partition, error)
+            _logger.info("the cleaning of %s was aborted: %s", cleaning.target.log.topic_partition, error)
         except Exception:
             self._uncleanable.add(cleaning.target.log)
-            _logger.exception("cleaning of %s failed", cleaning.target.log.topic_partition)
+            _logger.exception("the cleaning of %s failed", cleaning.target.log.topic_partition)
         self._end(cleaning)
         return 0
 
@@ -148,7 +151,7 @@ class LogCleaner:
         done, (keys, limit) = cleaning.figures, cleaning.keys
         _logger.info(
             "cleaned %s up to offset %d in %.1f s: %d segments, %d bytes, %d records became %d, %d, %d; "
-            "%d keys, %d fit into the map",
+            "the map has %d keys, of at most %d",
             log.topic_partition,
             cleaning.next_dirty,
             (now.now_ms - cleaning.began.now_ms) / 1_000,
@@ -162,14 +165,16 @@ class LogCleaner:
             limit,
         )
 
-    def _put_aside(self, log: Log, error: Exception) -> None:
+    def _skip(self, log: Log, error: Exception) -> None:
         if isinstance(error, KafkaStorageError):
             self._refused.add(log)
-            _logger.warning("%s is not cleaned for now: %s", log.topic_partition, error.message)
+            _logger.warning(
+                "%s could not be cleaned and is tried again later: %s", log.topic_partition, error.message
+            )
         else:
             self._uncleanable.add(log)
             _logger.warning(
-                "%s is not cleaned any more, it grows until it is repaired and the broker restarted: %s",
+                "%s is damaged, not cleaned any more, and will grow; repair it and restart the broker: %s",
                 log.topic_partition,
                 error,
             )
@@ -182,24 +187,23 @@ class LogCleaner:
                 turns.close()
             cleaning.discard()
         except KafkaStorageError as error:
-            _logger.warning("%s; the next start removes it", error.message)
+            _logger.warning("%s; the next start removes the unfinished copy", error.message)
 
 
 # --- which log, and how far ---------------------------------------------------------------------------------
 
 
 def cleanable_of(log: Log, checkpointed: int | None, wall_ms: int) -> Cleanable:
-    """Look at one log.
+    """Return what there is to clean in a log.
 
     Args:
         log: an open log of a compacted topic.
-        checkpointed: where the last cleaning ended, None where there was none; an offset that the log does
-            not have counts as none.
+        checkpointed: where the last cleaning ended, or None; an offset outside the log counts as None.
         wall_ms: wall clock, milliseconds since the epoch.
 
     Raises:
         KafkaStorageError: a segment cannot be read.
-        CorruptMessageError: the first batch of one is damaged.
+        CorruptMessageError: the first batch of a segment is damaged.
     """
     start, end = log.log_start_offset, log.log_end_offset
     first_dirty = start if checkpointed is None or not start <= checkpointed <= end else checkpointed
@@ -215,15 +219,17 @@ def cleanable_of(log: Log, checkpointed: int | None, wall_ms: int) -> Cleanable:
 
 
 def filthiest(logs: Iterable[Cleanable]) -> Cleanable | None:
-    """The log with the largest share of dirty bytes among those that are due."""
+    """Return the due log with the largest share of dirty bytes, Kafka's filthiest log."""
     due = [each for each in logs if each.is_due]
     return max(due, key=lambda each: each.dirty_ratio, default=None)
 
 
 def _first_uncleanable(log: Log, first_dirty: int, dirty: list[LogSegment], wall_ms: int) -> int:
-    """The base of a segment, or ``first_dirty`` where nothing can be cleaned.
+    """Return the base offset of a segment, or ``first_dirty`` if nothing can be cleaned.
 
-    Not beyond the recovery point: an older record of a key must not go before the newer one is safe.
+    Not beyond the recovery point: if the older record of a key went before the newer one is on stable
+    storage, a power cut could lose both. (Kafka flushes closed segments in the background and does not wait
+    for it.)
     """
     bounds = [log.last_stable_offset, log.segments[-1].base_offset, log.recovery_point]
     lag_ms = log.settings.min_compaction_lag_ms
@@ -236,7 +242,7 @@ def _first_uncleanable(log: Log, first_dirty: int, dirty: list[LogSegment], wall
 
 
 def _is_overdue(log: Log, dirty: list[LogSegment], wall_ms: int) -> bool:
-    """Whether the oldest of the segments that wait began more than ``max.compaction.lag.ms`` ago."""
+    """Whether the oldest dirty segment began more than ``max.compaction.lag.ms`` ago."""
     if log.settings.max_compaction_lag_ms == MAX_LONG:
         return False
     began_ms = [timestamp for each in dirty if (timestamp := log.first_timestamp(each)) > 0]

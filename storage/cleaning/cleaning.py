@@ -1,9 +1,8 @@
-"""One cleaning of one log, in turns of work on files that stand between other work of the broker.
+"""One cleaning of one log, in turns: short pieces of work on files.
 
-The turns run off the event loop, one at a time; what lies between them (a look whether the log is still as it
-was, a copy put into place) runs on it. So readers and writers of the log notice nothing.
-
-The first pass of a cleaning: which key was written where last, in the part of a log that is dirty.
+A turn runs in a thread. Between turns, on the event loop, the cleaning checks that the log still has its
+segments, and replaces segments by their copy. So readers and writers never meet a half-changed log, and
+nothing is locked. The first pass maps each key of the dirty part to its last offset; the second pass copies.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ class Cleanable(NamedTuple):
 
     Attributes:
         log: the log.
-        first_dirty: everything below was cleaned before.
-        first_uncleanable: base of the first segment that must stay as it is for now.
-        clean_bytes: of the segments below ``first_dirty``.
-        dirty_bytes: of those from there up to ``first_uncleanable``.
+        first_dirty: everything below it was cleaned before.
+        first_uncleanable: base offset of the first segment that must not be cleaned yet.
+        clean_bytes: size of the segments below ``first_dirty``.
+        dirty_bytes: size of the segments from ``first_dirty`` to ``first_uncleanable``.
         is_overdue: ``max.compaction.lag.ms`` demands a cleaning.
     """
 
@@ -53,7 +52,7 @@ class Cleanable(NamedTuple):
 
     @property
     def dirty_ratio(self) -> float:
-        """Share of the bytes that was never cleaned."""
+        """The share of bytes that have never been cleaned."""
         return self.dirty_bytes / ((self.clean_bytes + self.dirty_bytes) or 1)
 
     @property
@@ -65,12 +64,12 @@ class Cleanable(NamedTuple):
 
 
 class CleaningAbortedError(Exception):
-    """The log was closed, or lost segments, while it was cleaned. The cleaner catches it."""
+    """The log was closed or lost segments during the cleaning. Only the cleaner sees this error."""
 
 
 @attrs.define
 class CleaningFigures:
-    """What a cleaning has done so far; bytes and records of the part that was copied, before and after."""
+    """Bytes, records and segments of the copied part so far, before and after the cleaning."""
 
     bytes_before: int = 0
     bytes_after: int = 0
@@ -81,12 +80,12 @@ class CleaningFigures:
 
 
 class Turn:
-    """Some work on files: called off the event loop, it returns how many bytes it read and wrote."""
+    """A piece of work on files, to be called in a thread; returns the number of bytes read and written."""
 
     def __init__(self, steps: Generator[int, None, int]) -> None:
         self._steps = steps
         self.result: int | None = None
-        """What the steps came to, once there are no more of them."""
+        """The result of the steps, once they have ended."""
 
     def __call__(self) -> int:
         try:
@@ -97,13 +96,13 @@ class Turn:
 
 
 class Cleaning:
-    """Made on the event loop, which then takes one of ``turns`` after the other and has each called.
+    """One cleaning. The cleaner takes one of ``turns`` after the other and calls each in a thread.
 
     Attributes:
-        target: the log, and what of it is to be cleaned.
-        next_dirty: where the next cleaning of the log begins; right after the last turn.
+        target: the log and its part to clean.
+        next_dirty: the first dirty offset for the next cleaning; final after the last turn.
         figures: for the log line.
-        keys: how many keys the map holds, and how many it can.
+        keys: the number of keys in the map, and its limit.
     """
 
     def __init__(self, files: Files, target: Cleanable, settings: DirectorySettings, began: Now) -> None:
@@ -124,19 +123,19 @@ class Cleaning:
         return len(self._map), self._limit
 
     def turns(self) -> Generator[Turn, None, None]:
-        """The work, turn by turn.
+        """Yield the work, turn by turn.
 
         Raises:
-            CleaningAbortedError: the log changed in a way that makes the rest pointless.
-            KafkaStorageError: the disk refuses to put a copy into place. What a turn raises when it is called
-                is that, too, or CorruptMessageError, or UnsupportedCodecError.
+            CleaningAbortedError: the log was closed or lost segments.
+            KafkaStorageError: the disk refuses to put a copy into place. A turn raises KafkaStorageError,
+                CorruptMessageError or UnsupportedCodecError when it is called.
         """
         self.next_dirty = yield from self._map_keys()
-        # Never the active one: after a DeleteRecords in the midst of it, its base is below the log's start.
+        # Never the active segment: after a DeleteRecords inside it, its base is below the log start offset.
         segments = [each for each in self._log.segments[:-1] if each.base_offset < self.next_dirty]
         batches = self._filter(segments)
         for group in group_segments(segments, self._log.settings, self.target.first_uncleanable):
-            self._log.swapper.finish()  # first: what it has to remove may have the names of the copy
+            self._log.swapper.finish()  # first: files that it has to remove may have the names of the copy
             cleaned = LogSegment(
                 self._files,
                 self._log.directory,
@@ -149,13 +148,15 @@ class Cleaning:
             yield from self._through(self._copy(group, cleaned, batches), group)
             self._check(group)
             if self._log.needs_flush:
-                self._log.flush()  # or a power cut would leave the name of a later segment, and no bytes here
-            self._unfinished_copy = None  # from here on its fate is the log's
+                # The swap syncs the directory. Without this flush a power cut could leave the name of a later
+                # segment, and not the bytes of the ones before it.
+                self._log.flush()
+            self._unfinished_copy = None  # from here on the log's swapper is responsible for it
             delay_ms = self._log.settings.file_delete_delay_ms
             self._log.swapper.swap_in(group, cleaned, self.began.now_ms + delay_ms)
 
     def discard(self) -> None:
-        """Remove a copy that is not complete; for a cleaning that ends early.
+        """Remove the incomplete copy of an aborted cleaning.
 
         Raises:
             KafkaStorageError: the disk refuses; the next start removes it.
@@ -268,14 +269,14 @@ def closed_segments_from(log: Log, offset: int) -> list[LogSegment]:
 
 
 def _legacy_horizon_ms(target: Cleanable) -> int:
-    """Tombstones of formats 0 and 1 go in segments that were last written at this time or before."""
+    """Return the time up to which segments of formats 0 and 1 were written whose tombstones may go."""
     log = target.log
     clean = [each for each in log.segments if each.base_offset < target.first_dirty]
     return clean[-1].modified_ms - log.settings.delete_retention_ms if clean else 0
 
 
 def map_size(settings: DirectorySettings, offsets: int) -> tuple[int, int]:
-    """Slots of the map for so many dirty offsets, and how many keys it takes."""
+    """Return the slots of the map for a number of dirty offsets, and the number of keys it may hold."""
     load = settings.log_cleaner_io_buffer_load_factor
     slots = max(2, min(settings.log_cleaner_dedupe_buffer_size // SLOT_BYTES, int(offsets / load) + 2))
     return slots, max(1, min(slots - 1, int(slots * load)))
@@ -284,14 +285,14 @@ def map_size(settings: DirectorySettings, offsets: int) -> tuple[int, int]:
 def group_segments(
     segments: Sequence[LogSegment], settings: LogSettings, first_uncleanable: int
 ) -> list[list[LogSegment]]:
-    """Groups in the order of their offsets; each has one segment at least.
+    """Return groups of segments that become one segment each, in the order of their offsets.
 
-    An empty segment never begins a new group, or a log of which nothing is left would keep one for every
-    2^31 offsets.
+    An empty segment never begins a new group only because of its offset, or a log of which nothing is left
+    would keep one segment for every 2^31 offsets.
 
     Args:
-        segments: neighbours.
-        settings: of the log.
+        segments: neighbouring segments.
+        settings: the options of the log.
         first_uncleanable: where the last of ``segments`` ends.
     """
     groups: list[list[LogSegment]] = []
@@ -319,7 +320,7 @@ def group_segments(
 
 
 class Source(NamedTuple):
-    """A segment: where its ``.log`` is, and the base of the next."""
+    """A segment to read: the path of its ``.log``, and the base offset of the next segment."""
 
     path: str
     end_offset: int
@@ -337,12 +338,12 @@ def map_keys(
     first_dirty: int,
     bytes_at_once: int,
 ) -> Generator[int, None, int]:
-    """Fill ``offset_map`` until it is full or all is in; yields bytes read, about so many at once.
+    """Fill ``offset_map`` until it is full or has all keys; yield the bytes read, about ``bytes_at_once``.
 
-    Control records and those of aborted transactions are no news of their keys.
+    Control records and records of aborted transactions do not count.
 
     Returns:
-        The offset up to which everything is in the map.
+        The offset up to which the map covers the log.
 
     Raises:
         CorruptMessageError: a segment is damaged.
@@ -362,7 +363,7 @@ def map_keys(
             if read >= bytes_at_once:
                 yield read
                 read = 0
-        known_up_to = source.end_offset  # also over offsets that no batch has
+        known_up_to = source.end_offset  # also for offsets that no batch has
         yield read
         read = 0
     return known_up_to
@@ -375,7 +376,7 @@ def _put(
     batch: memoryview,
     first_dirty: int,
 ) -> int:
-    """Return the offset of the first record that found no room."""
+    """Add the keys of a batch; return the offset of the first that found no room, or ``_ALL_IN``."""
     if header.magic != MAGIC:
         for record in iter_records(batch):
             is_news = record.key is not None and record.offset >= first_dirty
@@ -396,12 +397,14 @@ def _put(
 
 
 def sound_batches(files: Files, path: str) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Every batch of a closed segment, its checksum right. A batch is valid until the next is asked for.
+    """Yield every batch of a closed segment, after checking its checksum.
+
+    The segment is read through an own file, because the log may close or rename its file meanwhile. A batch
+    is valid until the next one is requested.
 
     Raises:
-        CorruptMessageError: the file does not consist of sound batches alone, or, thrown in by who uses a
-            batch, its records are damaged.
-        KafkaStorageError: it cannot be read.
+        CorruptMessageError: the file has other bytes than whole batches with right checksums.
+        KafkaStorageError: the file cannot be read.
     """
     file = files.open_log(path)
     try:
@@ -410,11 +413,11 @@ def sound_batches(files: Files, path: str) -> Iterator[tuple[BatchHeader, memory
             yield header, batch
             end = position + header.size_bytes
         if end != file.end:
-            raise CorruptMessageError(f"{path}, position {end}: there is no whole, sound batch")
+            raise CorruptMessageError(f"{path}, position {end}: no whole batch with a right checksum")
     finally:
         file.close()
 
 
 def corrupt(path: str, header: BatchHeader, error: DamagedError) -> CorruptMessageError:
-    """The error for a batch whose checksum is right and whose records are damaged."""
+    """Return the error for a batch with a right checksum and damaged records."""
     return CorruptMessageError(f"{path}: batch at offset {header.base_offset}: {error}")

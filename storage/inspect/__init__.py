@@ -1,4 +1,4 @@
-"""Logs and data directories looked at from outside: nothing is changed, nothing in them is trusted.
+"""Read-only tools for logs and data directories: nothing is changed, and no content is trusted.
 
 May import: directories, files, leader_epochs, producers, segments, topic_names.
 """

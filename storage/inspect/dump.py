@@ -1,6 +1,6 @@
-"""What stands in a file of a log or of a data directory, entry by entry, whatever kind of file it is.
+"""Dump any file of a log or data directory, entry by entry.
 
-An entry is a plain dict by Kafka's names, made to be printed; records appear where they are asked for.
+An entry is a plain dict with Kafka's names, for printing. Records are included on request.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ _MARKER_VALUE = struct.Struct(">hi")
 def dump_file(
     path: str, *, deep: bool = False, print_data: bool = False, on_bytes: OnBytes = lambda _: None
 ) -> Iterator[Entry]:
-    """The entries of one file.
+    """Yield the entries of one file.
 
-    Damage does not end it as long as what follows can be found: it stands in the entry as ``problem``.
+    Damage is reported as ``problem`` in its entry; the dump goes on as long as the next entry can be found.
 
     Args:
         path: a ``.log``, ``.index``, ``.timeindex``, ``.txnindex``, ``.snapshot``, a checkpoint or a
-            ``partition.metadata``; ``.deleted``, ``.cleaned`` or ``.swap`` may stand behind it.
-        deep: the records of each batch, too.
-        print_data: with keys, values and headers; implies ``deep``.
-        on_bytes: is told of progress in a ``.log``.
+            ``partition.metadata``; the name may end with ``.deleted``, ``.cleaned`` or ``.swap``.
+        deep: include the records of each batch.
+        print_data: include keys, values and headers; implies ``deep``.
+        on_bytes: reports progress in a ``.log``.
 
     Raises:
-        KafkaStorageError: it cannot be read, is of no known kind, or makes no sense at all.
-        CorruptMessageError: it is a damaged snapshot.
+        KafkaStorageError: the file cannot be read, is of an unknown kind, or is not what its name says.
+        CorruptMessageError: a snapshot is damaged.
     """
     name = os.path.basename(path)
     for suffix in (DELETED, CLEANED, SWAP):
@@ -95,7 +95,7 @@ def _small_file(path: str, name: str) -> Iterator[Entry]:
         yield {key.strip(): value.strip() for key, _, value in pairs}
     else:
         raise KafkaStorageError(
-            f"{path} is of no known kind; known are .log, .index, .timeindex, .txnindex, .snapshot, "
+            f"{path} is of an unknown kind; known are .log, .index, .timeindex, .txnindex, .snapshot, "
             "checkpoints, partition.metadata and meta.properties"
         )
 
@@ -142,7 +142,7 @@ def _batch(found: FoundBatch) -> Entry:
     if found.crc_ok is False:
         entry["problem"] = "the checksum is wrong"
     elif found.data is None:
-        entry["problem"] = "the batch is too large to be looked into"
+        entry["problem"] = "the batch is too large to be read"
     return entry
 
 

@@ -1,7 +1,7 @@
-"""Files of a log read from outside: nothing is opened for writing, no length in them is trusted.
+"""Read files of a log from outside: nothing is opened for writing, and no length in a file is trusted.
 
-What is held at a time is bounded: entries are read a chunk at a time, and a batch is read as a whole only up
-to ``LARGEST_BATCH_BYTES``.
+Memory is bounded: entries are read a chunk at a time, and a batch as a whole only up to
+``LARGEST_BATCH_BYTES``.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from splashdam.record.stored import parse_stored_header, stored_crc_ok
 from splashdam.storage.files.log_file import storage_errors
 
 LARGEST_BATCH_BYTES = 256 * 1024 * 1024
-"""Of a larger batch the header alone is looked at; Kafka's own default limit is 1 MiB."""
+"""Of a larger batch only the header is read; Kafka's default limit is 1 MiB."""
 
 LARGEST_SMALL_FILE_BYTES = 64 * 1024 * 1024
-"""Checkpoints and snapshots are read as a whole up to here: that is 1.4 million producers."""
+"""Largest checkpoint or snapshot that is read: enough for 1.4 million producers."""
 
 _CHUNK_BYTES = 1024 * 1024
 _ZEROS = bytes(_CHUNK_BYTES)
 
 OnBytes = Callable[[int], None]
-"""Is told how many bytes of a file were read since the last time."""
+"""Called with the number of bytes read since the last call."""
 
 
 class ReadOnlyFile:
-    """A regular file open to be read; ``end`` is its length when it was opened."""
+    """A regular file opened for reading; ``end`` is its length when it was opened."""
 
     def __init__(self, descriptor: int, path: str) -> None:
         self._descriptor = descriptor
@@ -39,10 +39,10 @@ class ReadOnlyFile:
         self.end = os.fstat(descriptor).st_size
 
     def read(self, position: int, count: int) -> bytes:
-        """Up to ``count`` bytes from ``position``; fewer only where the file ends.
+        """Return up to ``count`` bytes from ``position``; fewer only at the end of the file.
 
         Raises:
-            KafkaStorageError: they cannot be read, or the file has become shorter meanwhile.
+            KafkaStorageError: the file cannot be read, or has become shorter meanwhile.
         """
         wanted = max(0, min(count, self.end - position))
         with storage_errors("read", self.path):
@@ -57,12 +57,12 @@ def open_read_only(path: str) -> Iterator[ReadOnlyFile]:
     """Open a file for the time of the block.
 
     Raises:
-        KafkaStorageError: it is missing, no regular file, or may not be read.
+        KafkaStorageError: the file is missing, not a regular file, or not readable.
     """
     with storage_errors("open", path):
-        if not os.path.isfile(path):  # opening a pipe would wait for its writer
+        if not os.path.isfile(path):  # opening a pipe would block until it has a writer
             os.stat(path)
-            raise KafkaStorageError(f"{path} is no regular file")
+            raise KafkaStorageError(f"{path} is not a regular file")
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield ReadOnlyFile(descriptor, path)
@@ -71,10 +71,10 @@ def open_read_only(path: str) -> Iterator[ReadOnlyFile]:
 
 
 def read_small(path: str) -> bytes:
-    """A whole file of the kind that is always small.
+    """Return the content of a checkpoint, snapshot or other small file.
 
     Raises:
-        KafkaStorageError: it cannot be read, or is too large to be what its name says.
+        KafkaStorageError: the file cannot be read, or is too large to be what its name says.
     """
     with open_read_only(path) as file:
         if file.end > LARGEST_SMALL_FILE_BYTES:
@@ -87,9 +87,9 @@ class FoundBatch(NamedTuple):
 
     Attributes:
         position: where it begins.
-        header: taken apart.
-        data: all its bytes; None where it is larger than ``LARGEST_BATCH_BYTES``.
-        crc_ok: whether the checksum is right; None where it was not looked at.
+        header: its parsed header.
+        data: all its bytes; None if it is larger than ``LARGEST_BATCH_BYTES``.
+        crc_ok: whether the checksum is right; None if it was not computed.
     """
 
     position: int
@@ -99,13 +99,13 @@ class FoundBatch(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """What stands behind the last batch and is none.
+    """Bytes after the last batch.
 
     Attributes:
-        position: where it begins.
-        size_bytes: to the end of file.
-        is_zeros: nothing but zeros, as a file preallocated has.
-        reason: why it is no batch.
+        position: where they begin.
+        size_bytes: their number, up to the end of file.
+        is_zeros: whether all are zeros, as in a preallocated file.
+        reason: why they are no batch.
     """
 
     position: int
@@ -115,7 +115,7 @@ class Tail(NamedTuple):
 
 
 def walk_log(file: ReadOnlyFile, on_bytes: OnBytes = lambda _: None) -> Iterator[FoundBatch | Tail]:
-    """Each batch of a ``.log`` of any formats, and at last, where the file does not end with one, the tail.
+    """Yield each batch of a ``.log``, in any format, and last the tail if there are bytes after them.
 
     Raises:
         KafkaStorageError: the file cannot be read.
@@ -128,7 +128,7 @@ def walk_log(file: ReadOnlyFile, on_bytes: OnBytes = lambda _: None) -> Iterator
         try:
             header = parse_stored_header(chunk, at)
         except CorruptMessageError as error:
-            yield _tail(file, position, error.message.partition(": ")[2])  # the place is told by the caller
+            yield _tail(file, position, error.message.partition(": ")[2])  # the caller adds the position
             break
         size = header.size_bytes
         if position + size > file.end:
@@ -159,12 +159,12 @@ def _is_zeros(file: ReadOnlyFile, position: int) -> bool:
 
 
 class Entries(NamedTuple):
-    """The extent of an index file.
+    """The extent of the entries in an index file.
 
     Attributes:
-        entry_count: entries up to the last with a byte that is not zero.
-        zero_bytes: the zeros behind it.
-        torn_bytes: what is left of an entry that was not written to its end.
+        entry_count: entries up to the last one with a byte other than zero.
+        zero_bytes: the zeros after it.
+        torn_bytes: the bytes of an incomplete last entry.
     """
 
     entry_count: int
@@ -173,7 +173,7 @@ class Entries(NamedTuple):
 
 
 def measure_entries(file: ReadOnlyFile, entry_bytes: int) -> Entries:
-    """How far the entries of an index reach: Kafka preallocates its files, with zeros behind the last."""
+    """Find the end of the entries of an index: Kafka preallocates its files, with zeros after the last."""
     used = _used_bytes(file)
     count = -(-used // entry_bytes)
     if count * entry_bytes > file.end:
@@ -193,7 +193,7 @@ def _used_bytes(file: ReadOnlyFile) -> int:
 
 
 def iter_entries(file: ReadOnlyFile, entry: Struct, count: int) -> Iterator[tuple[int, ...]]:
-    """The first ``count`` entries of an index, a chunk at a time."""
+    """Yield the first ``count`` entries of an index, reading a chunk at a time."""
     step = _CHUNK_BYTES // entry.size * entry.size
     for position in range(0, count * entry.size, step):
         yield from entry.iter_unpack(file.read(position, min(step, count * entry.size - position)))

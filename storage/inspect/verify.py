@@ -1,6 +1,7 @@
-"""Verifying a data directory or one partition of it, from outside and without changing anything.
+"""Verify a data directory or one of its partitions, without changing anything.
 
-What is damage and what is merely worth knowing: docs/format/verifying.md.
+What counts as an error and what as a note: docs/format/verifying.md. The indexes of a segment are read along
+with its log, so that only one batch is in memory at a time.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ _KNOWN = (METADATA_NAME, EPOCHS_NAME)
 
 
 class Level(Enum):
-    """How bad a finding is."""
+    """Severity of a finding."""
 
     NOTE = "note"
     ERROR = "error"
@@ -85,10 +86,10 @@ class Finding(NamedTuple):
     """One thing that verifying found.
 
     Attributes:
-        level: an error, or merely worth knowing.
-        path: of the file or directory.
-        position: of the byte in it, or None.
-        text: what it is.
+        level: error or note.
+        path: the file or directory.
+        position: position in the file, or None.
+        text: what was found.
     """
 
     level: Level
@@ -98,18 +99,18 @@ class Finding(NamedTuple):
 
 
 def note(path: str, text: str, position: int | None = None) -> Finding:
-    """Worth knowing, and no damage."""
+    """Return a note: worth knowing, but no damage."""
     return Finding(Level.NOTE, path, position, text)
 
 
 def error(path: str, text: str, position: int | None = None) -> Finding:
-    """Damage, or something a broker would refuse."""
+    """Return an error: damage, or something that a broker would refuse."""
     return Finding(Level.ERROR, path, position, text)
 
 
 @attrs.define
 class Totals:
-    """How much was looked at."""
+    """How much has been verified."""
 
     partitions: int = 0
     segments: int = 0
@@ -118,10 +119,10 @@ class Totals:
 
 
 def partition_directories(path: str) -> list[str]:
-    """``path`` if it is a partition's directory, else the partitions in it.
+    """Return ``path`` if it is a partition's directory, otherwise the partitions in it.
 
     Raises:
-        KafkaStorageError: it is no directory, or neither the one nor the other.
+        KafkaStorageError: ``path`` is neither the directory of a partition nor a data directory.
     """
     with storage_errors("list", path):
         found = sorted(os.scandir(path), key=lambda entry: entry.name)
@@ -143,7 +144,7 @@ def partition_directories(path: str) -> list[str]:
 
 
 def log_bytes(directories: list[str]) -> int:
-    """The size of all ``.log`` files: what verifying will read."""
+    """Return the size of all ``.log`` files, which verifying will read."""
     return sum(
         entry.stat().st_size
         for directory in directories
@@ -153,7 +154,7 @@ def log_bytes(directories: list[str]) -> int:
 
 
 def verify_root(path: str) -> Iterator[Finding]:
-    """The checkpoints of a data directory."""
+    """Verify the checkpoints of a data directory."""
     for name in CHECKPOINT_NAMES:
         file = os.path.join(path, name)
         if os.path.exists(file) and os.path.getsize(file):  # Kafka makes some empty, and writes them later
@@ -167,13 +168,14 @@ def verify_root(path: str) -> Iterator[Finding]:
 def verify_partition(
     directory: str, totals: Totals, *, contiguous: bool = False, on_bytes: OnBytes = lambda _: None
 ) -> Iterator[Finding]:
-    """One partition: segments in order, snapshots, small files, and what does not belong there.
+    """Verify one partition: segments in order, snapshots, small files, and foreign files.
 
     Args:
-        directory: the partition's.
-        totals: is added to.
-        contiguous: a gap between offsets is an error; else a note, as compaction leaves them.
-        on_bytes: is told of progress in the ``.log`` files.
+        directory: the partition's directory.
+        totals: is updated.
+        contiguous: whether a gap between offsets is an error; otherwise it is a note, since compaction makes
+            gaps.
+        on_bytes: reports progress in the ``.log`` files.
 
     Raises:
         KafkaStorageError: the directory cannot be listed.
@@ -199,7 +201,7 @@ def verify_partition(
 
 
 def verify_beside_segments(directory: str) -> Iterator[Finding]:
-    """Of one partition what is no segment: snapshots, small files, and what does not belong there.
+    """Verify the snapshots and small files of a partition, and find foreign files; skip the segments.
 
     Raises:
         KafkaStorageError: the directory cannot be listed.
@@ -211,7 +213,7 @@ def verify_beside_segments(directory: str) -> Iterator[Finding]:
 
 
 def segment_bases(names: Iterable[str]) -> list[int]:
-    """The base offsets of the segments among the files of a partition, in their order."""
+    """Return the base offsets of the segments among the files of a partition, in order."""
     return sorted(int(name[:20]) for name in names if _is_of_a_segment(name) and name.endswith(LOG))
 
 
@@ -225,14 +227,14 @@ def _strays(directory: str, names: list[str]) -> Iterator[Finding]:
     for name in names:
         path = os.path.join(directory, name)
         if name.endswith(_LEFTOVERS):
-            yield note(path, "was left by an interrupted step; the next start finishes it")
+            yield note(path, "was left by an interrupted operation; the next start finishes it")
         elif name.endswith((*SEGMENT_SUFFIXES, SNAPSHOT)):
             if not _is_of_a_segment(name):
-                yield error(path, "its name begins with no offset of 20 digits; Kafka would not load the log")
+                yield error(path, "its name does not begin with 20 digits; Kafka would not load the log")
             elif name.endswith(SEGMENT_SUFFIXES) and int(name[:20]) not in bases:
-                yield error(path, "an orphan: there is no .log of that number")
+                yield error(path, "an orphan: there is no .log with this offset")
         elif name not in _KNOWN:
-            yield note(path, "is no file of a log")
+            yield note(path, "is not a file of a log")
     if METADATA_NAME not in names:
         yield note(
             directory, f"has no {METADATA_NAME}; a real Kafka would set the directory aside as a stray"
@@ -267,11 +269,11 @@ def _epochs(path: str) -> Iterator[Finding]:
 
 
 def cleaning_notes(partitions: Iterable[str]) -> Iterator[Finding]:
-    """How far each partition was compacted, and how much has come since; nothing of those that never were.
+    """Yield how far each partition was compacted, and how much is dirty; nothing for those that never were.
 
     Args:
-        partitions: their directories. The checkpoint is the one of the data directory above them; where there
-            is none, or it is damaged (``verify_root`` says so), there is nothing to tell.
+        partitions: the directories of partitions. The cleaner checkpoint is read from the data directory
+            above them; if it is missing or damaged (``verify_root`` reports that), there are no notes.
 
     Raises:
         KafkaStorageError: a directory cannot be listed.
@@ -296,7 +298,7 @@ def _cleaner_offsets(root: str) -> dict[TopicPartition, int]:
 
 
 def _cleaning_note(directory: str, first_dirty: int) -> Finding:
-    """By Kafka's measure: the active segment counts neither way; one that was cleaned in part is clean."""
+    """As Kafka counts: the active segment is neither clean nor dirty; a segment cleaned in part is clean."""
     with storage_errors("list", directory):
         sizes = sorted(
             (int(entry.name[: -len(LOG)]), entry.stat().st_size)
@@ -317,20 +319,20 @@ def _cleaning_note(directory: str, first_dirty: int) -> Finding:
 
 
 class SegmentVerifier:
-    """Verifies one segment; made for one ``run``.
+    """Verifies one segment; an instance runs once.
 
     Args:
-        directory: of the partition.
-        base_offset: of the segment.
-        names: the files that are in the directory.
-        next_offset: the offset behind the segment before, None for the first.
+        directory: the partition's directory.
+        base_offset: the segment's base offset.
+        names: the file names in the directory.
+        next_offset: the offset after the previous segment; None for the first.
         contiguous: whether a gap between offsets is an error.
-        on_bytes: is told of progress in the ``.log``.
+        on_bytes: reports progress in the ``.log``.
 
     Attributes:
-        next_offset: behind the last batch so far.
-        batch_count: batches so far.
-        record_count: records in them, markers too.
+        next_offset: the offset after the last batch so far.
+        batch_count: the number of batches so far.
+        record_count: the number of records in them, markers included.
     """
 
     def __init__(
@@ -355,7 +357,7 @@ class SegmentVerifier:
         self._indexes: list[IndexVerifier] = []
 
     def run(self) -> Iterator[Finding]:
-        """Everything that is wrong, or worth knowing, in the order of the log.
+        """Yield errors and notes in the order of the log.
 
         Raises:
             KafkaStorageError: a file cannot be read.
@@ -381,7 +383,7 @@ class SegmentVerifier:
             yield note(self._log_path, "an empty segment")
         for suffix, kind in ((INDEX, OffsetIndexVerifier), (TIME_INDEX, TimeIndexVerifier)):
             if self._name(suffix) not in self._names:
-                yield note(self._path(suffix), "is missing; the next start makes it anew")
+                yield note(self._path(suffix), "is missing; the next start rebuilds it")
                 continue
             index = kind(files.enter_context(open_read_only(self._path(suffix))), self._base_offset)
             yield from index.notes()
@@ -392,7 +394,11 @@ class SegmentVerifier:
         if found.crc_ok is False:
             yield self._error(found, "its checksum is wrong")
         elif found.data is None:
-            yield note(self._log_path, f"a batch of {header.size_bytes:,} bytes is not looked into", position)
+            yield note(
+                self._log_path,
+                f"a batch of {header.size_bytes:,} bytes is not verified",
+                position,
+            )
         else:
             yield from self._records(found, found.data)
         if header.last_offset - self._base_offset > MAX_RELATIVE_OFFSET:
@@ -404,10 +410,10 @@ class SegmentVerifier:
             yield from index.see(position, header)
 
     def _offsets(self, found: FoundBatch) -> Iterator[Finding]:
-        """That offsets rise; of a wrapper of format 0 or 1, only the last is known without unpacking it."""
+        """Check that offsets rise. In a wrapper of format 0 or 1 only the last is known without unpacking."""
         header, due = found.header, self.next_offset
         if header.last_offset < due or (header.magic == MAGIC and header.base_offset < due):
-            yield self._error(found, f"its offsets begin at {header.base_offset}, due is {due}")
+            yield self._error(found, f"its offsets begin at {header.base_offset}, expected {due}")
         elif header.base_offset > due and header.record_count >= 0:
             text = f"no offsets from {due} to {header.base_offset - 1}"
             yield self._found_gap(self._log_path, text, found.position)
@@ -426,24 +432,24 @@ class SegmentVerifier:
         except BrokerResponseError as damage:
             yield self._error(found, damage.message)
         except UnsupportedCodecError as missing:
-            yield note(self._log_path, f"records not looked at: {missing}", found.position)
+            yield note(self._log_path, f"records were not verified: {missing}", found.position)
 
     def _max_timestamp(self, found: FoundBatch, scan: RecordScan) -> Iterator[Finding]:
-        """Retention and look-ups by time believe the header, and open no batch to see."""
+        """Check the maximum timestamp in the header, which retention and ListOffsets rely on."""
         header = found.header
         lies = scan.max_timestamp_ms != header.max_timestamp
         if lies and header.record_count and not header.is_log_append_time:
             yield self._error(
                 found,
-                f"its header says that the largest timestamp is {header.max_timestamp}, "
-                f"and its records go up to {scan.max_timestamp_ms}",
+                f"its header has the maximum timestamp {header.max_timestamp}, "
+                f"its records go up to {scan.max_timestamp_ms}",
             )
 
     def _tail(self, tail: Tail) -> Iterator[Finding]:
         if tail.is_zeros:
-            yield note(self._log_path, f"{tail.size_bytes:,} zero bytes behind the last batch", tail.position)
+            yield note(self._log_path, f"{tail.size_bytes:,} zero bytes after the last batch", tail.position)
         else:
-            text = f"the last {tail.size_bytes:,} bytes are no batches: {tail.reason}"
+            text = f"the last {tail.size_bytes:,} bytes are no batch: {tail.reason}"
             yield error(self._log_path, text, tail.position)
 
     def _error(self, found: FoundBatch, text: str) -> Finding:
@@ -459,12 +465,12 @@ class SegmentVerifier:
 
 
 class IndexVerifier:
-    """Goes along one index while ``see`` is told of the batches of the log in their order.
+    """Compares one index with the batches of the log, which ``see`` gets in order.
 
     Args:
-        file: the index.
-        entry: how an entry is packed.
-        base_offset: of the segment.
+        file: the index file.
+        entry: the format of an entry.
+        base_offset: the segment's base offset.
     """
 
     def __init__(self, file: ReadOnlyFile, entry: Struct, base_offset: int) -> None:
@@ -479,24 +485,24 @@ class IndexVerifier:
         self._advance()
 
     def notes(self) -> Iterator[Finding]:
-        """What there is to say of the file before any entry is looked at."""
+        """Yield findings about the file as a whole."""
         if self._extent.zero_bytes:
-            yield note(self.path, f"{self._extent.zero_bytes:,} preallocated zero bytes behind the entries")
+            yield note(self.path, f"{self._extent.zero_bytes:,} preallocated zero bytes after the entries")
         if self._extent.torn_bytes:
             yield error(self.path, f"the last entry has {self._extent.torn_bytes} bytes: it was cut off")
 
     def see(self, position: int, header: BatchHeader) -> Iterator[Finding]:
-        """The entries that speak of this batch, or of what lies before it and is no batch."""
+        """Check the entries for this batch, and entries before it that point to no batch."""
         raise NotImplementedError
 
     def end(self) -> Iterator[Finding]:
-        """What is left when the log has ended."""
+        """Check for entries after the last batch."""
         if self.entry is not None:
             left = self._extent.entry_count - self._number
-            yield self.complaint(f"{left:,} entries lead behind the last batch, the first is {self.entry}")
+            yield self.complaint(f"{left:,} entries point behind the last batch, the first is {self.entry}")
 
     def complaint(self, text: str) -> Finding:
-        """An error at the entry at hand."""
+        """Return an error at the current entry."""
         return error(self.path, text, self._number * self._entry_bytes)
 
     def _advance(self) -> None:
@@ -505,7 +511,7 @@ class IndexVerifier:
 
 
 class OffsetIndexVerifier(IndexVerifier):
-    """An entry has the last offset of a batch and the batch's position."""
+    """An entry has the last offset and the position of a batch."""
 
     def __init__(self, file: ReadOnlyFile, base_offset: int) -> None:
         super().__init__(file, OFFSET_ENTRY, base_offset)
@@ -526,7 +532,7 @@ class OffsetIndexVerifier(IndexVerifier):
 
 
 class TimeIndexVerifier(IndexVerifier):
-    """An entry has the largest timestamp so far and an offset of the batch that had it first."""
+    """An entry has the largest timestamp so far, and the last offset of the first batch that had it."""
 
     def __init__(self, file: ReadOnlyFile, base_offset: int) -> None:
         super().__init__(file, TIME_ENTRY, base_offset)
@@ -545,7 +551,7 @@ class TimeIndexVerifier(IndexVerifier):
 
 
 def verify_txn_index(file: ReadOnlyFile, base_offset: int, next_offset: int) -> Iterator[Finding]:
-    """The aborted transactions of a segment: their markers rise and lie in it."""
+    """Verify a ``.txnindex``: markers rise and lie within the segment."""
     whole, torn = divmod(file.end, TXN_ENTRY.size)
     if torn:
         yield error(file.path, f"the last entry has {torn} bytes: it was cut off")
@@ -553,7 +559,7 @@ def verify_txn_index(file: ReadOnlyFile, base_offset: int, next_offset: int) -> 
     for number, (version, _, first, last, stable) in enumerate(iter_entries(file, TXN_ENTRY, whole)):
         where = number * TXN_ENTRY.size
         if version != TXN_INDEX_VERSION:
-            yield error(file.path, f"an entry of version {version}, known is {TXN_INDEX_VERSION}", where)
+            yield error(file.path, f"an entry has version {version}, not {TXN_INDEX_VERSION}", where)
         elif not last_marker < last < next_offset or first > last or stable > last + 1:
             text = (
                 f"first offset {first}, marker at {last}, stable {stable} cannot be: the segment has offsets"

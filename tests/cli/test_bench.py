@@ -65,7 +65,7 @@ def test_a_secured_cluster(tmp_path: Path) -> None:
     for scenario in ("send-100", "cold-start"):
         assert {each["client"] for each in runs if each["scenario"] == scenario} >= clients
     assert PASSWORD not in result.read_text() + done.stdout.decode()
-    assert (refused.returncode, b"refused the SCRAM-SHA-512 credentials" in refused.stderr) == (1, True)
+    assert (refused.returncode, b"rejected the SCRAM-SHA-512 credentials" in refused.stderr) == (1, True)
 
 
 def test_the_address_of_the_file(tmp_path: Path) -> None:

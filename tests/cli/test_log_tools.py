@@ -97,7 +97,7 @@ def test_dump_does_not_wait_for_a_pipe(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / f"{0:020d}.log")
     done = run("dump-log", str(tmp_path / f"{0:020d}.log"))
     assert done.returncode == 1
-    assert b"is no regular file" in done.stdout
+    assert b"is not a regular file" in done.stdout
 
 
 def test_verify_of_sound_directories() -> None:

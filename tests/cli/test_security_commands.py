@@ -57,7 +57,7 @@ def test_a_secure_broker_from_the_command_line(tmp_path: Path) -> None:
         for command in (("produce", "greetings"), ("tail", "greetings", "--from-beginning")):
             refused = run(*command, *secure, lines=b"x\n")
             assert refused.returncode == 1
-            assert b"refused the SCRAM-SHA-512 credentials of user 'anna'" in refused.stderr
+            assert b"rejected the SCRAM-SHA-512 credentials of user 'anna'" in refused.stderr
             assert b"hunter9" not in refused.stderr + refused.stdout
             assert b"Traceback" not in refused.stderr
 

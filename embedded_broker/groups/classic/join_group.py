@@ -1,4 +1,4 @@
-"""What becomes of a JoinGroup: who is let in, who gets an id first, whom it makes join again."""
+"""JoinGroup: which member is added, which gets an id first, and when it causes a rebalance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from splashdam.model.log_text import quoted
 
 
 def join(membership: ClassicMembership, request: JoinRequest, reply: JoinReply) -> None:
-    """Lets a member in, or back in; it is answered when all have joined, or at once where that is known."""
+    """Handle a JoinGroup; it is answered when all members have joined, or at once if nothing changes."""
     if not _has_room(membership, request.member_id):
         membership.remove(request.member_id)
         reply(JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
@@ -34,7 +34,7 @@ def join(membership: ClassicMembership, request: JoinRequest, reply: JoinReply) 
 
 
 def _has_room(membership: ClassicMembership, member_id: str) -> bool:
-    """``group.max.size``; in a rebalance those count who have joined, so that the last ones go."""
+    """Check ``group.max.size``; in a rebalance only those who have joined count, as in Kafka."""
     roster, limit = membership.roster, membership.host.settings.groups.group_max_size
     if membership.is_empty:
         return True
@@ -89,7 +89,10 @@ def _add(membership: ClassicMembership, request: JoinRequest, member_id: str, re
 def _join_again(
     membership: ClassicMembership, member: ClassicMember, request: JoinRequest, reply: JoinReply
 ) -> None:
-    """Who says the same as before hears what it may have missed, unless it leads and asks for a new round."""
+    """Handle a member that joins again: with unchanged protocols it gets the present generation at once.
+
+    A leader that joins again while the group is stable asks for a rebalance.
+    """
     is_same = set(member.protocols) == set(request.protocols)
     may_ask = membership.state is GroupState.STABLE and member.member_id == membership.roster.leader
     if is_same and not may_ask and membership.state is not GroupState.PREPARING_REBALANCE:
@@ -111,7 +114,7 @@ def _update(
 def _take_place(
     membership: ClassicMembership, old_id: str, new_id: str, request: JoinRequest, reply: JoinReply
 ) -> None:
-    """A static member came back without its id: it goes on where it was, and its former self is fenced."""
+    """Let a static member that restarted replace its former id, without a rebalance if it can be avoided."""
     roster, before = membership.roster, membership.roster.members[old_id]
     leader_before = roster.leader or ""
     said_before = before.protocols, before.rebalance_timeout_ms, before.session_timeout_ms
@@ -141,6 +144,6 @@ def _take_place(
     result = membership.joined(member)
     if request.may_skip_assignment:
         result = result._replace(skip_assignment=bool(result.members))
-    else:  # an older client that hears it leads would assign anew
+    else:  # an older client would assign anew if told that it is the leader
         result = result._replace(leader=leader_before, members=())
     roster.answer_join(new_id, result)

@@ -14,7 +14,7 @@ from splashdam.wire.primitives import MAX_STRING_BYTES
 
 
 class AssignorProtocol(NamedTuple):
-    """An assignor that a member knows, and what it says to whoever assigns: its subscription mostly."""
+    """An assignor that a member supports, and its metadata for it: mostly its subscription."""
 
     name: str
     metadata: bytes
@@ -25,15 +25,15 @@ class ClassicMember:
     """One member.
 
     Attributes:
-        member_id: as the coordinator made it.
-        instance_id: of a static member, which keeps its place while it is away.
-        client_id: as the client calls itself.
-        client_host: where it came from, as Kafka writes it: ``/127.0.0.1``.
-        rebalance_timeout_ms: for how long a rebalance waits for it to join.
-        session_timeout_ms: after so long without a heartbeat it is out.
-        protocols: what it can be assigned by, what it likes best first.
-        assignment: what the leader gave it.
-        is_new: it has not heard its id yet, so sends no heartbeats.
+        member_id: assigned by the coordinator.
+        instance_id: of a static member (KIP-345), which keeps its assignment while it is away.
+        client_id: from the request header.
+        client_host: address of the client, as Kafka writes it: ``/127.0.0.1``.
+        rebalance_timeout_ms: how long a rebalance waits for it to join.
+        session_timeout_ms: without a heartbeat for so long it is removed.
+        protocols: the assignors that it supports, in the order of preference.
+        assignment: from the leader.
+        is_new: its first JoinGroup is not answered yet, so it cannot send heartbeats.
     """
 
     member_id: str
@@ -47,24 +47,24 @@ class ClassicMember:
     is_new: bool = False
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What it says for this assignor."""
+        """Return its metadata for this assignor."""
         return next((each.metadata for each in self.protocols if each.name == protocol_name), b"")
 
 
 class JoinRequest(NamedTuple):
-    """A JoinGroup of some version.
+    """A JoinGroup of any version.
 
     Attributes:
-        member_id: empty for who has none yet.
+        member_id: empty for a new member.
         instance_id: of a static member.
-        client_id: as the client calls itself.
-        client_host: where it came from.
+        client_id: see `ClassicMember`.
+        client_host: see `ClassicMember`.
         rebalance_timeout_ms: see `ClassicMember`.
-        session_timeout_ms: likewise.
+        session_timeout_ms: see `ClassicMember`.
         protocol_type: ``consumer``, ``connect``, ….
-        protocols: what it can be assigned by.
-        asks_for_id: it knows to come again with the id it is given (version 4 and later).
-        may_skip_assignment: as a leader it can be told not to assign (version 9).
+        protocols: the assignors that it supports.
+        asks_for_id: the client joins again with the id of a MEMBER_ID_REQUIRED answer (version 4 and later).
+        may_skip_assignment: the client understands ``skip_assignment`` (version 9).
     """
 
     member_id: str
@@ -79,9 +79,9 @@ class JoinRequest(NamedTuple):
     may_skip_assignment: bool = True
 
     def new_member_id(self, uuid: str) -> str:
-        """An id that tells whose it is, as in Kafka: the name of the instance or of the client, and a UUID.
+        """Return a new member id, as Kafka makes them: the name of the instance or client, and a UUID.
 
-        A name may be as long as a string of the protocol, and the id has to be one: the name is cut.
+        The name is cut if the id would exceed the longest string of the protocol.
         """
         name = self.client_id if self.instance_id is None else self.instance_id
         room = MAX_STRING_BYTES - len(uuid) - 1
@@ -89,7 +89,7 @@ class JoinRequest(NamedTuple):
 
 
 class JoinResult(NamedTuple):
-    """The answer to a JoinGroup; ``members`` is empty but for the leader's."""
+    """The answer to a JoinGroup; only the leader's has ``members``."""
 
     error_code: int
     member_id: str
@@ -115,15 +115,15 @@ SyncReply: TypeAlias = Callable[[SyncResult], None]
 
 
 class Roster:
-    """The members of a group; who waits for an answer is told when the member goes.
+    """The members of a group, and their requests that wait for an answer.
 
     Attributes:
-        members: by id, in the order in which they came.
-        pending: ids that were given to clients which have to join with them yet.
-        pending_syncs: members that have to ask for their assignment yet.
-        joins: who waits for the answer to JoinGroup.
-        syncs: who waits for the answer to SyncGroup.
-        leader: the id of the member that assigns.
+        members: by member id, in the order in which they joined.
+        pending: ids that were handed out with MEMBER_ID_REQUIRED and have not joined yet.
+        pending_syncs: members of the generation that have not sent SyncGroup yet.
+        joins: waiting JoinGroup requests, by member id.
+        syncs: waiting SyncGroup requests, by member id.
+        leader: member id of the leader, which assigns.
     """
 
     def __init__(self, members: Iterable[ClassicMember] = (), leader: str | None = None) -> None:
@@ -143,24 +143,24 @@ class Roster:
 
     @property
     def has_all_joined(self) -> bool:
-        """Nobody is waited for any more."""
+        """Whether every member has sent JoinGroup, and no handed-out id is pending."""
         return len(self.members) == len(self.joins) and not self.pending
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """For how long a rebalance waits: for the most patient member."""
+        """The longest rebalance timeout of the members: so long a rebalance waits."""
         return max((each.rebalance_timeout_ms for each in self.members.values()), default=0)
 
     def static_id(self, instance_id: str) -> str | None:
-        """The member id of a static member."""
+        """Return the member id of a static member, None if there is none."""
         return self._static.get(instance_id)
 
     def validate(self, member_id: str, instance_id: str | None) -> ClassicMember:
-        """The member that a request says it comes from.
+        """Return the member that sent a request.
 
         Raises:
-            BrokerResponseError: UNKNOWN_MEMBER_ID (25), or FENCED_INSTANCE_ID (82): another client took the
-                instance's place.
+            BrokerResponseError: UNKNOWN_MEMBER_ID (25), or FENCED_INSTANCE_ID (82): another client uses the
+                instance id now.
         """
         if instance_id is not None:
             current = self._static.get(instance_id)
@@ -178,10 +178,10 @@ class Roster:
             raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, f"the group has no member {quoted(member_id)}")
         return member
 
-    # --- coming and going -----------------------------------------------------------------------------------
+    # --- adding and removing --------------------------------------------------------------------------------
 
     def add(self, member: ClassicMember) -> None:
-        """A member comes in; the first one leads."""
+        """Add a member; the first one becomes leader."""
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
         self.leader = self.leader or member.member_id
@@ -190,7 +190,7 @@ class Roster:
         self.pending.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """A member, or an id that was given out, is no more; where it led, somebody else does."""
+        """Remove a member or a pending id; if it was the leader, another member becomes leader."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count(member, -1)
@@ -203,7 +203,7 @@ class Roster:
         self.pending_syncs.discard(member_id)
 
     def replace(self, old_id: str, new_id: str) -> ClassicMember:
-        """A static member comes back under a new id; whoever waits with the old one is fenced (82)."""
+        """Give a static member a new id; requests that wait with the old id are fenced (82)."""
         old = self.members.pop(old_id)
         assert old.instance_id is not None
         self._answer_both(old_id, ErrorCode.FENCED_INSTANCE_ID, old_id)
@@ -223,33 +223,33 @@ class Roster:
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
     ) -> None:
-        """A member says something else than before."""
+        """Update a member by its new JoinGroup."""
         self._count(member, -1)
         member.protocols = protocols
         self._count(member, 1)
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
 
-    # --- answers that wait ----------------------------------------------------------------------------------
+    # --- waiting requests -----------------------------------------------------------------------------------
 
     def wait_join(self, member_id: str, reply: JoinReply) -> None:
-        """Keeps a JoinGroup; one that the same member sent before is answered: it asked twice."""
+        """Let a JoinGroup wait; an earlier one of the same member is answered with REBALANCE_IN_PROGRESS."""
         self.answer_join(member_id, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member_id))
         self.joins[member_id] = reply
 
     def wait_sync(self, member_id: str, reply: SyncReply) -> None:
-        """Keeps a SyncGroup, likewise."""
+        """Let a SyncGroup wait, likewise."""
         self.answer_sync(member_id, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
         self.syncs[member_id] = reply
 
     def answer_join(self, member_id: str, result: JoinResult) -> None:
-        """Answers a JoinGroup that waits, if one does."""
+        """Answer the member's waiting JoinGroup, if there is one."""
         reply = self.joins.pop(member_id, None)
         if reply is not None:
             reply(result)
 
     def answer_sync(self, member_id: str, result: SyncResult) -> bool:
-        """Answers a SyncGroup that waits; whether one did."""
+        """Answer the member's waiting SyncGroup; return whether there was one."""
         reply = self.syncs.pop(member_id, None)
         if reply is not None:
             reply(result)
@@ -259,14 +259,14 @@ class Roster:
         self.answer_join(member_id, JoinResult(code, told_id))
         self.answer_sync(member_id, SyncResult(code))
 
-    # --- what all agree on ----------------------------------------------------------------------------------
+    # --- assignor and leader --------------------------------------------------------------------------------
 
     def is_supported(self, names: Iterable[str]) -> bool:
-        """Whether one of these assignors is known to every member."""
+        """Whether every member supports one of these assignors."""
         return any(self._support[name] == len(self.members) for name in names)
 
     def selected_protocol(self) -> str:
-        """The assignor that most members like best, of those that all know."""
+        """Return the assignor that most members prefer, of those that all support."""
         common = {name for name, count in self._support.items() if count == len(self.members)}
         votes = Counter(
             next(each.name for each in member.protocols if each.name in common)
@@ -275,7 +275,7 @@ class Roster:
         return max(votes, key=votes.__getitem__)
 
     def elect(self) -> bool:
-        """Somebody who has joined leads: the leader of before if it has; whether there is anybody."""
+        """Elect a leader among those who joined, the present one if possible; return whether there is one."""
         if self.leader is None:
             return False
         if self.leader not in self.joins:

@@ -1,7 +1,7 @@
 """A classic group: its states as a table, its generations, and what the requests of its members do.
 
-Members join, one of them assigns, all hear their share, until one goes: then they join again. States and
-events are those of Kafka's ``ClassicGroup``.
+Members join, the leader assigns, and all get their assignment; when a member joins or leaves, a rebalance
+begins the next generation. States are those of Kafka's ``ClassicGroup``.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from splashdam.model.values import Buffer
 _log = logging.getLogger(__name__)
 
 _NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
-"""A new member cannot be told from one that gave up before it heard its id; so long it is waited for."""
+"""How long a new member is kept before its JoinGroup is answered: as in Kafka, it may have given up."""
 
 
 class GroupState(Stage):
-    """Where a group is; the value is Kafka's name for it."""
+    """State of a group; the value is Kafka's name."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"  # members join
     COMPLETING_REBALANCE = "CompletingRebalance"  # the leader assigns
     STABLE = "Stable"
-    DEAD = "Dead"  # another broker has it, or it was deleted
+    DEAD = "Dead"  # coordinated by another broker, or deleted
 
 
 class GroupEvent(Stage):
-    """What happens to a group."""
+    """Event that changes the state of a group."""
 
     REBALANCE = "prepare a rebalance"
     JOIN = "begin a generation"
@@ -73,16 +73,17 @@ TRANSITIONS: Mapping[tuple[GroupState, GroupEvent], GroupState] = {
     (_S.COMPLETING_REBALANCE, _E.ASSIGN): _S.STABLE,
     **{(state, _E.END): _S.DEAD for state in GroupState},
 }
-"""(state, event) → next state; what is missing is illegal."""
+"""(state, event) → next state; missing pairs are illegal."""
 
 REBALANCING = (GroupState.STABLE, GroupState.COMPLETING_REBALANCE)
-"""Where the loss of a member begins a rebalance."""
+"""States in which the loss of a member begins a rebalance."""
 
 
 class ClassicMembership:
-    """The members of one group, and in which generation they are; a `Membership`.
+    """A classic group's members, state and generation; a `Membership`.
 
-    Time, timers and the log are its host's. What stands in the log is written before it counts.
+    It has no I/O of its own: time, timers and the log belong to its host. A change is in the log before it
+    takes effect.
 
     Args:
         group_id: the group.
@@ -91,19 +92,19 @@ class ClassicMembership:
     Attributes:
         group_id: as given.
         host: as given.
-        roster: who is in.
-        state: where the group is.
-        generation_id: how often it has begun anew.
-        protocol_type: what its members call themselves.
-        protocol_name: the assignor in use.
-        topics: what members read, as far as they say it in words that are known.
+        roster: the members.
+        state: of the group.
+        generation_id: number of the present generation.
+        protocol_type: of the members, mostly ``consumer``.
+        protocol_name: the chosen assignor.
+        topics: topics that members subscribe to; None if a subscription cannot be read.
     """
 
     LEAVE_AT_ONCE = 32
-    """So many members go before the others are told."""
+    """Number of members that a LeaveGroup removes in one step, before the rebalance begins."""
 
     leave_units = 12
-    """What that takes: a third of a millisecond."""
+    """Cost of such a step in units of ``answering.turns``: a third of a millisecond."""
 
     group_type = "classic"
 
@@ -124,15 +125,15 @@ class ClassicMembership:
     def found(
         cls, group_id: str, host: GroupHost, owed: Sequence[tuple[bytes, bytes | None]] = ()
     ) -> ClassicMembership:
-        """Begins the membership of a group that nobody has joined yet, and says so in the log.
+        """Create the membership of a group without members, and write its first record.
 
         Args:
             group_id: the group.
             host: time, timers and the log.
-            owed: records that belong before its first one, in the same batch.
+            owed: tombstones of another protocol's records, written before it in the same batch.
 
         Raises:
-            BrokerResponseError: the log refuses.
+            BrokerResponseError: the append failed.
         """
         membership = cls(group_id, host)
         membership.write(owed)
@@ -140,7 +141,7 @@ class ClassicMembership:
 
     @classmethod
     def from_record(cls, group_id: str, host: GroupHost, data: Buffer) -> ClassicMembership:
-        """What a record says; ``loaded`` begins its timers.
+        """Restore the membership from its record; ``loaded`` starts its timers.
 
         Raises:
             CorruptMessageError: the record cannot be read.
@@ -162,7 +163,7 @@ class ClassicMembership:
 
     @property
     def is_empty(self) -> bool:
-        """No member is in; ids may be given out."""
+        """Whether it has no members; ids may be pending."""
         return self.state is GroupState.EMPTY
 
     @property
@@ -172,11 +173,11 @@ class ClassicMembership:
 
     @property
     def record_keys(self) -> Sequence[bytes]:
-        """Its one record."""
+        """See `Membership`; a classic group has one record."""
         return [encode_key(self.group_id)]
 
     def check_may_commit(self, member: Member, *, version: int, is_transactional: bool) -> None:
-        """As Kafka: nobody for an empty group, a member of this generation for one that has an assignment.
+        """See `Membership`. A group with members takes commits of its present generation only.
 
         Raises:
             BrokerResponseError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION or
@@ -187,7 +188,7 @@ class ClassicMembership:
         if member.generation_id >= 0 or member.member_id or member.instance_id is not None:
             self.validate(member.generation_id, member.member_id, member.instance_id)
         elif not is_transactional:
-            raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members, which alone may commit")
+            raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members; only they may commit")
         if is_transactional:
             return
         if self.state is GroupState.COMPLETING_REBALANCE:
@@ -195,16 +196,16 @@ class ClassicMembership:
         self.keep_alive(self.roster.members[member.member_id])
 
     def check_may_fetch(self, member: Member) -> None:
-        """Anybody may."""
+        """See `Membership`; every client may fetch."""
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """As far as members say it in words that are known; consumers in others may read anything."""
+        """See `Membership`; unreadable subscriptions of consumers count as subscriptions to every topic."""
         if self.topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return topic in self.topics
 
     def retention_start_ms(self, committed: CommittedOffset) -> int | None:
-        """From when the group is empty; while it is stable, from the commit: of topics nobody reads."""
+        """See `Membership`: from the time the group became empty; in a stable group from the commit."""
         if not self.protocol_type:
             return committed.commit_timestamp_ms
         if self.is_empty:
@@ -213,14 +214,14 @@ class ClassicMembership:
         return committed.commit_timestamp_ms if is_known else None
 
     def loaded(self) -> None:
-        """Members of before a restart have the time of their sessions to come back."""
+        """See `Membership`: members get a new session timeout to come back."""
         for member in self.roster.members.values():
             self.keep_alive(member)
         if len(self.roster) > self.host.settings.groups.group_max_size:
             self.prepare_rebalance("it is larger than group.max.size")
 
     def dismiss(self, code: int) -> None:
-        """Ends; whoever waits is told why."""
+        """See `Membership`."""
         self.go(GroupEvent.END)
         for member_id in list(self.roster.joins):
             self.roster.answer_join(member_id, JoinResult(code, member_id))
@@ -234,7 +235,7 @@ class ClassicMembership:
     # --- requests of members --------------------------------------------------------------------------------
 
     def validate(self, generation_id: int, member_id: str, instance_id: str | None) -> ClassicMember:
-        """The member of the present generation that a request comes from.
+        """Return the member that sent a request, if it is of the present generation.
 
         Raises:
             BrokerResponseError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID or ILLEGAL_GENERATION.
@@ -247,7 +248,7 @@ class ClassicMembership:
         return member
 
     def check_protocol(self, member_id: str, protocol_type: str | None, protocol_name: str | None) -> None:
-        """Refuses a SyncGroup of a member that names another protocol than the group has.
+        """Check that a SyncGroup names the group's protocol type and assignor.
 
         Raises:
             BrokerResponseError: INCONSISTENT_GROUP_PROTOCOL (23).
@@ -260,20 +261,20 @@ class ClassicMembership:
             )
 
     def heartbeat(self, generation_id: int, member_id: str, instance_id: str | None) -> None:
-        """A member is alive.
+        """Handle a heartbeat.
 
         Raises:
-            BrokerResponseError: as ``validate``; REBALANCE_IN_PROGRESS: it should join again.
+            BrokerResponseError: as ``validate``; REBALANCE_IN_PROGRESS: the member has to join again.
         """
         self.keep_alive(self.validate(generation_id, member_id, instance_id))
         if self.state is GroupState.PREPARING_REBALANCE:
             raise error_for(ErrorCode.REBALANCE_IN_PROGRESS, "the group rebalances")
 
     def sync(self, member_id: str, assignments: dict[str, bytes], reply: SyncReply) -> None:
-        """A member that was validated asks for its share; the leader brings everybody's.
+        """Handle the SyncGroup of a validated member; the leader's carries all assignments.
 
         Raises:
-            BrokerResponseError: REBALANCE_IN_PROGRESS: it should join again.
+            BrokerResponseError: REBALANCE_IN_PROGRESS: the member has to join again.
         """
         if self.state is GroupState.PREPARING_REBALANCE:
             raise error_for(ErrorCode.REBALANCE_IN_PROGRESS, "the group rebalances")
@@ -288,7 +289,7 @@ class ClassicMembership:
             self.assign(assignments)
 
     def leave(self, member_id: str, instance_id: str | None) -> None:
-        """A member goes, or is sent away by the id of its instance alone; ``left`` follows for all.
+        """Remove a member, by member id or by instance id alone; call ``left`` after the last one.
 
         Raises:
             BrokerResponseError: UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.
@@ -307,7 +308,7 @@ class ClassicMembership:
         self.remove(gone_id)
 
     def left(self) -> None:
-        """Members have left: the others share what they had."""
+        """Begin a rebalance after members have left."""
         if self.state in REBALANCING:
             self.prepare_rebalance("members left")
         else:
@@ -316,14 +317,14 @@ class ClassicMembership:
     # --- generations ----------------------------------------------------------------------------------------
 
     def rebalance_or_complete(self, reason: str) -> None:
-        """Somebody came or says something new: a rebalance begins, or the one under way may be complete."""
+        """Begin a rebalance after a member joined; one that is under way may be complete now."""
         if self.state is GroupState.PREPARING_REBALANCE:
             self.complete_join_if_all_came()
         else:
             self.prepare_rebalance(reason)
 
     def prepare_rebalance(self, reason: str) -> None:
-        """All members have to join again."""
+        """Begin a rebalance: all members have to join again."""
         if self.state is GroupState.COMPLETING_REBALANCE:
             self._fail_assignment(ErrorCode.REBALANCE_IN_PROGRESS)
         self.roster.pending_syncs.clear()
@@ -343,13 +344,13 @@ class ClassicMembership:
             self._set(self.join_timer, self.roster.rebalance_timeout_ms, self._complete_join)
 
     def complete_join_if_all_came(self) -> None:
-        """Ends the join of a rebalance early; not the first one, which waits for more members."""
+        """Complete the rebalance if all have joined; a group's first one waits for its delay."""
         is_due = self.state is GroupState.PREPARING_REBALANCE and not self._is_initial
         if is_due and self.roster.has_all_joined:
             self._complete_join()
 
     def note_newcomer(self) -> None:
-        """A new member came: the first rebalance of an empty group waits for more."""
+        """Note a new member: it extends ``group.initial.rebalance.delay.ms``."""
         self._has_newcomers = self.state is GroupState.PREPARING_REBALANCE and self._is_initial
 
     def _initial_delay_over(self, delay_ms: int, left_ms: int) -> None:
@@ -362,10 +363,10 @@ class ClassicMembership:
         self._set(self.join_timer, next_ms, partial(self._initial_delay_over, next_ms, rest_ms))
 
     def _complete_join(self) -> None:
-        """Begins the next generation with those who joined, and static members, who may be away."""
+        """Begin the next generation with those who joined, and with static members, which may be away."""
         self.host.timers.cancel(self.join_timer)
-        late = [each for each in self.roster.members.values() if each.member_id not in self.roster.joins]
-        for member in late:
+        absent = [each for each in self.roster.members.values() if each.member_id not in self.roster.joins]
+        for member in absent:
             if member.instance_id is None:
                 self.remove(member.member_id)
         if not self.roster.elect() and self.roster.members:
@@ -388,7 +389,7 @@ class ClassicMembership:
             self.keep_alive(member)
 
     def joined(self, member: ClassicMember) -> JoinResult:
-        """What a member of the present generation is told."""
+        """Return the JoinGroup answer for a member of the present generation."""
         is_leader = member.member_id == self.roster.leader
         return JoinResult(
             ErrorCode.NONE,
@@ -401,14 +402,14 @@ class ClassicMembership:
         )
 
     def assign(self, assignments: dict[str, bytes]) -> None:
-        """The leader's word; members that it forgot get an empty share."""
+        """Take the leader's assignment; a member that is missing in it gets an empty one."""
         for member in self.roster.members.values():
             member.assignment = assignments.get(member.member_id, b"")
         try:
             self.write()
         except BrokerResponseError as error:
             self._fail_assignment(error.code)
-            self.prepare_rebalance("its assignment could not be kept")
+            self.prepare_rebalance("its assignment could not be written")
             return
         self.go(GroupEvent.ASSIGN)
         for member in self.roster.members.values():
@@ -416,7 +417,7 @@ class ClassicMembership:
                 self.keep_alive(member)
 
     def share(self, member: ClassicMember) -> SyncResult:
-        """What a member is told to read."""
+        """Return the SyncGroup answer for a member."""
         return SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
 
     def _fail_assignment(self, code: int) -> None:
@@ -425,19 +426,19 @@ class ClassicMembership:
             if self.roster.answer_sync(member.member_id, SyncResult(code)):
                 self.keep_alive(member)
 
-    # --- what time brings -----------------------------------------------------------------------------------
+    # --- timeouts -------------------------------------------------------------------------------------------
 
     def keep_alive(self, member: ClassicMember) -> None:
-        """The member's session begins anew."""
+        """Restart the member's session timeout."""
         timeout_ms = _NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
         self.begin_session(member.member_id, timeout_ms)
 
     def begin_session(self, member_id: str, timeout_ms: int) -> None:
-        """Whoever has this id is waited for so long."""
+        """Start the session timeout of a member or a pending id."""
         self._set(self.session_timer(member_id), timeout_ms, partial(self._expire_session, member_id))
 
     def remove(self, member_id: str) -> None:
-        """A member, or an id that was given out, is no more."""
+        """Remove a member or a pending id."""
         self.host.timers.cancel(self.session_timer(member_id))
         self.roster.remove(member_id)
 
@@ -445,9 +446,11 @@ class ClassicMembership:
         member = self.roster.members.get(member_id)
         is_waiting = member_id in self.roster.joins or member_id in self.roster.syncs
         if member is not None and is_waiting and not member.is_new:
-            return  # it cannot speak; its session begins anew when it is answered
+            return  # it waits for our answer, which restarts its session
         _log.info(
-            "member %s of group %s is gone: its session is over", quoted(member_id), quoted(self.group_id)
+            "member %s of group %s is removed: its session timed out",
+            quoted(member_id),
+            quoted(self.group_id),
         )
         self.roster.remove(member_id)
         if member is None:
@@ -459,25 +462,25 @@ class ClassicMembership:
             self._complete_join()
 
     def _expire_syncs(self) -> None:
-        """Who joined and did not ask for its share within the rebalance timeout is out."""
+        """Remove members that joined but sent no SyncGroup within the rebalance timeout."""
         if not self.roster.pending_syncs:
             return
         for member_id in list(self.roster.pending_syncs):
             self.remove(member_id)
-        self.prepare_rebalance("members did not ask for their assignment")
+        self.prepare_rebalance("members sent no SyncGroup")
 
     def session_timer(self, member_id: str) -> TimerKey:
-        """The key of the timer that ends a session."""
+        """Key of a member's session timer."""
         return self.group_id, "session", member_id
 
     @property
     def join_timer(self) -> TimerKey:
-        """The key of the timer that ends a join."""
+        """Key of the timer that completes a rebalance."""
         return self.group_id, "join"
 
     @property
     def sync_timer(self) -> TimerKey:
-        """The key of the timer that ends a sync."""
+        """Key of the timer that ends the wait for SyncGroups."""
         return self.group_id, "sync"
 
     def _set(self, key: TimerKey, delay_ms: int, action: Callable[[], None]) -> None:
@@ -486,15 +489,15 @@ class ClassicMembership:
     # --- the log --------------------------------------------------------------------------------------------
 
     def go(self, event: GroupEvent) -> None:
-        """The state that follows."""
+        """Change the state."""
         self.state = next_state(TRANSITIONS, self.state, event, f"group {quoted(self.group_id)}")
         self.state_since_ms = self.host.wall_ms()
 
     def write(self, owed: Sequence[tuple[bytes, bytes | None]] = ()) -> None:
-        """Appends the group as it is now, behind ``owed``.
+        """Append the group's record, after ``owed``.
 
         Raises:
-            BrokerResponseError: the log refuses.
+            BrokerResponseError: the append failed.
         """
         value = GroupMetadataValue(
             protocol_type=self.protocol_type,
@@ -507,14 +510,14 @@ class ClassicMembership:
         self.host.append(self.group_id, [*owed, (encode_key(self.group_id), encode_value(value))])
 
     def _write_or_warn(self) -> None:
-        """An empty generation that is not in the log costs nothing: the members of before time out again."""
+        """Write an empty generation; if that fails, former members time out again after a restart."""
         try:
             self.write()
         except BrokerResponseError as error:
-            _log.warning("cannot note that group %s is empty: %s", quoted(self.group_id), error.message)
+            _log.warning("cannot write that group %s is empty: %s", quoted(self.group_id), error.message)
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """What members of type ``consumer`` read; None where one says it in words that are not known."""
+        """Return the topics of all subscriptions; None if one cannot be read, or members are no consumers."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None
         topics: set[str] = set()

@@ -1,4 +1,4 @@
-"""Answers that memberships give now or later, and the requests that wait for them."""
+"""Answers that a membership gives now or later, and the requests that wait for them (Kafka's purgatory)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class Result(Protocol):
-    """What a membership answers."""
+    """Result of a request to a membership."""
 
     @property
     def error_code(self) -> int:
-        """0, or why not."""
+        """Kafka's error code; 0 for success."""
         ...
 
 
@@ -29,7 +29,7 @@ T = TypeVar("T", bound=Result)
 
 
 class Reply(Generic[T]):
-    """What a membership answers one request; to be called once."""
+    """Receives the answer of a membership to one request; called once."""
 
     def __init__(self) -> None:
         self._result: T | None = None
@@ -41,11 +41,11 @@ class Reply(Generic[T]):
 
     @property
     def result(self) -> T | None:
-        """The answer; None while there is none."""
+        """The answer; None before it is given."""
         return self._result
 
     async def wait(self) -> T:
-        """The answer, once it is there."""
+        """Wait for the answer."""
         await self._given.wait()
         assert self._result is not None
         return self._result
@@ -57,13 +57,13 @@ def answer_to(
     log_of: Callable[[], Log],
     refuse: Callable[[BrokerResponseError], Response],
 ) -> Answer:
-    """The answer, once the membership gives it and the group's record is as safe as its topic wants it.
+    """Return the answer: sent once the membership gives it and the group's record is synced and replicated.
 
     Args:
-        reply: what the membership was given.
-        respond: makes a response of it.
-        log_of: where the record is.
-        refuse: makes the answer where the disk failed, or the log has gone.
+        reply: that was passed to the membership.
+        respond: makes the response.
+        log_of: returns the log with the group's record.
+        refuse: makes the response if the disk fails or the log is gone.
     """
 
     def answer(result: T) -> Answer:

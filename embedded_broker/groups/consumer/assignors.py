@@ -1,11 +1,10 @@
-"""Who gets what: the server-side assignors ``uniform`` and ``range``, by Kafka's rules.
+"""The server-side assignors ``uniform`` and ``range`` by Kafka's rules, and the target assignment.
 
-Both see the group as it was last assigned. ``range`` gives neighbouring partitions, the same numbers of all
-topics with equally many to the same member; ``uniform`` gives everybody equally many and moves few.
+Both start from the previous target assignment. ``range`` gives each member neighbouring partitions, the same
+numbers in topics with equally many partitions. ``uniform`` gives all members equally many and moves few; if
+they subscribe to different topics, the loads are as equal as the subscriptions allow.
 
-The ``uniform`` assignor where members want different topics: as equal as their subscriptions allow.
-
-From what members want and what there is of it to a target assignment: the two epochs of a group.
+``refresh`` increments the group epoch, ``update_target`` computes the target assignment for it.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ class Candidate:
     """A member as an assignor sees it.
 
     Attributes:
-        topic_ids: what it subscribes to and is there.
-        share: what it was assigned last.
+        topic_ids: existing topics that it subscribes to.
+        share: its previous target assignment.
         instance_id: of a static member.
     """
 
@@ -49,11 +48,11 @@ class Candidate:
 
 Members = Mapping[str, Candidate]
 Partitions = Mapping[bytes, int]
-"""How many partitions each topic has, by id."""
+"""Number of partitions by topic id."""
 
 
 def assign_range(members: Members, partitions: Partitions) -> dict[str, Share]:
-    """Each topic in ranges for its members in order: static ones by instance id, others by member id."""
+    """Assign each topic in ranges to its subscribers: static ones by instance id come first."""
     order = sorted(
         members, key=lambda each: (members[each].instance_id is None, members[each].instance_id or each)
     )
@@ -70,7 +69,7 @@ def assign_range(members: Members, partitions: Partitions) -> dict[str, Share]:
 
 
 def assign_uniform(members: Members, partitions: Partitions) -> dict[str, Share]:
-    """Equally many for everybody, as far as members want the same topics; and few moves."""
+    """Assign equally many partitions to all members, with few moves."""
     if len({each.topic_ids for each in members.values()}) > 1:
         return assign_uneven(
             {member_id: each.topic_ids for member_id, each in members.items()},
@@ -81,7 +80,7 @@ def assign_uniform(members: Members, partitions: Partitions) -> dict[str, Share]
 
 
 def _assign_even(members: Members, partitions: Partitions) -> dict[str, Share]:
-    """All want the same topics: everybody keeps what is within the quota; who has less gets what is left."""
+    """Assign to members with equal subscriptions: each keeps what is within its quota."""
     if not members:
         return {}
     wanted = {
@@ -114,7 +113,7 @@ ASSIGNORS: Mapping[str, Callable[[Members, Partitions], dict[str, Share]]] = {
     "uniform": assign_uniform,
     "range": assign_range,
 }
-"""By the name that clients and ``group.consumer.assignors`` use."""
+"""Assignors by the name that clients and ``group.consumer.assignors`` use."""
 
 
 _MOST_ROUNDS = 16
@@ -123,12 +122,15 @@ _MOST_ROUNDS = 16
 def assign_uneven(
     wanted: Mapping[str, frozenset[bytes]], shares: Mapping[str, Share], partitions: Mapping[bytes, int]
 ) -> dict[str, Share]:
-    """Everybody keeps what it still wants; then what is left, and moves, even out the loads topic by topic.
+    """Assign to members with different subscriptions.
+
+    Each member keeps what it still subscribes to; then unassigned partitions, and moves, even out the loads
+    topic by topic.
 
     Args:
-        wanted: the topics of each member.
-        shares: what it was assigned last.
-        partitions: how many each topic has.
+        wanted: topics of each member.
+        shares: previous target assignment of each member.
+        partitions: number of partitions of each topic.
     """
     loads = _Loads(wanted, shares, partitions)
     for topic_id in loads.topics:
@@ -141,12 +143,12 @@ def assign_uneven(
 
 
 class _Loads:
-    """What everybody has so far.
+    """The partitions that each member has so far.
 
     Attributes:
-        topics: those that somebody wants; what has most partitions for each subscriber first, so that topics
-            that many share can level out what topics of few made uneven.
-        held: by member.
+        topics: subscribed topics, those with most partitions per subscriber first: topics with many
+            subscribers can then level out the differences that topics with few made.
+        held: partitions by member.
     """
 
     def __init__(
@@ -180,7 +182,7 @@ class _Loads:
         return len(self.held[member_id])
 
     def hand_out(self, topic_id: bytes, count: int) -> None:
-        """What nobody has of a topic goes, one by one, to who has least."""
+        """Give the unassigned partitions of a topic, one by one, to the subscriber with the lowest load."""
         subscribers = self._subscribers[topic_id]
         taken = {
             each.partition for one in subscribers for each in self.held[one] if each.topic_id == topic_id
@@ -194,7 +196,7 @@ class _Loads:
                 heapreplace(loads, (size + 1, place))
 
     def even_out(self, topic_id: bytes) -> bool:
-        """Moves partitions of a topic from who has most to who has least; whether any moved."""
+        """Move partitions of a topic from the highest to the lowest load; return whether any moved."""
         subscribers, has_moved = self._subscribers[topic_id], False
         own = {
             one: sorted(each for each in self.held[one] if each.topic_id == topic_id) for one in subscribers
@@ -212,12 +214,12 @@ class _Loads:
 
 
 def refresh(draft: Draft, world: World, *, has_changed: bool = False) -> None:
-    """Moves the group epoch where members want something else, or there is something else to have.
+    """Increment the group epoch if subscriptions or the subscribed topics have changed.
 
     Args:
         draft: of the group.
-        world: what there is.
-        has_changed: a member came, left, or wants something else.
+        world: topics and settings.
+        has_changed: a member has joined, left, or changed its subscription.
     """
     _resolve_patterns(draft, world)
     topics = world.topics.shapes(draft.group.subscribed_names())
@@ -229,7 +231,7 @@ def refresh(draft: Draft, world: World, *, has_changed: bool = False) -> None:
 
 
 def _resolve_patterns(draft: Draft, world: World) -> None:
-    """Looks which topics match; a pattern that has become too costly keeps those that it had."""
+    """Match the patterns in use; one that has become too expensive keeps its topics."""
     regexes = draft.group.regexes_in_use()
     for regex in draft.group.regexes.keys() - regexes:
         draft.change(RegexChange(regex, None))
@@ -248,7 +250,7 @@ def _resolve_patterns(draft: Draft, world: World) -> None:
 
 
 def update_target(draft: Draft, world: World) -> None:
-    """Computes the target assignment where the group epoch has moved since the last one."""
+    """Compute the target assignment if the group epoch is newer than the last one."""
     group = draft.group
     if group.epoch <= group.assignment_epoch:
         return
@@ -277,7 +279,7 @@ def update_target(draft: Draft, world: World) -> None:
 
 
 def assignor_of(group: ConsumerGroup, world: World) -> str:
-    """The assignor that most members ask for, the broker's default where none does."""
+    """Return the assignor that most members prefer, the broker's default if none does."""
     wanted = Counter(
         member.metadata.server_assignor
         for member in group.members.values()

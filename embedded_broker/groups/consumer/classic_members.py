@@ -1,7 +1,7 @@
-"""Requests of members that speak the classic protocol, in a group of the new one (KIP-848's migration).
+"""Requests of members that speak the classic protocol in a consumer group (KIP-848's online migration).
 
-Such a member rejoins to hear of a new target, its JoinGroup is a heartbeat that says everything, and its
-generation is its member epoch. It assigns nothing: the broker does.
+Such a member rejoins to get a new assignment. Its JoinGroup is handled as a full heartbeat, its generation is
+its member epoch, and the broker assigns, whichever member is the leader.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from splashdam.model.log_text import quoted
 
 
 class ClassicRequests:
-    """What the handlers of the classic requests ask of a consumer group, as they ask a `ClassicMembership`.
+    """A consumer group with the methods of a `ClassicMembership` that handlers of classic requests call.
 
     Args:
         membership: of the group.
     """
 
     LEAVE_AT_ONCE = 1
-    """Each writes a record, and is decided on a copy of the group."""
+    """Each removal writes records, and is decided on a copy of the group."""
 
     def __init__(self, membership: ConsumerMembership) -> None:
         self._membership = membership
@@ -56,7 +56,7 @@ class ClassicRequests:
         return self._membership.group
 
     def join(self, request: JoinRequest, reply: JoinReply) -> None:
-        """Lets a member in, or on; it is answered at once."""
+        """Handle a JoinGroup; it is answered at once."""
         host = self._membership.host
         try:
             self._check_protocols(request)
@@ -101,7 +101,7 @@ class ClassicRequests:
         step(draft, member_id, named_share(subscription.owned_partitions, world.topics))
 
     def _joining(self, draft: Draft, member_id: str, request: JoinRequest) -> ConsumerMember:
-        """Who joins; a static member without an id takes the place of who had its instance id."""
+        """Return the member that joins; a static one without a member id replaces its former self."""
         if request.instance_id is None:
             return draft.group.members.get(member_id) or ConsumerMember(member_id)
         if request.member_id:
@@ -112,10 +112,10 @@ class ClassicRequests:
         return replace_static(draft, previous, member_id, is_released=True)
 
     def _check_protocols(self, request: JoinRequest) -> None:
-        """As Kafka: type ``consumer``, and an assignor that all other classic members know.
+        """Check protocol type and assignors: all classic members need an assignor in common, as in Kafka.
 
         Raises:
-            BrokerResponseError: INCONSISTENT_GROUP_PROTOCOL (23), also where migration is off.
+            BrokerResponseError: INCONSISTENT_GROUP_PROTOCOL (23), also if migration is disabled.
         """
         known = [
             {each.name for each in side_of(member).supported_protocols}
@@ -128,13 +128,13 @@ class ClassicRequests:
             raise error_for(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
                 f"group {quoted(self._group.group_id)} uses the consumer protocol; "
-                "this member does not fit in",
+                "this member's protocols do not fit",
             )
 
     # --- members --------------------------------------------------------------------------------------------
 
     def validate(self, generation_id: int, member_id: str, instance_id: str | None) -> ConsumerMember:
-        """The member that a request comes from.
+        """Return the member that sent a request.
 
         Raises:
             BrokerResponseError: UNKNOWN_MEMBER_ID (25), FENCED_INSTANCE_ID (82), ILLEGAL_GENERATION (22).
@@ -164,10 +164,10 @@ class ClassicRequests:
         return member
 
     def heartbeat(self, generation_id: int, member_id: str, instance_id: str | None) -> None:
-        """A member is alive.
+        """Handle a heartbeat.
 
         Raises:
-            BrokerResponseError: as ``validate``; REBALANCE_IN_PROGRESS (27): there is something to hear.
+            BrokerResponseError: as ``validate``; REBALANCE_IN_PROGRESS (27): the member has to rejoin.
         """
         self.validate(generation_id, member_id, instance_id)
         self._membership.keep_alive(member_id)
@@ -189,7 +189,7 @@ class ClassicRequests:
         raise error_for(ErrorCode.REBALANCE_IN_PROGRESS, "the group has a new assignment")
 
     def check_protocol(self, member_id: str, protocol_type: str | None, protocol_name: str | None) -> None:
-        """Refuses a SyncGroup for something else than what was joined.
+        """Check that a SyncGroup names the protocol of the member's JoinGroup.
 
         Raises:
             BrokerResponseError: INCONSISTENT_GROUP_PROTOCOL (23).
@@ -199,7 +199,7 @@ class ClassicRequests:
             raise error_for(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the member joined with {quoted(first)}")
 
     def sync(self, member_id: str, _: dict[str, bytes], reply: SyncReply) -> None:
-        """A member that was validated asks for its share, which the broker has assigned.
+        """Answer the SyncGroup of a validated member with its assignment.
 
         Raises:
             BrokerResponseError: REBALANCE_IN_PROGRESS (27): there is a newer one.
@@ -217,11 +217,11 @@ class ClassicRequests:
 
     @property
     def leave_units(self) -> int:
-        """What the next one takes."""
+        """Cost of the next removal."""
         return 12 + self._membership.decision_units()
 
     def leave(self, member_id: str, instance_id: str | None) -> None:
-        """A member goes, or is sent away by the id of its instance alone.
+        """Remove a member, by member id or by instance id alone.
 
         Raises:
             BrokerResponseError: UNKNOWN_MEMBER_ID (25), FENCED_INSTANCE_ID (82).
@@ -232,4 +232,4 @@ class ClassicRequests:
         self._membership.decide(partial(fence, member_id=member.member_id, world=self._membership.world()))
 
     def left(self) -> None:
-        """Nothing more: the others hear of it by their heartbeats."""
+        """Do nothing: other members learn of it by their heartbeats."""

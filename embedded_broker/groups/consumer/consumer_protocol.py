@@ -1,6 +1,6 @@
-"""What consumers say and hear inside JoinGroup and SyncGroup: Kafka's ConsumerProtocol.
+"""Kafka's ConsumerProtocol: the subscriptions and assignments inside JoinGroup and SyncGroup.
 
-Its versions stand in front of the bytes; a later one than is known is read as the last that is.
+The bytes begin with a version; an unknown later version is read as the latest known one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class NamedPartitions(Struct):
 
 
 class Subscription(Persisted, versions="0-3"):
-    """What a member wants, and what it has."""
+    """A member's subscription and owned partitions."""
 
     topics: list[str] = array("string")
     user_data: bytes | None = binary(nullable="0+")
@@ -37,14 +37,14 @@ class Subscription(Persisted, versions="0-3"):
 
 
 class ClassicAssignment(Persisted, versions="0-3"):
-    """What a member gets."""
+    """A member's assignment."""
 
     assigned_partitions: list[NamedPartitions] = array(NamedPartitions)
     user_data: bytes | None = binary(nullable="0+")
 
 
 def decode_subscription(data: bytes) -> Subscription:
-    """What a member said.
+    """Return a member's subscription.
 
     Raises:
         ProtocolError: the bytes are no subscription.
@@ -54,10 +54,10 @@ def decode_subscription(data: bytes) -> Subscription:
 
 
 def decode_assignment(data: bytes, topics: TopicsView) -> Share:
-    """What a member was given; of topics that are gone nothing.
+    """Return a member's assignment, without topics that no longer exist.
 
     Raises:
-        ProtocolError: the bytes are no assignment, or a custom assignor added something to it.
+        ProtocolError: the bytes are no assignment, or a custom assignor added user data.
     """
     if not data:
         return frozenset()
@@ -69,7 +69,7 @@ def decode_assignment(data: bytes, topics: TopicsView) -> Share:
 
 
 def named_share(partitions: Iterable[NamedPartitions], topics: TopicsView) -> Share:
-    """Partitions by the ids of their topics."""
+    """Return partitions by topic id, without topics that do not exist."""
     return frozenset(
         TopicIdPartition(shape.topic_id, number)
         for each in partitions
@@ -81,11 +81,11 @@ def named_share(partitions: Iterable[NamedPartitions], topics: TopicsView) -> Sh
 def encode_assignment(
     partitions: Iterable[TopicIdPartition], name_of: Callable[[bytes], str | None], like: bytes
 ) -> bytes:
-    """What a member gets, in the version of what it said; of topics that are gone nothing.
+    """Encode a member's assignment in the version of its subscription, without topics that no longer exist.
 
     Args:
-        partitions: its own.
-        name_of: a topic's name by its id.
+        partitions: of the member.
+        name_of: returns a topic's name by id.
         like: its subscription.
     """
     named = [

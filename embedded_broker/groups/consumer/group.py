@@ -1,6 +1,6 @@
-"""A group of the consumer protocol as a function of its records; a draft of it decides what comes next.
+"""A consumer group as a function of its records, and the draft on which a request makes its changes.
 
-A `Change` is what can happen to a group: each is a record of ``__consumer_offsets``, None its tombstone.
+Each `Change` is a record of ``__consumer_offsets``; a value of None stands for the tombstone.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ NO_NAMES: frozenset[str] = frozenset()
 
 @attrs.define
 class ConsumerGroup:
-    """What the records of a group add up to; ``apply`` is the only way to change it.
+    """The state of a consumer group; it changes only by ``apply``.
 
     Attributes:
-        group_id: its name.
-        epoch: the group epoch: +1 with every change of what it subscribes to, and of what there is of that.
+        group_id: its id.
+        epoch: the group epoch: incremented with every change of subscriptions or of the subscribed topics.
         assignment_epoch: the group epoch for which the target assignment was computed.
-        topics: the subscribed topics that were there when the epoch last moved.
-        members: by member id, in the order in which they came.
-        target: the share of each member.
-        regexes: what the patterns in use match.
+        topics: the subscribed topics that existed when the group epoch last changed.
+        members: by member id, in the order in which they joined.
+        target: the target assignment, by member id.
+        regexes: topics that match the patterns in use.
         static_members: member id by instance id.
-        holders: who holds a partition, until it is given up.
+        holders: member id of the member that holds a partition until it has revoked it.
     """
 
     group_id: str
@@ -54,7 +54,7 @@ class ConsumerGroup:
     _names: frozenset[str] | None = attrs.field(default=None, init=False, eq=False)
 
     def copy(self) -> Self:
-        """One that changes by itself."""
+        """Return an independent copy."""
         copied = attrs.evolve(
             self,
             members=dict(self.members),
@@ -68,7 +68,7 @@ class ConsumerGroup:
 
     @property
     def state(self) -> str:
-        """Kafka's name of where the group stands."""
+        """Kafka's name of the group's state."""
         if not self.members:
             return "Empty"
         if self.epoch > self.assignment_epoch:
@@ -78,7 +78,7 @@ class ConsumerGroup:
         return "Reconciling"
 
     def member(self, member_id: str) -> ConsumerMember:
-        """A member by id.
+        """Return a member by id.
 
         Raises:
             BrokerResponseError: UNKNOWN_MEMBER_ID (25).
@@ -92,38 +92,38 @@ class ConsumerGroup:
         return member
 
     def static_member(self, instance_id: str) -> ConsumerMember | None:
-        """The member that has this instance id."""
+        """Return the member with this instance id, None if there is none."""
         member_id = self.static_members.get(instance_id)
         return None if member_id is None else self.members.get(member_id)
 
     def share_of(self, member_id: str) -> Share:
-        """What the target assignment has for a member."""
+        """Return the target assignment of a member."""
         return self.target.get(member_id, NOTHING)
 
     def subscription_of(self, metadata: MemberMetadata) -> frozenset[str]:
-        """The names of the topics that a member wants, those that its pattern matches among them."""
+        """Return the topics that a member subscribes to, by name and by pattern."""
         resolved = self.regexes.get(metadata.topic_regex) if metadata.topic_regex else None
         return metadata.topic_names | resolved.topics if resolved else metadata.topic_names
 
     def subscribed_names(self) -> frozenset[str]:
-        """The names of the topics that any member wants; known until a subscription changes."""
+        """Return all topics that members subscribe to; cached until a subscription changes."""
         if self._names is None:
             first, *others = self._subscriptions() or [NO_NAMES]
             self._names = first.union(*others) if others else first
         return self._names
 
     def _subscriptions(self) -> list[frozenset[str]]:
-        """What the members want, the same names once."""
+        """Return the members' subscriptions; equal objects once."""
         wanted = (self.subscription_of(each.metadata) for each in self.members.values())
         return list({id(each): each for each in wanted}.values())
 
     def known_names(self, names: frozenset[str]) -> frozenset[str]:
-        """The same names as another member has them, where one does: mostly all want the same."""
+        """Return an equal set that another member already has, to share memory."""
         known = (each.metadata.topic_names for each in self.members.values())
         return next((each for each in known if each == names), names)
 
     def regexes_in_use(self) -> set[str]:
-        """The patterns of its members."""
+        """Return the patterns of its members."""
         return {each.metadata.topic_regex for each in self.members.values() if each.metadata.topic_regex}
 
     def is_held(self, partition: TopicIdPartition) -> bool:
@@ -131,7 +131,7 @@ class ConsumerGroup:
         return partition in self.holders
 
     def apply(self, change: Change) -> None:
-        """Takes in a record, be it new or read at the start."""
+        """Apply a record, be it new or read from the log."""
         match change:
             case GroupEpochChange(epoch):
                 self.epoch = epoch or 0
@@ -164,7 +164,7 @@ class ConsumerGroup:
             self.static_members[metadata.instance_id] = member_id
 
     def _set_current(self, member_id: str, current: CurrentAssignment | None) -> None:
-        """A tombstone of this comes before that of the member itself, and makes none."""
+        """Set a member's current assignment; a tombstone for an unknown member does not create it."""
         member = self.members.get(member_id)
         if member is None and current is None:
             return
@@ -177,7 +177,7 @@ class ConsumerGroup:
         self.holders.update(dict.fromkeys(after.holds(), member_id))
 
     def tombstones(self) -> Iterable[Change]:
-        """Everything that the log has of the group, unsaid."""
+        """Yield the tombstones of all the group's records."""
         for member_id in self.members:
             yield CurrentChange(member_id, None)
         for member_id in self.target:
@@ -199,13 +199,13 @@ def _put(values: dict[str, V], key: str, value: V | None) -> None:
 
 
 class Draft:
-    """A group and what one request changes of it; the group itself stays as it is.
+    """A copy of a group on which one request makes its changes; the group itself is not changed.
 
-    Whoever asks writes ``changes`` to the log and then lets ``group`` take the group's place; where the log
-    refuses, nothing has happened.
+    The caller writes ``changes`` to the log, and then replaces the group by ``group``. If the append fails,
+    nothing has happened.
 
     Args:
-        group: as it is.
+        group: the present group.
     """
 
     def __init__(self, group: ConsumerGroup) -> None:
@@ -213,7 +213,7 @@ class Draft:
         self.changes: list[Change] = []
 
     def change(self, *changes: Change) -> None:
-        """Adds changes; ``group`` shows them at once."""
+        """Add changes, and apply them to the copy; the group is copied before the first one."""
         if not self.changes:
             self.group = self.group.copy()
         for each in changes:
@@ -222,18 +222,18 @@ class Draft:
 
 
 class TopicShape(NamedTuple):
-    """What a group wants to know of a topic that it subscribes to."""
+    """Id and number of partitions of a subscribed topic."""
 
     topic_id: bytes
     partitions: int
 
 
 class ResolvedRegex(NamedTuple):
-    """The topics that a pattern matched.
+    """The topics that a pattern matches.
 
     Attributes:
         topics: their names.
-        timestamp_ms: when they were looked at, wall clock.
+        timestamp_ms: when they were matched, wall clock.
     """
 
     topics: frozenset[str]
@@ -241,46 +241,46 @@ class ResolvedRegex(NamedTuple):
 
 
 class GroupEpochChange(NamedTuple):
-    """The group epoch moved; None: the group is gone."""
+    """A new group epoch; None: the group is deleted."""
 
     epoch: int | None
 
 
 class TopicsChange(NamedTuple):
-    """The subscribed topics that are there, by name."""
+    """The subscribed topics that exist, by name."""
 
     topics: Mapping[str, TopicShape] | None
 
 
 class MetadataChange(NamedTuple):
-    """What a member says of itself; None: it left."""
+    """A member's metadata; None: it has left."""
 
     member_id: str
     metadata: MemberMetadata | None
 
 
 class TargetEpochChange(NamedTuple):
-    """A target assignment was computed for this group epoch."""
+    """The group epoch for which the target assignment was computed."""
 
     epoch: int | None
 
 
 class TargetChange(NamedTuple):
-    """The share of a member."""
+    """The target assignment of a member."""
 
     member_id: str
     share: Share | None
 
 
 class CurrentChange(NamedTuple):
-    """How far a member has come."""
+    """The current assignment of a member."""
 
     member_id: str
     current: CurrentAssignment | None
 
 
 class RegexChange(NamedTuple):
-    """What a pattern matches; None: nobody uses it any more."""
+    """The topics that match a pattern; None: no member uses it any more."""
 
     regex: str
     resolved: ResolvedRegex | None

@@ -1,12 +1,12 @@
-"""What one heartbeat of a member does: pure, by the rules of Kafka's GroupMetadataManager.
+"""What one ConsumerGroupHeartbeat does. Pure; the rules are those of Kafka's ``GroupMetadataManager``.
 
-It has three parts. The member comes, or says that it wants something else, which moves the group epoch; a new
-group epoch gives a new target assignment; and the member goes a step towards its share of that.
+A heartbeat has three effects. A member that joins or changes its subscription increments the group epoch; a
+new group epoch leads to a new target assignment; and the member is reconciled one step.
 
-The way of one member towards its share of the target assignment, as Kafka's CurrentAssignmentBuilder. A
-partition is first given up by one member and then given to the next, so no two ever hold it. A member that
-has to give something up keeps its epoch until a heartbeat no longer names it among what it owns; then it goes
-to the epoch of the target at once, with what is free of its share, and waits for the rest.
+Reconciliation follows Kafka's ``CurrentAssignmentBuilder``. A partition is revoked by one member before
+another one gets it, so no two members ever hold it. A member that has to revoke partitions keeps its epoch
+until it no longer names them among those that it owns. Then it advances to the epoch of the target
+assignment, gets those of its partitions that are free, and waits for the rest.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from splashdam.model.log_text import quoted
 
 
 class Found(Stage):
-    """What the comparison of what a member holds with its share shows."""
+    """Result of comparing what a member holds with its target assignment."""
 
     MUST_REVOKE = auto()
-    """It owns what is not in its share."""
+    """It holds partitions that are not in its target assignment."""
     LACKS_PARTITIONS = auto()
-    """Others still hold some of its share."""
+    """Other members still hold some of its target assignment."""
     HAS_ALL = auto()
-    """Nothing is left to do."""
+    """It can have its whole target assignment."""
 
 
 _TABLE = {
@@ -67,17 +67,17 @@ def reconcile(
     is_held: Callable[[TopicIdPartition], bool],
     owned: Share | None,
 ) -> CurrentAssignment:
-    """The next step of a member; the same object where there is none to make.
+    """Return the next current assignment of a member; the same object if nothing changes.
 
     Args:
-        current: how far it has come.
-        target: its share.
+        current: its current assignment.
+        target: its target assignment.
         target_epoch: the epoch of the target assignment.
-        is_held: whether any member of the group holds a partition.
-        owned: what the member says that it owns; None where it does not say.
+        is_held: tells whether any member holds a partition.
+        owned: the partitions that the member reports to own; None if it reports none.
 
     Raises:
-        BrokerResponseError: FENCED_MEMBER_EPOCH (110): its state is unknown, so it has to join anew.
+        BrokerResponseError: FENCED_MEMBER_EPOCH (110): its state is unknown, so it has to join again.
     """
     if current.is_reconciled_to(target_epoch):
         return current
@@ -111,25 +111,25 @@ def reconcile(
 
 
 def _owns_any(owned: Share | None, partitions: Held) -> bool:
-    """Whether a member may still be reading some of them: it says so, or says nothing."""
+    """Whether a member may still be reading some partitions: it reports them, or reports nothing."""
     return owned is None or not owned.isdisjoint(partitions)
 
 
 class Heartbeat(NamedTuple):
-    """A heartbeat as the request says it; None or -1: as in the last one.
+    """A ConsumerGroupHeartbeat; None or -1 means: as in the last one.
 
     Attributes:
-        member_id: who it is, chosen by the client or, before version 1, by the broker.
-        member_epoch: 0 joins, -1 and -2 leave, others are what the last answer said.
+        member_id: chosen by the client or, before version 1, by the broker.
+        member_epoch: 0 to join, -1 and -2 to leave, otherwise the epoch of the last answer.
         instance_id: of a static member.
-        rack_id: where it is.
-        rebalance_timeout_ms: how long it may take to give partitions up.
-        topic_names: what it subscribes to.
-        topic_regex: the pattern it subscribes to, empty for none any more.
-        server_assignor: the assignor it would like.
-        owned: the partitions that it has.
+        rack_id: of the client.
+        rebalance_timeout_ms: how long the member may take to revoke partitions.
+        topic_names: topics that it subscribes to.
+        topic_regex: the pattern that it subscribes to, empty to unsubscribe.
+        server_assignor: the assignor that it prefers.
+        owned: the partitions that it owns.
         client_id: of its client.
-        client_host: its address.
+        client_host: address of its client.
     """
 
     member_id: str
@@ -146,7 +146,7 @@ class Heartbeat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """It says everything, as after joining or an error, and so wants to hear everything."""
+        """Whether it names everything, as after joining or an error; its answer then names the assignment."""
         says_topics = self.topic_names is not None or self.topic_regex is not None
         says_all = self.rebalance_timeout_ms != -1 and says_topics and self.owned is not None
         return self.member_epoch == JOINING or says_all
@@ -156,8 +156,8 @@ class Heard(NamedTuple):
     """The answer to a heartbeat.
 
     Attributes:
-        member: as it is now.
-        assigned: its partitions, where they have changed or it asked for them.
+        member: its new state.
+        assigned: its partitions, if they have changed or the heartbeat was full.
     """
 
     member: ConsumerMember
@@ -165,7 +165,7 @@ class Heard(NamedTuple):
 
 
 def hear(draft: Draft, asked: Heartbeat, world: World) -> Heard:
-    """Takes a heartbeat of somebody who joins or is a member.
+    """Handle the heartbeat of a client that joins or is a member.
 
     Raises:
         BrokerResponseError: UNKNOWN_MEMBER_ID (25), FENCED_MEMBER_EPOCH (110), UNRELEASED_INSTANCE_ID (111),
@@ -184,17 +184,19 @@ def hear(draft: Draft, asked: Heartbeat, world: World) -> Heard:
 
 
 def check_size(draft: Draft, member_id: str, world: World) -> None:
-    """Refuses a new member of a group that is full.
+    """Check that the group has room for a new member.
 
     Raises:
         BrokerResponseError: GROUP_MAX_SIZE_REACHED (81).
     """
     if len(draft.group.members) >= world.max_size and member_id not in draft.group.members:
-        raise error_for(ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has its most members, {world.max_size}")
+        raise error_for(
+            ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has {world.max_size} members, the maximum"
+        )
 
 
 def step(draft: Draft, member_id: str, owned: Share | None) -> None:
-    """Takes a member one step towards its share."""
+    """Reconcile a member one step towards its target assignment."""
     group = draft.group
     current = group.members[member_id].current
     after = reconcile(
@@ -209,7 +211,7 @@ def step(draft: Draft, member_id: str, owned: Share | None) -> None:
 
 
 def leave(draft: Draft, asked: Heartbeat, world: World) -> None:
-    """Ends a membership, or lets a static member go for a while.
+    """Remove a member, or mark a static member as away.
 
     Raises:
         BrokerResponseError: UNKNOWN_MEMBER_ID (25), FENCED_INSTANCE_ID (82).
@@ -226,7 +228,7 @@ def leave(draft: Draft, asked: Heartbeat, world: World) -> None:
 
 
 def fence(draft: Draft, member_id: str, world: World) -> None:
-    """Removes a member: what it held is free at once, and shared out at the next heartbeat of another."""
+    """Remove a member; its partitions are free at once and assigned with the next heartbeat."""
     _remove(draft, member_id)
     refresh(draft, world, has_changed=True)
 
@@ -238,7 +240,7 @@ def _remove(draft: Draft, member_id: str) -> None:
 
 
 def _member(draft: Draft, asked: Heartbeat) -> ConsumerMember:
-    """Who asks; somebody new is not in the group yet."""
+    """Return the sender of a heartbeat; a new member is not in the group yet."""
     is_joining = asked.member_epoch == JOINING
     if asked.instance_id is None:
         known = draft.group.members.get(asked.member_id) if is_joining else None
@@ -259,16 +261,16 @@ def _member(draft: Draft, asked: Heartbeat) -> ConsumerMember:
 def replace_static(
     draft: Draft, previous: ConsumerMember, member_id: str, *, is_released: bool = False
 ) -> ConsumerMember:
-    """A static member is back under another id, and goes on with what it had.
+    """Replace a static member that restarted: the new member id takes over its assignment.
 
     Args:
         draft: of the group.
-        previous: the member with its instance id.
-        member_id: its id from now on.
-        is_released: the one before need not have left: one of the two speaks the classic protocol.
+        previous: the member with the instance id.
+        member_id: the new member id.
+        is_released: the previous member need not have left, as one of both speaks the classic protocol.
 
     Raises:
-        BrokerResponseError: UNRELEASED_INSTANCE_ID (111): the one before has not left.
+        BrokerResponseError: UNRELEASED_INSTANCE_ID (111): the previous member has not left.
     """
     instance_id = previous.metadata.instance_id
     has_left = previous.current.member_epoch == LEAVING_FOR_A_WHILE
@@ -306,7 +308,10 @@ def _static_member(draft: Draft, instance_id: str, member_id: str) -> ConsumerMe
 
 
 def _check_epoch(member: ConsumerMember, asked: Heartbeat) -> None:
-    """An answer may have been lost, so the epoch before is accepted of who has nothing but what it may."""
+    """Check the member epoch of a heartbeat.
+
+    An answer may have been lost, so the previous epoch is accepted if the member owns only that.
+    """
     current, epoch = member.current, asked.member_epoch
     if epoch in (JOINING, current.member_epoch):
         return
@@ -320,7 +325,7 @@ def _check_epoch(member: ConsumerMember, asked: Heartbeat) -> None:
 
 
 def _update_metadata(draft: Draft, member: ConsumerMember, asked: Heartbeat, world: World) -> bool:
-    """Takes in what the member says of itself; whether it wants other topics now."""
+    """Update the member's metadata; return whether its subscription has changed."""
     before = member.metadata
     after = MemberMetadata(
         instance_id=_or(asked.instance_id, before.instance_id),
@@ -344,7 +349,7 @@ def _update_metadata(draft: Draft, member: ConsumerMember, asked: Heartbeat, wor
 
 
 def check_pattern(regex: str, world: World) -> None:
-    """Refuses a pattern that is none, or that costs too much to match.
+    """Check a pattern: it must be valid, and not take too many steps to match.
 
     Raises:
         BrokerResponseError: INVALID_REGULAR_EXPRESSION (128).

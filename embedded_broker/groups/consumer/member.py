@@ -1,4 +1,4 @@
-"""One member of a group: what it says of itself, and how far it has come towards its share."""
+"""A member of a consumer group: its metadata, and its current assignment."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ from splashdam.embedded_broker.groups.classic.members import AssignorProtocol
 from splashdam.model.lifecycle import Stage
 
 JOINING = 0
-"""Member epoch of somebody who is not a member yet, or no longer."""
+"""Member epoch of a heartbeat that joins, or joins again after being fenced."""
 LEAVING = -1
-"""Member epoch that ends a membership."""
+"""Member epoch of a heartbeat that leaves the group."""
 LEAVING_FOR_A_WHILE = -2
-"""Member epoch of a static member that is away: its share waits until its session ends."""
+"""Member epoch of a static member that leaves for now: its assignment is kept until its session times out."""
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition by the id of its topic: one made anew under the name is another."""
+    """A partition by topic id: a topic that was created anew under the same name is another topic."""
 
     topic_id: bytes
     partition: int
 
 
 Share: TypeAlias = frozenset[TopicIdPartition]
-"""What the target assignment has for one member."""
+"""The target assignment of one member."""
 
 Held: TypeAlias = Mapping[TopicIdPartition, int]
-"""Partitions of a member, each with the member epoch in which it was assigned."""
+"""Partitions of a member, each with the member epoch in which it was assigned (KIP-1251)."""
 
 NOTHING: Share = frozenset()
 
 
 class MemberState(Stage):
-    """How a member stands to its share; the numbers are those of the records."""
+    """Reconciliation state of a member; the numbers are those of the records."""
 
     STABLE = 0
-    """It has its share, or a newer one was not looked at yet."""
+    """It has its target assignment, or has not sent a heartbeat since a new one."""
     UNREVOKED_PARTITIONS = 1
-    """It has to give partitions up, and has not said that it did."""
+    """It has to revoke partitions, and has not confirmed that."""
     UNRELEASED_PARTITIONS = 2
-    """It waits for partitions that others have not given up."""
+    """It waits for partitions that other members have not revoked yet."""
     UNKNOWN = 127
     """A record of a later Kafka has a state that this broker does not know."""
 
 
 @attrs.frozen
 class ClassicSide:
-    """What is known of a member that speaks the classic protocol, in a group of the new one."""
+    """The classic protocol's data of a member that still speaks it in a consumer group."""
 
     session_timeout_ms: int
     supported_protocols: tuple[AssignorProtocol, ...]
@@ -57,17 +57,17 @@ class ClassicSide:
 
 @attrs.frozen(kw_only=True)
 class MemberMetadata:
-    """What a member says of itself; heartbeats leave out what has not changed.
+    """A member's own data; heartbeats leave out what has not changed.
 
     Attributes:
         instance_id: of a static member, None for others.
-        rack_id: where it is; kept and not looked at.
+        rack_id: stored, and not used for assignments.
         client_id: of its client.
-        client_host: the address of its client.
-        rebalance_timeout_ms: how long it may take to give partitions up.
-        topic_names: what it subscribes to by name.
-        topic_regex: what it subscribes to by pattern; None or empty for none.
-        server_assignor: the assignor it would like, None for the broker's choice.
+        client_host: address of its client.
+        rebalance_timeout_ms: how long it may take to revoke partitions.
+        topic_names: topics that it subscribes to by name.
+        topic_regex: the pattern that it subscribes to; None or empty for none.
+        server_assignor: the assignor that it prefers, None for the broker's choice.
         classic: for a member that speaks the classic protocol.
     """
 
@@ -84,14 +84,14 @@ class MemberMetadata:
 
 @attrs.frozen(kw_only=True)
 class CurrentAssignment:
-    """How far a member has come.
+    """A member's current assignment and epoch.
 
     Attributes:
-        state: how it stands to its share.
-        member_epoch: what its next heartbeat has to name.
-        previous_member_epoch: what it may name if the last answer got lost.
-        assigned: what it may read.
-        pending_revocation: what it has to give up, and may still be reading.
+        state: of the reconciliation with the target assignment.
+        member_epoch: the epoch that its next heartbeat has to name.
+        previous_member_epoch: the epoch that it may name instead if the last answer got lost.
+        assigned: partitions that it may read.
+        pending_revocation: partitions that it has to revoke, and may still be reading.
     """
 
     state: MemberState = MemberState.STABLE
@@ -101,11 +101,11 @@ class CurrentAssignment:
     pending_revocation: Held = attrs.field(factory=dict)
 
     def holds(self) -> Held:
-        """What nobody else may get: what it reads, and what it may still be reading."""
+        """Return all partitions that no other member may get: assigned ones and those pending revocation."""
         return {**self.assigned, **self.pending_revocation} if self.pending_revocation else self.assigned
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
-        """It has all of its share of this epoch and nothing else."""
+        """Whether it has exactly its target assignment of this epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
 
 
@@ -119,5 +119,5 @@ class ConsumerMember:
 
     @property
     def is_classic(self) -> bool:
-        """It speaks the classic protocol."""
+        """Whether it speaks the classic protocol."""
         return self.metadata.classic is not None

@@ -1,4 +1,4 @@
-"""The members of a consumer group as the coordinator has them: heartbeats, timers, and who may commit."""
+"""The membership of a consumer group: heartbeats, timers, log writes, and who may commit."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ _log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 _ELEMENTS_IN_A_UNIT = 16
-"""Names, members and partitions that a decision looks at, shares out and writes down."""
+"""Names, members and partitions that one unit of work (``answering.turns``) covers."""
 
 PATTERN_ELEMENTS = 4096
-"""What it costs to match all topics with a pattern: more than a turn has time for."""
+"""Cost of matching all topics with a pattern: more than the loop has time for, so a thread does it."""
 
 _FEW_NAMES = 256
-"""Looked up in a fraction of a millisecond."""
+"""So many names are looked up in a fraction of a millisecond."""
 
 _FIRST_EPOCH_VERSION = 9
-"""Of OffsetCommit: members of consumer groups need it, for their epoch to be called one."""
+"""OffsetCommit version that members of consumer groups need: it carries a member epoch."""
 
 
 class HeartbeatReply(NamedTuple):
-    """What a member hears.
+    """The answer to a heartbeat.
 
     Attributes:
-        member_id: whose it is.
-        member_epoch: what it has to name next.
-        heartbeat_interval_ms: when; 0 for who has left.
-        assigned: its partitions, None where nothing has changed.
+        member_id: of the member.
+        member_epoch: the epoch that its next heartbeat has to name.
+        heartbeat_interval_ms: time until its next heartbeat; 0 for a member that has left.
+        assigned: its partitions, None if nothing has changed.
     """
 
     member_id: str
@@ -59,15 +59,15 @@ class HeartbeatReply(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A heartbeat of which nothing is known yet but how large it is.
+    """A heartbeat that is not unpacked yet.
 
     Attributes:
-        member_id: who it is.
-        member_epoch: what it names.
-        ask: makes the rest of the request, beside the loop where that is large.
-        elements: names and partitions in the request.
-        names: of the topics that it wants.
-        says_much: more than that the member is alive.
+        member_id: of the member.
+        member_epoch: that the request names.
+        ask: unpacks the rest of the request, in a thread if that is large.
+        elements: number of names and partitions in the request.
+        names: topics that it subscribes to.
+        says_much: the request names more than that the member is alive.
     """
 
     member_id: str
@@ -79,13 +79,13 @@ class Asked(NamedTuple):
 
 
 class Decided(NamedTuple, Generic[R]):
-    """What was decided of a group, and is not so before it is written.
+    """A decision about a group; it takes effect once its records are written.
 
     Attributes:
-        before: the group that it was decided for.
-        after: the group as it becomes.
-        records: what is to be written.
-        result: what the decision says.
+        before: the group that it was made for.
+        after: the group after it.
+        records: to be written.
+        result: return value of the decision.
     """
 
     before: ConsumerGroup
@@ -95,13 +95,13 @@ class Decided(NamedTuple, Generic[R]):
 
 
 class Hearing:
-    """A heartbeat as a `Work`: it decides, and changes nothing.
+    """The decision on a heartbeat as a `Work`, which may run in a thread; it changes nothing.
 
     Args:
         membership: of the group.
-        ask: makes what the member says of the request.
-        seed: the group as it was in the other protocol, to begin with.
-        units: what it takes.
+        ask: unpacks the heartbeat.
+        seed: changes that convert the group's members from the classic protocol.
+        units: its cost.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Hearing:
         self.size_bytes = units * UNIT_BYTES
 
     def do(self, _max_bytes: int) -> Decided[HeartbeatReply]:
-        """The decision.
+        """Return the decision.
 
         Raises:
             BrokerResponseError: as ``heartbeat.hear`` and ``leave``.
@@ -132,14 +132,14 @@ class Hearing:
 
 
 class ConsumerMembership:
-    """The members of one group, a `Membership`.
+    """A consumer group as a `Membership`.
 
     Args:
-        group_id: the group's name.
-        host: its surroundings.
+        group_id: the group.
+        host: time, timers, topics and the log.
 
     Attributes:
-        group: what the log says of it.
+        group: its present state, by its records.
     """
 
     group_type = "consumer"
@@ -166,13 +166,13 @@ class ConsumerMembership:
 
     @property
     def record_keys(self) -> Sequence[bytes]:
-        """Keys of all its records, in the order of their tombstones."""
+        """See `Membership`."""
         return [encode_change(self.group.group_id, each)[0] for each in self.group.tombstones()]
 
     def check_may_commit(self, member: Member, *, version: int, is_transactional: bool) -> None:
-        """Nobody in particular for an empty group; a member of this epoch for its own.
+        """See `Membership`. An empty group takes any commit; else the member epoch must be current.
 
-        One that has not heard of its new epoch may still commit for what it has had since before (KIP-1251).
+        With an older epoch a member may still commit for partitions that it has held since then (KIP-1251).
 
         Raises:
             BrokerResponseError: UNKNOWN_MEMBER_ID (25), STALE_MEMBER_EPOCH (113), ILLEGAL_GENERATION (22) for
@@ -201,7 +201,7 @@ class ConsumerMembership:
             raise error_for(ErrorCode.ILLEGAL_GENERATION, error.message) from error
 
     def _kept_all(self, known: ConsumerMember, member: Member) -> bool:
-        """Whether all that it commits for was its own at the epoch that it names, and still is."""
+        """Whether the member has held all partitions that it commits for since the epoch that it names."""
         held, topics = known.current.holds(), self.group.topics
         shapes = {each: topics.get(each.topic) for each in member.partitions}
         since = [
@@ -212,7 +212,7 @@ class ConsumerMembership:
         return bool(since) and not is_ahead and all(each is not None and each <= epoch for each in since)
 
     def check_may_fetch(self, member: Member) -> None:
-        """A member of this epoch, or somebody who claims to be none.
+        """See `Membership`: a member of the present epoch, or a client that is no member.
 
         Raises:
             BrokerResponseError: UNKNOWN_MEMBER_ID (25) or STALE_MEMBER_EPOCH (113).
@@ -230,37 +230,37 @@ class ConsumerMembership:
             )
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member wants the topic, by name or by pattern."""
+        """See `Membership`; by name or by pattern."""
         return topic in self.group.subscribed_names()
 
     def retention_start_ms(self, committed: CommittedOffset) -> int | None:
-        """From the commit: what members read is kept whatever its age."""
+        """See `Membership`: from the commit; offsets of subscribed topics never expire."""
         return committed.commit_timestamp_ms
 
     def loaded(self) -> None:
-        """Members of before a restart have the time of their sessions to come back."""
+        """See `Membership`: members get a new session timeout to come back."""
         for member_id in self.group.members:
             self.keep_alive(member_id)
             self._watch_revocation(member_id)
 
     def dismiss(self, code: int) -> None:
-        """Ends its timers; nobody waits for an answer here."""
+        """See `Membership`; no request ever waits here."""
         self._is_over = True
         for member_id in self.group.members:
             self._cancel_timers(member_id)
 
-    # --- what members say -----------------------------------------------------------------------------------
+    # --- heartbeats -----------------------------------------------------------------------------------------
 
     def take(self, change: Change) -> None:
-        """Takes in a record that is read at the start."""
+        """Apply a record that was read from the log."""
         self.group.apply(change)
 
     def hearing(self, asked: Asked, seed: Sequence[Change] = ()) -> Hearing:
-        """What decides on a heartbeat, for ``heard``.
+        """Return the work that decides on a heartbeat; its result goes to ``heard``.
 
         Args:
-            asked: what the member says.
-            seed: the group as it was in the other protocol, to begin with.
+            asked: the heartbeat.
+            seed: changes that convert the group's members from the classic protocol.
         """
         units = 1 + asked.elements // _ELEMENTS_IN_A_UNIT
         if not self._is_idle(asked):
@@ -270,10 +270,10 @@ class ConsumerMembership:
         return Hearing(self, asked.ask, seed, units)
 
     def decision_units(self, names: Sequence[str] = ()) -> int:
-        """What it takes to decide, where everything has to be looked at and shared out.
+        """Return the cost of a decision that computes a new target assignment.
 
         Args:
-            names: of topics that are wanted beside those of the group; of many, the first ones count.
+            names: topics that the heartbeat subscribes to; of many, only the first ones are counted.
         """
         group = self.group
         matched = {regex: len(resolved.topics) for regex, resolved in group.regexes.items()}
@@ -284,14 +284,14 @@ class ConsumerMembership:
         patterns = PATTERN_ELEMENTS * bool(matched)
         wanted = group.subscribed_names()
         shared = 0
-        if len(wanted) <= _FEW_NAMES:  # more are too much for a turn anyway
+        if len(wanted) <= _FEW_NAMES:  # with more, the decision runs in a thread anyway
             shapes = self.host.topics.shapes(wanted.union(names[:_FEW_NAMES]))
             shared = sum(shape.partitions for shape in shapes.values())
         elements = len(group.members) + len(group.holders) + len(wanted) + subscribed + patterns + shared
         return elements // _ELEMENTS_IN_A_UNIT
 
     def _is_idle(self, asked: Asked) -> bool:
-        """Nothing is to be done for the member, nor for a group of a few hundred names."""
+        """Whether the heartbeat cannot change anything, which is cheap to tell for a group of few topics."""
         group, member = self.group, self.group.members.get(asked.member_id)
         return (
             not asked.says_much
@@ -304,20 +304,20 @@ class ConsumerMembership:
         )
 
     def is_still(self, decided: Decided[R]) -> bool:
-        """Whether the group is the one that this was decided for."""
+        """Whether the group has not changed since this was decided."""
         return self.group is decided.before
 
     def heard(
         self, decided: Decided[HeartbeatReply], owed: Sequence[tuple[bytes, None]] = ()
     ) -> HeartbeatReply:
-        """Takes a heartbeat; what it changes is in the log when this returns.
+        """Apply a decided heartbeat; its changes are in the log when this returns.
 
         Args:
-            decided: what ``hearing`` has come to, for the group as it is.
-            owed: tombstones to write before the first records of the group.
+            decided: the result of ``hearing``, for the present group.
+            owed: tombstones of another protocol's records, written before the group's first ones.
 
         Raises:
-            BrokerResponseError: the log refuses.
+            BrokerResponseError: the append failed.
         """
         reply = self._settle(decided, owed)
         if reply.member_epoch < 0:
@@ -326,7 +326,7 @@ class ConsumerMembership:
         return reply._replace(heartbeat_interval_ms=self.times().heartbeat_interval_ms)
 
     def world(self) -> World:
-        """What a decision depends on, as it is now."""
+        """Return what a decision depends on besides the group, as of now."""
         settings = self.host.settings
         return World(
             topics=self.host.topics,
@@ -337,7 +337,7 @@ class ConsumerMembership:
         )
 
     def times(self) -> GroupTimes:
-        """How long members may be silent, as it is set now."""
+        """Return the present session timeout and heartbeat interval."""
         return group_times(self.host.settings.groups, self.host.configs_of(self.group.group_id))
 
     @property
@@ -345,21 +345,21 @@ class ConsumerMembership:
         """The assignor of the next target assignment."""
         return assignor_of(self.group, self.world())
 
-    # --- the log, and time ----------------------------------------------------------------------------------
+    # --- decisions and timers -------------------------------------------------------------------------------
 
     def decide(self, decision: Callable[[Draft], R]) -> R:
-        """Lets a draft decide, then writes what it changes; only then it is so.
+        """Make a decision on a draft, write its changes, and then apply them.
 
         Raises:
-            BrokerResponseError: what the decision raises, or the log refuses.
+            BrokerResponseError: as the decision; or the append failed.
         """
         return self._settle(self.prepare(decision))
 
     def prepare(self, decision: Callable[[Draft], R], seed: Sequence[Change] = ()) -> Decided[R]:
-        """Lets a draft decide; nothing is changed, and it may be done in a thread.
+        """Make a decision on a draft; nothing is changed, so it may run in a thread.
 
         Raises:
-            BrokerResponseError: what the decision raises.
+            BrokerResponseError: as the decision.
         """
         before = self.group
         draft = Draft(before)
@@ -370,16 +370,16 @@ class ConsumerMembership:
         return Decided(before, draft.group, records, result)
 
     def _settle(self, decided: Decided[R], owed: Sequence[tuple[bytes, None]] = ()) -> R:
-        if self._goes_classic(decided.after):
-            self._hand_over(decided.after)
+        if self._must_downgrade(decided.after):
+            self._downgrade(decided.after)
         elif decided.records:
             self.host.append(self.group.group_id, [*owed, *decided.records])
             before, self.group = self.group, decided.after
             self._watch(before)
         return decided.result
 
-    def _goes_classic(self, after: ConsumerGroup) -> bool:
-        """The last member that speaks the new protocol is gone, and others are left, and that is allowed."""
+    def _must_downgrade(self, after: ConsumerGroup) -> bool:
+        """Whether the last member of the consumer protocol left, and the group may be downgraded."""
         settings = self.host.settings
         return (
             settings.groups.group_consumer_migration_policy in ("downgrade", "bidirectional")
@@ -388,8 +388,8 @@ class ConsumerMembership:
             and not all(each.is_classic for each in self.group.members.values())
         )
 
-    def _hand_over(self, after: ConsumerGroup) -> None:
-        """The group goes on as a classic one, which begins with a rebalance."""
+    def _downgrade(self, after: ConsumerGroup) -> None:
+        """Convert the group to the classic protocol; it begins with a rebalance."""
         classic = to_classic(after, self.host, self.group.epoch)
         classic.write([(key, None) for key in self.record_keys])
         _log.info("group %s goes on with the classic protocol", quoted(after.group_id))
@@ -397,10 +397,10 @@ class ConsumerMembership:
         self.group = after
         self.host.replace_membership(after.group_id, classic)
         classic.loaded()
-        classic.prepare_rebalance("the last member that spoke the consumer protocol is gone")
+        classic.prepare_rebalance("the last member of the consumer protocol has left")
 
     def _watch(self, before: ConsumerGroup) -> None:
-        """Sets timers by what has changed."""
+        """Start and cancel timers after a change."""
         for member_id in before.members.keys() - self.group.members.keys():
             self._cancel_timers(member_id)
         for member_id, member in self.group.members.items():
@@ -411,22 +411,22 @@ class ConsumerMembership:
                 self._watch_revocation(member_id)
 
     def keep_alive(self, member_id: str) -> None:
-        """The member's session begins anew."""
+        """Restart the member's session timeout."""
         if self._is_over:
             return
         classic = self.group.members[member_id].metadata.classic
         timeout_ms = self.times().session_timeout_ms if classic is None else classic.session_timeout_ms
-        action = partial(self._fence, member_id, f"was not heard of for {timeout_ms} ms")
+        action = partial(self._fence, member_id, f"sent no heartbeat for {timeout_ms} ms")
         self.host.timers.set(self._key("session", member_id), self.host.now_ms() + timeout_ms, action)
 
     def wait_for(self, member_id: str, what: str, timeout_ms: int | None, *, is_kept: bool = False) -> None:
-        """Gives a classic member so long for its next request; None: it came.
+        """Start the timeout for the next JoinGroup or SyncGroup of a classic member.
 
         Args:
-            member_id: who it is.
+            member_id: of the member.
             what: ``join`` or ``sync``.
-            timeout_ms: until it is out.
-            is_kept: where it is waited for already, that time counts.
+            timeout_ms: after which the member is removed; None to cancel, because the request came.
+            is_kept: a timeout that runs already is not restarted.
         """
         key, wait = self._key(what, member_id), (what, member_id)
         if timeout_ms is None or self._is_over:
@@ -438,7 +438,7 @@ class ConsumerMembership:
             self.host.timers.set(key, self.host.now_ms() + timeout_ms, action)
 
     def _watch_revocation(self, member_id: str) -> None:
-        """A member that has to give partitions up has its rebalance timeout for that."""
+        """Start the rebalance timeout of a member that has to revoke partitions."""
         member, key = self.group.members[member_id], self._key("revocation", member_id)
         if member.is_classic or member.current.state is not MemberState.UNREVOKED_PARTITIONS:
             self.host.timers.cancel(key)
@@ -451,17 +451,22 @@ class ConsumerMembership:
     def _revocation_ends(self, member_id: str, member_epoch: int) -> None:
         member = self.group.members.get(member_id)
         if member is not None and member.current.member_epoch == member_epoch:
-            self._fence(member_id, f"gave no partitions up within {member.metadata.rebalance_timeout_ms} ms")
+            self._fence(member_id, f"revoked no partitions within {member.metadata.rebalance_timeout_ms} ms")
 
     def _fence(self, member_id: str, reason: str) -> None:
         if member_id not in self.group.members:
             return
-        _log.info("group %s: member %s is out: it %s", quoted(self.group.group_id), quoted(member_id), reason)
+        _log.info(
+            "group %s: member %s is removed: it %s", quoted(self.group.group_id), quoted(member_id), reason
+        )
         try:
             self.decide(lambda draft: fence(draft, member_id, self.world()))
         except BrokerResponseError as error:
             _log.warning(
-                "group %s: member %s stays: %s", quoted(self.group.group_id), quoted(member_id), error.message
+                "group %s: member %s cannot be removed: %s",
+                quoted(self.group.group_id),
+                quoted(member_id),
+                error.message,
             )
             self.keep_alive(member_id)
 

@@ -1,4 +1,4 @@
-"""A group with members goes on with the other protocol: what each side makes of the other's members."""
+"""Conversion of a group with members between the two protocols (upgrade and downgrade of KIP-848)."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from splashdam.embedded_broker.groups.group import GroupHost
 
 
 def to_consumer(classic: ClassicMembership, topics: TopicsView) -> list[Change]:
-    """The group as a consumer group, all members stable with what they were last assigned.
+    """Return the changes that make a classic group a consumer group; members keep their assignments.
 
     Raises:
-        ProtocolError: what a member said cannot be read, or a custom assignor is in use.
+        ProtocolError: a subscription or assignment cannot be read, or a custom assignor is in use.
     """
     epoch = classic.generation_id
     members = list(classic.roster.members.values())
@@ -71,12 +71,12 @@ def _metadata(member: ClassicMember, protocol_name: str | None) -> MemberMetadat
 
 
 def to_classic(group: ConsumerGroup, host: GroupHost, generation_id: int) -> ClassicMembership:
-    """The group as a classic one: all its members speak that.
+    """Return a consumer group, whose members all speak the classic protocol, as a classic group.
 
     Args:
-        group: as it is without the last other member.
-        host: its surroundings.
-        generation_id: the group epoch that members know, and so hear in a heartbeat that they have to rejoin.
+        group: without the last member of the consumer protocol.
+        host: of the membership.
+        generation_id: the group epoch that members know; their next heartbeat tells them to rejoin.
     """
     names = {shape.topic_id: name for name, shape in group.topics.items()}
     membership = ClassicMembership(group.group_id, host)
@@ -105,6 +105,6 @@ def _classic_members(group: ConsumerGroup, names: dict[bytes, str]) -> Iterator[
 
 
 def side_of(member: ConsumerMember) -> ClassicSide:
-    """What is known of a member that speaks the classic protocol."""
+    """Return the classic protocol's data of a member that speaks it."""
     assert member.metadata.classic is not None
     return member.metadata.classic

@@ -74,7 +74,7 @@ def a_fetch_waits_for_its_time(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def a_fetch_session_tells_what_is_new(run: Run) -> None:
-    """After the first answer, only partitions with something new are in it (KIP-227)."""
+    """After the first answer, only partitions without something new are in it (KIP-227)."""
     topic = run.topic()
     run.helper.produce(topic, values("a"))
     with leader_of(run, topic) as conn:

@@ -313,4 +313,4 @@ async def test_a_timer_that_fails_costs_no_other(
         broker.groups.timers.set(("other", "session"), broker.groups.now_ms() + 1000, fail)
         await trio.sleep(11)
         assert await member.heartbeat() == 25
-    assert "what was due of a group failed" in caplog.text
+    assert "a timer of a group failed" in caplog.text

@@ -58,7 +58,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     count(LeaderFetcher, "_wanted")
     count(LeaderFetcher, "_request")
     count(FetchReading, "_log_of")
-    count(Partition, "look_at_isr")
+    count(Partition, "check_isr")
     count(checkpoints, "encode_lines")
     return done
 
@@ -98,7 +98,7 @@ async def test_work_is_as_much_as_what_happens(autojump_clock: MockClock, work: 
         await trio.sleep(60)
         assert 0 < work["_wanted"] <= 6
         assert 0 < work["_log_of"] <= 16
-        assert 0 < work["look_at_isr"] <= 2
+        assert 0 < work["check_isr"] <= 2
 
 
 async def test_who_rested_for_long_is_in_sync_at_the_next_append(autojump_clock: MockClock) -> None:
@@ -110,7 +110,7 @@ async def test_who_rested_for_long_is_in_sync_at_the_next_append(autojump_clock:
         data = batch(b"a")
         cluster.leader.log.append_as_leader(data, now_ms=0)
         cluster.leader.broker.parking.appended(T0, len(data), is_visible=False)
-        partition.look_at_isr()
+        partition.check_isr()
         assert partition.proposal is None
         assert cluster.state.isr == (1, 2, 3)
         await cluster.settle()

@@ -98,7 +98,7 @@ def test_who_has_the_high_watermark_and_the_epochs_start_joins(
     """With both of them; in the order of the replicas."""
     leader = leader_of((1, 3), epoch_start=epoch_start)
     leader.followers[2].fetched(fetched, 10, 0)
-    assert leader.growth(2, high_watermark) == ((1, 2, 3) if joins else None)
+    assert leader.expansion(2, high_watermark) == ((1, 2, 3) if joins else None)
 
 
 def test_one_change_at_a_time() -> None:
@@ -106,10 +106,10 @@ def test_one_change_at_a_time() -> None:
     leader = leader_of((1,), down={3})
     for node in (2, 3):
         leader.followers[node].fetched(10, 10, 0)
-    assert leader.growth(3, 0) is None
+    assert leader.expansion(3, 0) is None
     leader.proposed = frozenset({1, 2})
-    assert leader.growth(2, 0) is None
-    assert leader.shrinkage(20, 10 * LAG_MS) is None
+    assert leader.expansion(2, 0) is None
+    assert leader.shrink(20, 10 * LAG_MS) is None
 
 
 def test_who_has_not_caught_up_for_too_long_leaves() -> None:
@@ -120,7 +120,7 @@ def test_who_has_not_caught_up_for_too_long_leaves() -> None:
         now, end = now + 5_000, end + 100
         leader.followers[2].fetched(end - 100, end, now)  # what there was at its last fetch
         leader.followers[3].fetched(0, end, now)
-    assert leader.shrinkage(end, now) == (1, 2)
+    assert leader.shrink(end, now) == (1, 2)
 
 
 def test_who_has_everything_stays_however_long_ago_it_fetched() -> None:
@@ -128,8 +128,8 @@ def test_who_has_everything_stays_however_long_ago_it_fetched() -> None:
     leader = leader_of()
     leader.followers[2].fetched(7, 7, 0)
     leader.followers[3].fetched(7, 7, 0)
-    assert leader.shrinkage(7, 100 * LAG_MS) is None
-    assert leader.shrinkage(8, 100 * LAG_MS) == (1,)
+    assert leader.shrink(7, 100 * LAG_MS) is None
+    assert leader.shrink(8, 100 * LAG_MS) == (1,)
 
 
 class Machine(RuleBasedStateMachine):
@@ -181,7 +181,7 @@ class Machine(RuleBasedStateMachine):
         if node in self.down:
             return
         self.leader.followers[node].fetched(self.end[node], self.end[1], self.now)
-        self.propose(self.leader.growth(node, self.high_watermark), "agreed")
+        self.propose(self.leader.expansion(node, self.high_watermark), "agreed")
         self.advance()
         self.end[node] = min(self.end[1], self.end[node] + count)
 
@@ -189,13 +189,13 @@ class Machine(RuleBasedStateMachine):
     def fetch_and_lose_the_controllers_answer(self, node: int) -> None:
         if node not in self.down:
             self.leader.followers[node].fetched(self.end[node], self.end[1], self.now)
-            self.propose(self.leader.growth(node, self.high_watermark), "lost")
+            self.propose(self.leader.expansion(node, self.high_watermark), "lost")
             self.advance()
 
     @rule(seconds=st.integers(1, 40), outcome=st.sampled_from(["agreed", "refused", "lost"]))
     def pass_time(self, seconds: int, outcome: str) -> None:
         self.now += seconds * 1000
-        self.propose(self.leader.shrinkage(self.end[1], self.now), outcome)
+        self.propose(self.leader.shrink(self.end[1], self.now), outcome)
         self.advance()
 
     @rule()

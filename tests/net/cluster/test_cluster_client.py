@@ -40,7 +40,7 @@ from splashdam.wire.messages.metadata import MetadataResponse
 
 WHERE = TopicPartition("t", 0)
 FAST = ClusterClientSettings(timeout_ms=5_000, retry_backoff_ms=1)
-IMPATIENT = ClusterClientSettings(timeout_ms=20, retry_backoff_ms=1)
+IMPATIENT = ClusterClientSettings(timeout_ms=500, retry_backoff_ms=1)
 
 
 @pytest.fixture
@@ -122,7 +122,9 @@ async def test_a_broker_that_was_there_is_waited_for(broker: EmbeddedBroker) -> 
     async with asking(broker, IMPATIENT) as client:
         assert await list_topics(client) == []
         broker.stop()
-        with pytest.raises(KafkaTimeoutError, match=r"the cluster: no success in 20 ms; last: no broker can"):
+        with pytest.raises(
+            KafkaTimeoutError, match=r"the cluster: no success in 500 ms; last: no broker can"
+        ):
             await list_topics(client)
 
 
@@ -226,7 +228,7 @@ async def test_addresses_that_are_all_silent_get_more_time(autojump_clock: MockC
     )
     async with client as asked:
         with pytest.raises(
-            KafkaTimeoutError, match="hole:1 did not say what it speaks within 2000 ms; pit:1"
+            KafkaTimeoutError, match="hole:1 did not answer ApiVersions within 2000 ms; pit:1"
         ):
             await list_topics(asked)
     assert trio.current_time() == pytest.approx(10, abs=0.1)

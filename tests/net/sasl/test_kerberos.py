@@ -91,7 +91,7 @@ async def test_a_broker_that_does_not_prove_itself(place: Place) -> None:
     """Who has no key cannot answer, and is not believed."""
     client = await MECHANISMS["GSSAPI"].open_client(SHOWN)
     client.start()
-    with pytest.raises(SaslError, match="broker and client do not agree"):
+    with pytest.raises(SaslError, match="the exchange failed"):
         client.step(b"\x60\x03xyz")
 
 
@@ -110,7 +110,10 @@ def test_what_is_no_ticket(place: Place, message: bytes) -> None:
 @kerberos
 async def test_a_security_layer_is_not_taken(place: Place) -> None:
     """Nor an authorization id of somebody else."""
-    for chosen, words in ((b"\x04\0\0\0", "wants a security layer"), (b"\x01\0\0\0root", "authorization id")):
+    for chosen, words in (
+        (b"\x04\0\0\0", "requests a security layer"),
+        (b"\x01\0\0\0root", "authorization id"),
+    ):
         client = await MECHANISMS["GSSAPI"].open_client(SHOWN)
         server = MECHANISMS["GSSAPI"].open_server(broker_with(place.broker))
         assert client.step(server.step(client.start())) == b""

@@ -120,7 +120,7 @@ async def test_an_old_token_is_better_than_none(
     server.answers += [answer(400, {"error": "unauthorized_client"})] * 2
     wall.now_s += 3590
     assert await tokens.token() is first
-    assert "unauthorized_client; the present token is used while it is valid" in caplog.text
+    assert "unauthorized_client; the cached token is used while it is valid" in caplog.text
     wall.now_s += 9
     with pytest.raises(SaslError, match="400 unauthorized_client"):
         await tokens.token()
@@ -152,18 +152,18 @@ def silent(handler: BaseHTTPRequestHandler) -> None:
 @pytest.mark.parametrize(
     ("hostile", "words"),
     [
-        (answer(401, {"error": "invalid_client"}), f"refuses the client '{CLIENT}': 401 invalid_client"),
-        (answer(400, {"error": CLIENT_SECRET}), r"refuses the client 'orders-service': 400\."),
+        (answer(401, {"error": "invalid_client"}), f"rejected the client '{CLIENT}': 401 invalid_client"),
+        (answer(400, {"error": CLIENT_SECRET}), r"rejected the client 'orders-service': 400\."),
         (answer(403, b"\xff<html>"), r"403\."),
-        (answer(302, b"", Location="https://evil.example"), "answers 302, a redirect"),
-        (answer(307, b"", Location="https://evil.example"), "answers 307, a redirect"),
-        (answer(200, b"<html>"), "something that is no JSON object"),
-        (answer(200, [1]), "something that is no JSON object"),
-        (answer(200, b"[" * 100_000), "something that is no JSON object"),
+        (answer(302, b"", Location="https://evil.example"), "returned 302, a redirect"),
+        (answer(307, b"", Location="https://evil.example"), "returned 307, a redirect"),
+        (answer(200, b"<html>"), "without a JSON object"),
+        (answer(200, [1]), "without a JSON object"),
+        (answer(200, b"[" * 100_000), "without a JSON object"),
         (answer(200, {"access_token": ""}), "without an access_token"),
         (answer(200, {"access_token": 7}), "without an access_token"),
-        (answer(200, {"access_token": "x", "token_type": "mac"}), "not of the type Bearer"),
-        (answer(200, b" " * (MAX_ANSWER_BYTES + 1)), "more than a token can be"),
+        (answer(200, {"access_token": "x", "token_type": "mac"}), "not of type Bearer"),
+        (answer(200, b" " * (MAX_ANSWER_BYTES + 1)), "larger than any token"),
         (answer(401, {"error": "a\r\nb" * 1000, "error_description": 7}), "401 a b"),
     ],
 )
@@ -185,7 +185,9 @@ async def test_answers_without_an_end(server: TokenServer, hostile: Any) -> None
     """They cost the time that is allowed, and no thread goes on with them."""
     server._http.done = server.done  # type: ignore[attr-defined]
     server.answers += [hostile] * 50
-    with pytest.raises(SaslError, match=r"gave no token within 200 ms: (no answer within 100|its answer is)"):
+    with pytest.raises(
+        SaslError, match=r"returned no token within 200 ms: (no answer within 100|its response is)"
+    ):
         await provider(server, timeout_ms=200, retry_backoff_ms=50).token()
 
 
@@ -193,7 +195,7 @@ async def test_nobody_listens() -> None:
     """The reason is told in the end."""
     with TokenServer().running() as gone:
         pass
-    with pytest.raises(SaslError, match=r"gave no token within 50 ms: ConnectionRefusedError"):
+    with pytest.raises(SaslError, match=r"returned no token within 50 ms: ConnectionRefusedError"):
         await provider(gone, timeout_ms=50).token()
 
 
@@ -210,7 +212,7 @@ async def test_tls(tmp_path: Path) -> None:
     context.load_cert_chain(pki.broker)
     with TokenServer(context).running() as server:
         assert await provider(server, cafile=pki.cafile).token()
-        with pytest.raises(SaslError, match=r"is not to be trusted: .*; cafile names its CAs"):
+        with pytest.raises(SaslError, match=r"is not trusted: .*; set cafile to its CAs"):
             await provider(server, cafile=pki.other_cafile).token()
         assert len(server.asked) == 1
 
@@ -218,17 +220,17 @@ async def test_tls(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("ftp://x/token", "c", "s"), "must be an address like https"),
-        (("https://", "c", "s"), "must be an address like https"),
-        (("https://x:99999/", "c", "s"), "must be an address like https"),
-        (("https://x/a\r\nb", "c", "s"), "must be an address like https"),
-        (("https://x/a#b", "c", "s"), "must be an address like https"),
+        (("ftp://x/token", "c", "s"), "must be a URL like https"),
+        (("https://", "c", "s"), "must be a URL like https"),
+        (("https://x:99999/", "c", "s"), "must be a URL like https"),
+        (("https://x/a\r\nb", "c", "s"), "must be a URL like https"),
+        (("https://x/a#b", "c", "s"), "must be a URL like https"),
         (("http://idp.example.com/", "c", "s"), "would go to idp.example.com in plain text"),
         (("http://localhost.example.com/", "c", "s"), "in plain text"),
-        (("https://me:hunter2@x/", "c", "s"), "must hold no user and no password"),
-        (("https://x/", "", "s"), "client_id of the token endpoint is missing"),
-        (("https://x/", "c", ""), "client_secret of the token endpoint is missing"),
-        (("https://x/", "a:b", "s"), "client_id holds a colon"),
+        (("https://me:hunter2@x/", "c", "s"), "must not contain a user or password"),
+        (("https://x/", "", "s"), "client_id for the token endpoint is missing"),
+        (("https://x/", "c", ""), "client_secret for the token endpoint is missing"),
+        (("https://x/", "a:b", "s"), "client_id contains a colon"),
     ],
 )
 def test_what_cannot_be_right(arguments: tuple[str, str, str], words: str) -> None:

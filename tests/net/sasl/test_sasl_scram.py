@@ -81,13 +81,13 @@ def test_kafka_pythons_client_gets_in(name: str) -> None:
     [
         (FIRST.replace(b"4096", b"4095"), "4095 iterations; 4096 to 1000000 are accepted"),
         (FIRST.replace(b"4096", str(MAX_ITERATIONS + 1).encode()), "1000001 iterations"),
-        (FIRST.replace(b"4096", b"1e9"), "names no number of iterations"),
+        (FIRST.replace(b"4096", b"1e9"), "sent no number of iterations"),
         (FIRST.replace(CLIENT_NONCE.encode(), b"another"), "nonce does not continue ours"),
         (FIRST.replace(SERVER_NONCE.encode(), b""), "nonce does not continue ours"),
-        (FIRST.replace(b"W22ZaJ0SNY7soEsUEjb6gQ==", b"!"), "not base64"),
-        (FIRST.replace(b"W22ZaJ0SNY7soEsUEjb6gQ==", b""), "sends no salt"),
-        (b"\xff\xfe", "not one of SCRAM"),
-        (b"", "not one of SCRAM"),
+        (FIRST.replace(b"W22ZaJ0SNY7soEsUEjb6gQ==", b"!"), "invalid base64"),
+        (FIRST.replace(b"W22ZaJ0SNY7soEsUEjb6gQ==", b""), "sent no salt"),
+        (b"\xff\xfe", "not valid SCRAM"),
+        (b"", "not valid SCRAM"),
     ],
     ids=repr,
 )
@@ -103,7 +103,7 @@ def test_a_hostile_broker_is_refused(first: bytes, words: str) -> None:
     ("final", "words"),
     [
         (SIGNATURE[:-2] + b"0=", "does not know the password"),
-        (b"e=other-error", "says 'other-error' instead of proving itself"),
+        (b"e=other-error", "sent 'other-error' instead of its proof"),
         (b"v=", "does not know the password"),
     ],
     ids=repr,
@@ -182,7 +182,7 @@ def test_saslprep_of_rfc_4013(text: str, prepared: str) -> None:
 @pytest.mark.parametrize("text", ["\u0007", "\u0627\u0031", "a\u0627", "\ue000", "\u0221"])
 def test_saslprep_prohibits(text: str) -> None:
     """Control characters, mixed directions (RFC 4013's last two), private use, unassigned."""
-    with pytest.raises(ValueError, match=r"not allowed|mixes directions"):
+    with pytest.raises(ValueError, match=r"not allowed|it mixes"):
         saslprep(text)
 
 
@@ -205,7 +205,7 @@ def test_saslprep_of_long_texts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     in_table_c12 = stringprep.in_table_c12
     monkeypatch.setattr(stringprep, "in_table_c12", lambda each: looked.append(each) or in_table_c12(each))
     assert saslprep("x" * 32_000) == "x" * 32_000
-    with pytest.raises(ValueError, match=r"it has 1025 characters, and not more than 1024 are allowed"):
+    with pytest.raises(ValueError, match=r"it has 1025 characters, at most 1024 are allowed"):
         saslprep("\u00e9" * 1_025)
     assert looked == []
     assert saslprep("\u00e9" * 1_024) == "\u00e9" * 1_024

@@ -132,7 +132,7 @@ async def test_an_unknown_ca(pki: Pki) -> None:
     meeting = Meeting(client(cafile=pki.other_cafile), server(certfile=pki.broker))
     await refused(meeting, "signed by a CA that is not trusted; name that CA in ssl_cafile")
     assert isinstance(meeting.server_error, SslAuthenticationError)
-    assert "does not accept our certificate" in str(meeting.server_error)
+    assert "rejects this side's certificate" in str(meeting.server_error)
 
 
 async def test_a_self_signed_certificate(pki: Pki, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ async def test_a_client_that_is_not_trusted(pki: Pki, certificate: str | None) -
         await meeting.client.receive_some()
     reason = distrust(caught.value)
     assert isinstance(reason, AuthenticationError)
-    words = "wants a certificate of ours" if certificate is None else "does not accept our certificate"
+    words = "requires a client certificate" if certificate is None else "rejects this side's certificate"
     assert words in str(reason)
 
 
@@ -349,5 +349,5 @@ def test_what_a_broker_needs(pki: Pki) -> None:
     """A certificate; and CAs, if it wants to see its clients'."""
     with pytest.raises(KafkaConfigurationError, match="ssl_certfile is missing: a TLS listener"):
         server()
-    with pytest.raises(KafkaConfigurationError, match="ssl_cafile is missing: it says which CAs"):
+    with pytest.raises(KafkaConfigurationError, match="ssl_cafile is missing: it names the CAs"):
         server("requested", certfile=pki.broker)

@@ -133,7 +133,7 @@ PLANTED: dict[str, tuple[Callable[[Batches], Batches], Kind, int, str]] = {
         replaced(max_timestamp=NOW_MS + 5),
         Kind.FILE,
         6,
-        f"its header says that the largest timestamp is {NOW_MS + 5}, and its records go up to {NOW_MS}",
+        f"its header has the maximum timestamp {NOW_MS + 5}, its records go up to {NOW_MS}",
     ),
     "a checksum": (
         lambda batches: [*batches[:2], batches[2][:-1] + b"\x7f", *batches[3:]],

@@ -150,9 +150,9 @@ WRONG = [
     ("MTLS", "PLAINTEXT", "speaks TLS; set security_protocol to SSL or SASL_SSL"),
     ("SASL_SSL", "PLAINTEXT", "speaks TLS; set security_protocol to SSL or SASL_SSL"),
     ("SASL_SSL", "SASL_PLAINTEXT", "speaks TLS; set security_protocol to SSL or SASL_SSL"),
-    ("SASL_PLAINTEXT", "PLAINTEXT", r"by SASL \(.*set security_protocol to SASL_PLAINTEXT"),
-    ("SASL_SSL", "MTLS", r"by SASL \(.*set security_protocol to SASL_SSL"),
-    ("PLAINTEXT", "SASL_PLAINTEXT", "takes no SASL; set security_protocol to PLAINTEXT"),
+    ("SASL_PLAINTEXT", "PLAINTEXT", r"requires SASL \(.*set security_protocol to SASL_PLAINTEXT"),
+    ("SASL_SSL", "MTLS", r"requires SASL \(.*set security_protocol to SASL_SSL"),
+    ("PLAINTEXT", "SASL_PLAINTEXT", "does not use SASL; set security_protocol to PLAINTEXT"),
 ]
 """A listener, the protocol that it is taken for, and what is said."""
 

@@ -131,8 +131,8 @@ def test_notes_are_no_errors(directory: Path) -> None:
     findings, _ = verified(directory)
     assert {finding.level for finding in findings} == {Level.NOTE}
     texts = "\n".join(finding.text for finding in findings)
-    expected = ("4,800 preallocated zero", "4,800 zero bytes", "an empty segment", "makes it anew",
-                "is no file of a log", "interrupted", "has no partition.metadata",
+    expected = ("4,800 preallocated zero", "4,800 zero bytes", "an empty segment", "rebuilds it",
+                "is not a file of a log", "interrupted", "has no partition.metadata",
                 "no offsets from")  # fmt: skip
     assert [part for part in expected if part not in texts] == []
 

@@ -396,8 +396,8 @@ def test_other_directories_are_left_alone(caplog: pytest.LogCaptureFixture) -> N
     left = names(files)
     assert {"lost+found", "photos-2024", *moved[:2]} <= set(left)
     assert moved[2] not in left
-    assert "lost+found is no partition" in caplog.text
-    assert "photos-2024 is no partition" in caplog.text
+    assert "lost+found is not a partition" in caplog.text
+    assert "photos-2024 is not a partition" in caplog.text
 
 
 def test_a_partition_without_metadata_gets_an_id() -> None:

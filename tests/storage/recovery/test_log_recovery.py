@@ -153,7 +153,7 @@ def test_damage_in_a_trusted_segment_does_not_stop_a_start(
     for base in (10, 20, 30):
         files.unlink(path(base, ".snapshot"))
     log = open_log(files, settings=SMALL, clean=clean, recovery_point=20)
-    assert "is not known of the producers" in caplog.text
+    assert "producer state lacks the batches behind it" in caplog.text
     assert values_of(log, 20) == [b"%02d" % number for number in range(20, 40)]
     assert [entry.last_sequence for entry in log.producers] == [39]
     with pytest.raises(CorruptMessageError, match="impossible batch length"):

@@ -106,7 +106,7 @@ def test_a_checkpointed_start_behind_the_end_deletes_nothing(
     log = open_log(files, settings=SMALL, clean=clean, recovery_point=recovery_point, log_start_offset=1000)
     assert (log.log_start_offset, len(values_of(log))) == (0, 6)
     assert [entry.last_sequence for entry in log.producers] == [5]
-    assert "the log starts at 1000" in caplog.text
+    assert "log start offset 1000 is above the log end offset" in caplog.text
 
 
 def test_a_log_that_cannot_be_loaded_keeps_no_file_open(
@@ -135,7 +135,9 @@ def test_a_damaged_small_file_can_be_moved_away(name: str) -> None:
     manager.logs[TopicPartition("a", 0)].append_as_leader(batch(b"x"), now_ms=NOW_MS)
     manager.close()
     files.write_atomic(f"/data/{name}", b"nonsense")
-    with pytest.raises(KafkaStorageError, match=f"{name} .*; move this file away to have it made anew"):
+    with pytest.raises(
+        KafkaStorageError, match=f"{name} .*; move this file away, and the broker creates it again"
+    ):
         LogManager.open(files, "/data", now_ms=NOW_MS)
     files.unlink(f"/data/{name}")
     manager = LogManager.open(files, "/data", now_ms=NOW_MS)

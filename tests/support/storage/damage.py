@@ -38,8 +38,8 @@ def lengthened(name: str, data: bytes) -> Damage:
 EPOCHS, TXN = "leader-epoch-checkpoint", f"{0:020d}.txnindex"
 DAMAGE: dict[str, tuple[Damage, str]] = {
     "a value changed": (changed(LOG, 150, b"\xff\x00\xff"), "its checksum is wrong"),
-    "a torn tail": (cut(LOG, 5), "are no batches: a batch of"),
-    "rubbish in the middle": (changed(LOG, 8, b"\xff" * 4), "are no batches: batch length -1"),
+    "a torn tail": (cut(LOG, 5), "are no batch: a batch of"),
+    "rubbish in the middle": (changed(LOG, 8, b"\xff" * 4), "are no batch: batch length -1"),
     "an entry that leads nowhere": (changed(INDEX, 4, b"\0\0\0\7"), "no batch begins at byte 7"),
     "an entry with another offset": (changed(INDEX, 0, b"\0\0\0\1"), "says offset 1, the batch"),
     "entries that fall": (changed(INDEX, 8, b"\0\0\0\1\0\0\0\1"), "does not rise above"),

@@ -109,7 +109,7 @@ def test_large_answers_inside_tls(brokers: dict[str, EmbeddedBroker], pki: Pki) 
 @pytest.mark.parametrize(
     ("listener", "options", "words"),
     [
-        ("SSL", {"ssl_certfile": None}, "wants a certificate of ours and has got none; set ssl_certfile"),
+        ("SSL", {"ssl_certfile": None}, "requires a client certificate and got none; set ssl_certfile"),
         (
             "SASL_SSL",
             {"ssl_cafile": "other"},
@@ -151,7 +151,7 @@ def test_an_advertised_name_that_is_not_in_the_certificate(pki: Pki, tmp_path: P
     [
         ("SSL", "speaks TLS; set security_protocol to SSL or SASL_SSL"),
         ("SASL_SSL", "speaks TLS; set security_protocol to SSL or SASL_SSL"),
-        ("SASL_PLAINTEXT", r"asks who we are, by SASL \(PLAIN.*set security_protocol to SASL_PLAINTEXT"),
+        ("SASL_PLAINTEXT", r"requires SASL \(PLAIN.*set security_protocol to SASL_PLAINTEXT"),
     ],
 )
 def test_a_plaintext_producer_is_told_what_is_wrong(
