@@ -63,8 +63,8 @@ def test_types() -> None:
         ({"type": {}}, "has type"),
         ({"type": "string", "format": []}, "format"),
         ({"type": "object", "properties": [1]}, "needs properties"),
-        ({"type": "object", "properties": {"x": {"type": "string"}}, "required": True}, "not a list of names"),
-        ({"type": "object", "properties": {"x": {"type": "string"}}, "required": "x"}, "not a list of names"),
+        ({"type": "object", "properties": {"x": {"type": "string"}}, "required": True}, "not a list of"),
+        ({"type": "object", "properties": {"x": {"type": "string"}}, "required": "x"}, "not a list of"),
         (
             {"type": "object", "properties": {"x": {"type": "string"}}, "additionalProperties": 5},
             "additionalProperties 5",
