@@ -1,5 +1,5 @@
 """``splashdam pipeline``: the parts that its commands share; each pipeline is a file in ``jobs/``.
 
 pyspark is imported when a pipeline runs, not before.
-May import: clusters, endings, once, output, parameters.
+May import: commands, connecting, exiting, output, parameters.
 """

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from splashdam.cli.endings import (
+from splashdam.cli.exiting import (
     exit_status,
     explained,
     failures_reported,
@@ -63,7 +63,7 @@ def kafka_options(
             timeout_seconds: float,
             **arguments: Any,
         ) -> None:
-            from splashdam.cli.clusters import served_cluster  # imports trio, which `--help` does not need
+            from splashdam.cli.connecting import served_cluster  # imports trio, which `--help` does not need
 
             arguments.pop("bootstrap_servers")
             with failures_reported(), ExitStack() as opened:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from splashdam.cli.once import OnceCommand
+from splashdam.cli.commands import OnceCommand
 from splashdam.cli.output import counted
 from splashdam.cli.parameters import pairs
 from splashdam.cli.pipeline.query_progress import print_summary, task_progress

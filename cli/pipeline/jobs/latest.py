@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from splashdam.cli.once import OnceCommand
+from splashdam.cli.commands import OnceCommand
 from splashdam.cli.pipeline.query_progress import print_summary, query_progress
 from splashdam.cli.pipeline.spark import kafka_options, on_spark
 from splashdam.cli.pipeline.topic_streams import TopicStream, topic_stream
