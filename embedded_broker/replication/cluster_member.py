@@ -30,7 +30,7 @@ class Coordinates(Protocol):
         ...
 
     def resign(self, partition: int) -> None:
-        """Somebody else does."""
+        """Drop the partition: another broker leads it."""
         ...
 
 
