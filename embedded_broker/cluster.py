@@ -240,7 +240,7 @@ class Cluster:
         node.broker.server.adopt(stream_of(theirs), is_trusted=True)
         return stream_of(ours)
 
-    # --- leaders and replicas ---------------------------------------------------------------------------------
+    # --- leaders and replicas ---------------------------------------------------------------------------
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
         """Return the node id of a partition's leader, -1 if there is none.

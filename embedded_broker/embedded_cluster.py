@@ -166,7 +166,7 @@ class EmbeddedCluster(RunsInThread[Cluster]):
         """
         self._call(lambda cluster: cluster.restart(node))
 
-    # --- leaders and replicas ---------------------------------------------------------------------------------
+    # --- leaders and replicas ---------------------------------------------------------------------------
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
         """Return the node id of a partition's leader, -1 if there is none.

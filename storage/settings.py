@@ -1,8 +1,8 @@
-"""What can be set for one log and for a data directory; names, defaults and units are Kafka's.
+"""The options of topics (``LogSettings``) and of data directories; names, defaults and units are Kafka's.
 
-Each option of a log is declared once: its name, type, default and check, which
-broker settings stand in where a topic sets nothing (``broker``, the first one that is set counts), and, where
-that is so, why it has no effect in this broker (``without_effect``).
+Each option is declared once: name, type, default, check, the broker settings that are its default
+(``broker``; the first one that is set counts), and, for an option without effect in this broker, the reason
+(``without_effect``).
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ _THROTTLED = re.compile(r"\*|(\d+:\d+(,\d+:\d+)*)?")
 
 
 class Synonym(NamedTuple):
-    """A broker setting that is a topic option's default; its value times ``factor`` is the option's."""
+    """A broker setting that is the default of a topic option.
+
+    The option's value is its value times ``factor``.
+    """
 
     name: str
     factor: int = 1
 
     def value(self, setting: Any) -> Any:
-        """The option's value. Below zero stands for "no limit" in every unit; what is no number stays."""
+        """Return the option's value. A negative number is "no limit" in every unit; other types stay."""
         if self.factor == 1 or isinstance(setting, bool) or not isinstance(setting, int):
             return setting
         return max(-1, setting * self.factor)
@@ -51,11 +54,11 @@ def topic_option(
 
     Args:
         default: its default value.
-        broker: the settings of the broker that it falls back to, the one that counts first.
+        broker: the broker settings that are its default, in order of precedence.
         doc: meaning and unit.
         check: returns what is wrong with a value, or None.
-        without_effect: why setting it changes nothing in this broker.
-        kind: what its values are, where their type does not say so: ``list``.
+        without_effect: why the option has no effect in this broker.
+        kind: the kind of its values if their type does not tell: ``list``.
     """
     synonyms = tuple(each if isinstance(each, Synonym) else Synonym(each) for each in broker)
     notes = {"broker": synonyms, "without_effect": without_effect, **({"kind": kind} if kind else {})}
@@ -104,9 +107,9 @@ def _level(lowest: int, highest: int, *more: int) -> Callable[[Any], str | None]
 
 @attrs.frozen
 class LogSettings:
-    """The options of one topic, Kafka's ``LogConfig``; the log, the broker and the replicas each read some.
+    """The options of one topic, as in Kafka's ``LogConfig``: those that the log reads, and the broker's.
 
-    ``with_configs`` lays a topic's own values over the broker's.
+    ``with_configs`` adds a topic's own values to the defaults of the broker.
     """
 
     segment_bytes: int = topic_option(
@@ -287,21 +290,21 @@ class LogSettings:
         without_effect=_NOT_THROTTLED,
     )
 
-    # Asked of every append, hence cached.
+    # Cached, because each append reads them.
 
     @cached_property
     def is_compacted(self) -> bool:
-        """Whether records are kept by key, so that every record needs one."""
+        """Whether the topic is compacted, so that every record needs a key."""
         return "compact" in self.cleanup_policy
 
     @cached_property
     def is_deleted(self) -> bool:
-        """Whether old segments are removed, by age and size."""
+        """Whether retention removes old segments, by age and size."""
         return "delete" in self.cleanup_policy
 
     @cached_property
     def uses_log_append_time(self) -> bool:
-        """Whether the broker's clock stamps the records."""
+        """Whether records get the broker's time (LogAppendTime)."""
         return self.message_timestamp_type == "LogAppendTime"
 
     @cached_property
@@ -312,15 +315,15 @@ class LogSettings:
 
     @cached_property
     def looks_at_records(self) -> bool:
-        """Whether a batch can only be accepted after a look at each of its records."""
+        """Whether the topic has rules for each record of a batch."""
         return self.is_compacted or self.limits_timestamps
 
     def roll_after_ms(self, log_path: str) -> int:
-        """The age at which the segment of this path is closed: ``segment.ms`` less its share of the jitter.
+        """Return the age at which the segment of this path is closed: ``segment.ms`` less its jitter.
 
-        What ``max.compaction.lag.ms`` wants compacted must not stay in the active segment for longer.
-        The share comes from the path: partitions that began together end their segments apart, and a
-        restart changes nothing. (Kafka draws it anew whenever a segment is opened.)
+        In a compacted topic at most ``max.compaction.lag.ms``, because the active segment is never compacted.
+        The jitter comes from the path: partitions that began together roll at different times, and a restart
+        changes nothing. (Kafka draws a random number whenever a segment is opened.)
         """
         segment_ms = (
             min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
@@ -329,17 +332,18 @@ class LogSettings:
         return segment_ms - (zlib.crc32(log_path.encode()) % jitter_ms if jitter_ms else 0)
 
     def with_configs(self, configs: Mapping[str, str]) -> LogSettings:
-        """These settings with a topic's own values, by Kafka's dotted names, laid over them.
+        """Return these settings with a topic's own values, given by Kafka's dotted names.
 
         Raises:
-            KafkaConfigurationError: a name is unknown (the nearest right one is named) or a value is illegal.
+            KafkaConfigurationError: a name is unknown (the text names the closest one), or a value is
+                illegal.
         """
         return attrs.evolve(self, **from_properties(type(self), configs, what="topic"))
 
 
 @attrs.frozen(kw_only=True)
 class DirectorySettings:
-    """What a data directory is kept by, whatever its topics say: when its housekeeping is due."""
+    """Settings of the data directories, the same for all topics: the schedule of the housekeeping."""
 
     log_initial_task_delay_ms: int = option(
         30_000,

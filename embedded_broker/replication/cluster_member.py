@@ -30,7 +30,7 @@ class Coordinates(Protocol):
         ...
 
     def resign(self, partition: int) -> None:
-        """Forget the state of a partition: another broker leads it now."""
+        """Drop the partition: another broker leads it."""
         ...
 
 

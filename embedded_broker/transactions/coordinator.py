@@ -1,8 +1,8 @@
-"""The transaction coordinator: every transactional id of this broker, kept in ``__transaction_state``.
+"""The transaction coordinator: the transactional ids of this broker, stored in ``__transaction_state``.
 
-A change is appended before it counts and before it is answered (``answer_when_safe``: and synced where the
-options say so). All methods belong to the broker's loop and do not wait, so no two changes are ever under way
-for one id; Kafka's pending states are not needed, except while markers are written.
+A change is appended before it takes effect, and answered once it is replicated and, if so configured, synced
+(``answer_when_safe``). All methods run in the broker's loop and do not wait, so two changes of one id never
+overlap: Kafka's pending states are not needed, except while markers are written.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _RETRY_MS, _LONGEST_RETRY_MS = 1_000, 60_000
-"""Between two tries to write markers that the disk refused; doubled as long as it does."""
+"""Backoff between two attempts to write markers; doubled while they fail."""
 
 
 class CoordinatesTransactions(OwnsTopics, CompletesTransactions, Protocol):
@@ -68,8 +68,8 @@ class TransactionCoordinator:
     """The transactional ids of a broker.
 
     Args:
-        broker: whose it is.
-        start_soon: begins a task of the broker's.
+        broker: that coordinates them.
+        start_soon: starts a task in the broker's nursery.
     """
 
     def __init__(self, broker: CoordinatesTransactions, start_soon: StartSoon) -> None:
@@ -85,31 +85,31 @@ class TransactionCoordinator:
 
     @property
     def states(self) -> Mapping[str, TransactionMetadata]:
-        """Every transactional id that is known."""
+        """The states of all transactional ids."""
         return self._states
 
     def get(self, transactional_id: str) -> TransactionMetadata | None:
-        """What is known of a transactional id."""
+        """Return the state of a transactional id, None if unknown."""
         return self._states.get(transactional_id)
 
     def log_of(self, transactional_id: str) -> Log:
-        """The log that a transactional id's state is in; what is answered waits for its flush.
+        """Return the log of a transactional id's state; answers wait for its flush.
 
         Raises:
-            CoordinatorNotAvailableError: it is not here, and cannot be made.
+            CoordinatorNotAvailableError: the partition is not here, and cannot be created.
         """
         return self._topic.log(self._topic.partition_for(transactional_id))
 
     async def wait_ended(self, transactional_id: str, end_offset: int, term: int) -> None:
-        """Returns when the transaction decided last is complete, or the disk refuses some of its markers.
+        """Wait until the transaction that was decided last is complete, or some of its markers have failed.
 
         Args:
             transactional_id: its name.
-            end_offset: of its log, behind the decision.
-            term: in which that was appended; as ``wait_safe``.
+            end_offset: of its log, after the decision.
+            term: in which the decision was appended; as ``wait_safe``.
 
         Raises:
-            KafkaStorageError: the decision itself may not outlive a power cut, against what was promised.
+            KafkaStorageError: the decision could not be synced, although its log has to be.
             BrokerResponseError: the decision is not on all replicas in sync; as ``wait_safe``.
         """
         under_way = self._completion.under_way(transactional_id)
@@ -122,7 +122,7 @@ class TransactionCoordinator:
             await wait_safe(log, end_offset, term, needs_sync=False)
 
     def is_ending(self, transactional_id: str) -> bool:
-        """Whether ``wait_ended`` has something to wait for."""
+        """Whether ``wait_ended`` would wait."""
         return self._completion.under_way(transactional_id) is not None
 
     # --- requests -------------------------------------------------------------------------------------------
@@ -130,14 +130,14 @@ class TransactionCoordinator:
     def initialize(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdentity | None = None
     ) -> ProducerIdentity:
-        """A producer's id and epoch; earlier producers of this transactional id are fenced.
+        """Handle InitProducerId: return producer id and epoch, and fence earlier producers.
 
         An open transaction is aborted first.
 
         Args:
             transactional_id: its name.
-            timeout_ms: how long its transactions may stay open.
-            expected: who the producer believes to be (KIP-360), None for a new one.
+            timeout_ms: transaction timeout.
+            expected: the id and epoch that the producer believes to have (KIP-360), None for a new producer.
 
         Raises:
             BrokerResponseError: INVALID_TRANSACTION_TIMEOUT (50), PRODUCER_FENCED (90),
@@ -161,8 +161,8 @@ class TransactionCoordinator:
             raise concurrent_transactions(transactional_id)
         if metadata.state is TransactionState.ONGOING:
             if expected is not None:
-                metadata.check_expected(expected)  # before it costs the present producer its transaction
-            self._abort_over_its_head(metadata)
+                metadata.check_expected(expected)  # before the present producer's transaction is aborted
+            self._abort_and_fence(metadata)
             metadata = self._states[transactional_id]
             if metadata.is_prepared:
                 raise concurrent_transactions(transactional_id)
@@ -178,14 +178,14 @@ class TransactionCoordinator:
         partitions: Iterable[TopicPartition],
         client_version: int = 2,
     ) -> None:
-        """Adds partitions to the producer's transaction, and begins one where none is open.
+        """Add partitions to the producer's transaction; begin one if none is open.
 
         Args:
             transactional_id: its name.
             producer_id: of the producer.
             producer_epoch: of the producer.
-            partitions: those that it is about to write to.
-            client_version: 2 where the producer ends transactions by EndTxn 5, 0 for older ones.
+            partitions: that it is about to write to.
+            client_version: 2 for producers that end transactions by EndTxn 5, 0 for older ones.
 
         Raises:
             BrokerResponseError: INVALID_REQUEST (42), INVALID_PRODUCER_ID_MAPPING (49), PRODUCER_FENCED (90),
@@ -201,7 +201,7 @@ class TransactionCoordinator:
     def partitions_of(
         self, transactional_id: str, producer_id: int, producer_epoch: int
     ) -> frozenset[TopicPartition]:
-        """Those that are in the producer's transaction.
+        """Return the partitions of the producer's transaction.
 
         Raises:
             BrokerResponseError: as ``add_partitions``.
@@ -213,7 +213,7 @@ class TransactionCoordinator:
     def verify_partition(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic_partition: TopicPartition
     ) -> None:
-        """Asks whether a partition is in the producer's transaction.
+        """Check that a partition is in the producer's transaction.
 
         Raises:
             BrokerResponseError: as ``partitions_of``, or TRANSACTION_ABORTABLE (120): it is not.
@@ -226,10 +226,10 @@ class TransactionCoordinator:
     def end(
         self, transactional_id: str, producer: ProducerIdentity, *, is_commit: bool, client_version: int
     ) -> ProducerIdentity:
-        """Commits or aborts; when this returns the decision is in the log, and nothing changes it any more.
+        """Handle EndTxn: when this returns, the decision is in the log and final.
 
         Returns:
-            What the producer uses for its next transaction.
+            Producer id and epoch for the next transaction.
 
         Raises:
             BrokerResponseError: INVALID_REQUEST (42), what ``decide_end`` raises, or what ``put`` raises.
@@ -254,11 +254,12 @@ class TransactionCoordinator:
         return metadata
 
     def check_id(self, transactional_id: str) -> None:
-        """Looks at a transactional id.
+        """Check that this broker coordinates a transactional id.
 
         Raises:
-            InvalidRequestError: it is empty.
-            CoordinatorNotAvailableError: what is known of it could not be read.
+            InvalidRequestError: the id is empty.
+            NotCoordinatorError: another broker coordinates it.
+            CoordinatorNotAvailableError: its state could not be read.
         """
         if not transactional_id:
             raise InvalidRequestError("the transactional id is empty")
@@ -269,11 +270,9 @@ class TransactionCoordinator:
                 f"node {leader.node_id} (-1: nobody) coordinates {quoted(transactional_id)}"
             )
         if partition in self._unreadable:
-            raise CoordinatorNotAvailableError(
-                f"what is known of {quoted(transactional_id)} could not be read"
-            )
+            raise CoordinatorNotAvailableError(f"the state of {quoted(transactional_id)} could not be read")
 
-    def _abort_over_its_head(self, metadata: TransactionMetadata) -> None:
+    def _abort_and_fence(self, metadata: TransactionMetadata) -> None:
         version = self._broker.settings.transactions.transaction_version
         now_ms, new_id = self._broker.clock.wall_ms(), self._broker.producer_ids.next_id
         prepared = metadata.fenced_off(now_ms, version, new_id)
@@ -283,11 +282,11 @@ class TransactionCoordinator:
     # --- the log --------------------------------------------------------------------------------------------
 
     def put(self, metadata: TransactionMetadata) -> None:
-        """Appends a state, which then counts.
+        """Append a state, which then takes effect.
 
         Raises:
-            BrokerResponseError: NOT_COORDINATOR (16) where the disk refuses, COORDINATOR_NOT_AVAILABLE (15)
-                where there is no log, -1 where the state is too large for it. Nothing has changed.
+            BrokerResponseError: NOT_COORDINATOR (16) for a disk error, COORDINATOR_NOT_AVAILABLE (15) if
+                there is no log, -1 if the state is too large for it. Nothing has changed.
         """
         self._append(
             metadata.transactional_id,
@@ -308,15 +307,20 @@ class TransactionCoordinator:
             ) from error
 
     def load(self, partition: int) -> None:
-        """Reads the states of a partition that this broker leads from now on, and finishes what was decided.
+        """Load a partition that this broker leads from now on, and complete decided transactions.
 
-        The ids of a damaged partition are answered with 15.
+        Requests for ids of a damaged partition are answered with COORDINATOR_NOT_AVAILABLE (15).
         """
         self._unreadable.discard(partition)
         try:
             states = read_states(self._topic, partition)
         except (CorruptMessageError, KafkaStorageError) as error:
-            _log.error("%s-%d cannot be read, nor its ids: %s", self._topic.name, partition, error.message)
+            _log.error(
+                "%s-%d and its transactional ids cannot be read: %s",
+                self._topic.name,
+                partition,
+                error.message,
+            )
             self._unreadable.add(partition)
             return
         self._states.update(states)
@@ -326,19 +330,20 @@ class TransactionCoordinator:
             self._finish(states.values())
 
     def resign(self, partition: int) -> None:
-        """Another broker leads a partition: what is known of its ids is forgotten here."""
+        """Drop the transactional ids of a partition that another broker leads."""
         self._unreadable.discard(partition)
-        is_gone = self._broker.topics.get(self._topic.name) is None  # with all that says who was where
+        # the topic was deleted, so ids cannot be mapped to partitions any more
+        is_gone = self._broker.topics.get(self._topic.name) is None
         for transactional_id in list(self._states):
             if is_gone or self._topic.partition_for(transactional_id) == partition:
                 del self._states[transactional_id]
                 self._completion.forget(transactional_id)
 
     def settle(self) -> None:
-        """Finishes what a crash interrupted; once, when the broker has joined, before the first request.
+        """Complete what a crash interrupted; called once, before the first request.
 
-        Where a partition is damaged nothing that is open without an owner is ended: what cannot be read may
-        say that it was committed.
+        If a partition is damaged, hanging transactions are not ended: the unreadable state may say that they
+        were committed.
         """
         self._is_settled = True
         if not self._unreadable:
@@ -348,14 +353,15 @@ class TransactionCoordinator:
     def _finish(self, states: Iterable[TransactionMetadata]) -> None:
         for metadata in [each for each in states if each.is_prepared]:
             _log.info(
-                "%s was being completed when its broker ended; going on", quoted(metadata.transactional_id)
+                "completing the transaction of %s, which a restart has interrupted",
+                quoted(metadata.transactional_id),
             )
             self._completion.begin(metadata)
 
-    # --- what time brings -----------------------------------------------------------------------------------
+    # --- periodic tasks -------------------------------------------------------------------------------------
 
     async def keep_house(self) -> None:
-        """Does what time brings, for as long as the broker runs."""
+        """Run ``step`` whenever it is due, as long as the broker runs."""
         clock = self._broker.clock
         while True:
             delay_ms = self.step(clock.now_ms(), clock.wall_ms())
@@ -365,7 +371,7 @@ class TransactionCoordinator:
                 await self._completion.wait_refused()
 
     def step(self, now_ms: float, wall_ms: int) -> float:
-        """Aborts transactions that are open too long, forgets ids that nobody uses, goes on with markers.
+        """Abort transactions that have timed out, expire unused ids, and retry markers.
 
         Args:
             now_ms: monotonic clock.
@@ -377,7 +383,7 @@ class TransactionCoordinator:
         settings = self._broker.settings
         abort_ms = settings.transactions.transaction_abort_timed_out_transaction_cleanup_interval_ms
         expiry_ms = settings.transactions.transaction_remove_expired_transaction_cleanup_interval_ms
-        if self._next_abort_ms is None:  # producers of before a restart have this time to come back
+        if self._next_abort_ms is None:  # after a restart producers get this time to come back
             self._next_abort_ms, self._next_expiry_ms = now_ms + abort_ms, now_ms + expiry_ms
         if now_ms >= self._next_abort_ms:
             self._next_abort_ms = now_ms + abort_ms
@@ -400,15 +406,15 @@ class TransactionCoordinator:
         for metadata in [each for each in self._states.values() if each.is_timed_out(wall_ms)]:
             with log_failures(f"aborting the transaction of {quoted(metadata.transactional_id)}"):
                 _log.info(
-                    "aborting the transaction of %s: open for more than %d ms",
+                    "aborting the transaction of %s: it has been open for more than %d ms",
                     quoted(metadata.transactional_id),
                     metadata.timeout_ms,
                 )
-                self._abort_over_its_head(metadata)
+                self._abort_and_fence(metadata)
 
     def _expire(self, unused_since_ms: int) -> None:
         for metadata in list(self._states.values()):
             if metadata.state in AT_REST and metadata.last_update_ms <= unused_since_ms:
-                with log_failures(f"forgetting {quoted(metadata.transactional_id)}"):
+                with log_failures(f"expiring {quoted(metadata.transactional_id)}"):
                     self._append(metadata.transactional_id, None)
                     del self._states[metadata.expired().transactional_id]

@@ -1,9 +1,9 @@
-"""What EndTxn means in which state: Kafka's two tables, before and since KIP-890 (EndTxn 5).
+"""What EndTxn means in each state: Kafka's two tables, before and since KIP-890 (EndTxn 5).
 
-Since then a repeat is told by its epoch, which every end puts up: it names the one before the present one.
-Before, a repeat is told by the state alone. While markers are owed, the other end is told to wait, too: Kafka
-looks at what is pending before it looks at the state, and says 48 once all markers are written. Since KIP-890
-it does so before it looks at who asks, too.
+Since KIP-890 every end bumps the epoch, so a repeated EndTxn is recognized by its epoch, the one before the
+present one; before, by the state alone. While markers are missing, the opposite outcome also gets
+CONCURRENT_TRANSACTIONS (51), because Kafka checks for a pending transition before the state; once all are
+written it gets INVALID_TXN_STATE (48). Since KIP-890 this check even precedes that of the producer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from splashdam.model.log_text import quoted
 
 
 class EndDecision(Enum):
-    """What becomes of a request to end a transaction."""
+    """Decision on a request to end a transaction."""
 
     PREPARE = "decide the outcome"
     DONE = "answer that it is done: it was, before"
@@ -45,7 +45,7 @@ BEFORE_EPOCH_BUMPS: Final[Mapping[tuple[TransactionState, bool], EndDecision]] =
     (_S.COMPLETE_COMMIT, _COMMIT): _D.DONE,
     (_S.COMPLETE_ABORT, _ABORT): _D.DONE,
 }
-"""(state, is it a commit) → what becomes of it; everything else is INVALID_TXN_STATE (48)."""
+"""(state, is it a commit) → decision; missing pairs are INVALID_TXN_STATE (48)."""
 
 WITH_EPOCH_BUMPS: Final[Mapping[tuple[TransactionState, bool, bool], EndDecision]] = {
     (_S.ONGOING, _COMMIT, _NEW): _D.PREPARE,
@@ -56,21 +56,21 @@ WITH_EPOCH_BUMPS: Final[Mapping[tuple[TransactionState, bool, bool], EndDecision
     (_S.COMPLETE_COMMIT, _COMMIT, _REPEAT): _D.DONE,
     (_S.COMPLETE_ABORT, _ABORT, _REPEAT): _D.DONE,
 }
-"""(state, is it a commit, is it a repeat by its epoch) → what becomes of it; likewise.
+"""(state, is it a commit, is it a repeat by its epoch) → decision; likewise.
 
-Whatever asks while markers are owed is told to wait (51), and is not looked up here.
+Prepared states are missing: such requests get CONCURRENT_TRANSACTIONS (51) before the lookup.
 """
 
 
 def decide_end(
     metadata: TransactionMetadata, producer: ProducerIdentity, *, is_commit: bool, client_version: int
 ) -> EndDecision:
-    """Whether the outcome is to be decided now (``PREPARE``) or was before (``DONE``).
+    """Decide whether an EndTxn is to be carried out (``PREPARE``) or was already (``DONE``).
 
     Args:
-        metadata: the transactional id as it is.
-        producer: who asks.
-        is_commit: for a commit, not for an abort.
+        metadata: state of the transactional id.
+        producer: id and epoch of the request.
+        is_commit: commit or abort.
         client_version: 2 for EndTxn 5 and later.
 
     Raises:
@@ -105,7 +105,7 @@ def decide_end(
 
 
 def _is_repeat_across_rotation(metadata: TransactionMetadata, producer: ProducerIdentity) -> bool:
-    """Whether the producer had used up its epochs, and the end it repeats has given it another id."""
+    """Whether the EndTxn repeats one that used up the last epoch and so gave the producer a new id."""
     return (
         metadata.previous_producer_id == producer.producer_id
         and metadata.producer_id != producer.producer_id
@@ -115,7 +115,7 @@ def _is_repeat_across_rotation(metadata: TransactionMetadata, producer: Producer
 
 
 def _is_current(metadata: TransactionMetadata, producer: ProducerIdentity, *, is_repeat: bool) -> bool:
-    """Whether the epoch is one that may ask in this state."""
+    """Whether a request of this epoch is legal in this state."""
     is_present = producer.epoch == metadata.producer_epoch
     if metadata.state is TransactionState.ONGOING or metadata.state is TransactionState.EMPTY:
         return is_present

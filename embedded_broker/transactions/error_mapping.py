@@ -1,4 +1,4 @@
-"""How errors of the coordinator are told to those who ask: Kafka's codes for each request and version."""
+"""Maps the coordinator's errors to the error codes that each request and version understands."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _COORDINATOR_CODES = frozenset(
 
 
 def client_code(error: BrokerResponseError, *, knows_fenced: bool) -> int:
-    """The code for a client; one that does not know PRODUCER_FENCED (90) yet gets 47.
+    """Return the error code for a client; one that does not know PRODUCER_FENCED (90) gets 47.
 
-    A disk that refuses is NOT_COORDINATOR (16): the client looks for one and asks again.
+    A disk error becomes NOT_COORDINATOR (16): the client looks for the coordinator and asks again.
     """
     if isinstance(error, KafkaStorageError):
         return ErrorCode.NOT_COORDINATOR
@@ -39,10 +39,10 @@ def client_code(error: BrokerResponseError, *, knows_fenced: bool) -> int:
 
 
 def produce_error(error: BrokerResponseError, version: int) -> BrokerResponseError:
-    """What a Produce answers where the coordinator refuses.
+    """Return the error of a Produce that the coordinator refused.
 
-    Producers do not look for coordinators because of a Produce, so what goes by itself is
-    NOT_ENOUGH_REPLICAS (19) to them: try again, without new metadata.
+    A Produce does not make a producer look for its coordinator. So errors that pass by themselves become
+    NOT_ENOUGH_REPLICAS (19): the producer tries again, without new metadata.
     """
     if error.code == ErrorCode.PRODUCER_FENCED:
         return InvalidProducerEpochError(error.message)

@@ -1,10 +1,9 @@
-"""Transactions that are open in a partition and that the coordinator's log does not know to be.
+"""Hanging transactions: open in a partition, but unknown to the coordinator's log.
 
-A killed process leaves none: whatever is in a log was written after the state that allows it. A power cut
-without ``flush.messages`` may take the one and leave the other. Kafka calls these hanging transactions, and
-read_committed consumers wait for their end for ever. A broker that is alone ends them: what it does not know
-nobody will end. A directory without any ``__transaction_state`` is another matter: it was copied from a
-cluster whose coordinator may still decide, so what is open in it stays open.
+A killed process leaves none, because a batch is written after the state that allows it. A power cut without
+``flush.messages`` may lose the state and keep the batch; read_committed consumers would then wait for ever. A
+single broker ends such transactions at its start, because no other coordinator will. A directory without
+``__transaction_state`` is left alone: it was copied from a cluster whose coordinator may still decide.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class SettlesTransactions(CompletesTransactions, Protocol):
-    """What is asked of a broker here; the attributes are those of `Broker`."""
+    """What ``settle_hanging`` needs of a broker; the attributes are those of `Broker`."""
 
     topics: Topics
 
@@ -42,15 +41,15 @@ def settle_hanging(
     states: Mapping[str, TransactionMetadata],
     put: Callable[[TransactionMetadata], object],
 ) -> None:
-    """Gives every open transaction an owner or an end.
+    """End every hanging transaction, or add it to the transaction of its producer.
 
-    One that its producer's state can still own joins it, and is decided with it. Of the others, those whose
-    commit is on record are committed, the rest aborted.
+    If the producer's state can still own the transaction, the partition is added to it. Otherwise it is
+    committed if the state says that it was, else aborted.
 
     Args:
-        broker: whose logs may hold some.
-        states: of the transactional ids that are known.
-        put: takes a changed one; raises BrokerResponseError.
+        broker: whose logs are searched.
+        states: of all transactional ids.
+        put: writes a changed state; raises BrokerResponseError.
     """
     is_alone = broker.controller.is_alone and isinstance(broker.leadership, ClusterView)
     if broker.topics.get(TRANSACTION_STATE) is None or not is_alone:
@@ -77,7 +76,7 @@ def _end(
 ) -> None:
     is_commit = owner is not None and _was_committed(owner, entry)
     _log.warning(
-        "%s has an open transaction of producer %d that no coordinator knows: %s",
+        "%s has an open transaction of producer %d that the coordinator does not know: %s",
         topic_partition,
         entry.producer_id,
         "committing it, as its producer was told" if is_commit else "aborting it",
@@ -87,7 +86,7 @@ def _end(
 
 
 def _owns(metadata: TransactionMetadata, entry: ProducerEntry) -> bool:
-    """Whether the open or decided transaction of a transactional id is the one that the entry speaks of."""
+    """Whether the transaction of a transactional id is the open one of this producer entry."""
     if metadata.producer_id != entry.producer_id:
         return False
     if metadata.state is TransactionState.ONGOING:
@@ -96,7 +95,7 @@ def _owns(metadata: TransactionMetadata, entry: ProducerEntry) -> bool:
 
 
 def _was_committed(metadata: TransactionMetadata, entry: ProducerEntry) -> bool:
-    """Whether the last thing that happened to the transactional id was the commit of this transaction."""
+    """Whether this transaction was the last one of the transactional id, and was committed."""
     if metadata.state is not TransactionState.COMPLETE_COMMIT:
         return False
     if metadata.producer_id != entry.producer_id:

@@ -1,6 +1,6 @@
 """From a decided transaction to a complete one: a marker in every partition, then the state that says so.
 
-Markers are written here, or by the brokers that lead the partitions. The whole is done before EndTxn is
+Markers are written here, or by the brokers that lead the partitions. All of it is done before EndTxn is
 answered: whoever reads behind a commit finds it, and the next transaction need not wait. Where a log
 promises to be on stable storage, the decision is synced before the first marker is written, and the markers
 before the transaction is called complete, so that no power cut leaves half of it; replicas in sync are
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 StartSoon = Callable[[Callable[[TransactionMetadata], Awaitable[object]], TransactionMetadata], object]
-"""Begins a task of the broker's own, with one argument."""
+"""Starts a task in the broker's nursery, with one argument."""
 
 
 class WritesMarkers(KnowsPartitions, Protocol):
-    """What markers need of a broker; the attributes are those of `Broker`."""
+    """What writing markers needs of a broker; the attributes are those of `Broker`."""
 
     clock: Clock
     parking: FetchParking
@@ -63,29 +63,29 @@ class WritesMarkers(KnowsPartitions, Protocol):
 
 
 class CompletesTransactions(WritesMarkers, Protocol):
-    """What a completion needs of its broker; the attributes are those of `Broker`."""
+    """What completing transactions needs of a broker; the attributes are those of `Broker`."""
 
     controller: Controller
 
 
 class KeepsTransactions(Protocol):
-    """What a completion asks of the coordinator that it is a part of."""
+    """What `TransactionCompletion` needs of its coordinator."""
 
     def get(self, transactional_id: str) -> TransactionMetadata | None:
-        """What is known of a transactional id."""
+        """Return the state of a transactional id, None if unknown."""
         ...
 
     def log_of(self, transactional_id: str) -> Log:
-        """The log that its state is in."""
+        """Return the log of its state."""
         ...
 
     def put(self, metadata: TransactionMetadata) -> None:
-        """Appends a state, which then counts; raises BrokerResponseError."""
+        """Append a state, which then takes effect; raises BrokerResponseError."""
         ...
 
 
 class TransactionCompletion:
-    """The transactions that are decided and owed markers."""
+    """Completes decided transactions: writes their markers, then the final state."""
 
     def __init__(
         self, broker: CompletesTransactions, coordinator: KeepsTransactions, start_soon: StartSoon
@@ -93,56 +93,58 @@ class TransactionCompletion:
         self._broker = broker
         self._coordinator = coordinator
         self._start_soon = start_soon
-        self._owed: dict[str, set[TopicPartition]] = {}
+        self._missing: dict[str, set[TopicPartition]] = {}
         self._under_way: dict[str, trio.Event] = {}
         self._refused = trio.Event()
 
     @property
     def is_owing(self) -> bool:
-        """Whether something was refused and is to be tried again."""
-        return not self._owed.keys() <= self._under_way.keys()  # which may have some that are owed no more
+        """Whether a completion has failed and has to be tried again."""
+        # a completion under way may belong to an id that was forgotten
+        return not self._missing.keys() <= self._under_way.keys()
 
     async def wait_refused(self) -> None:
-        """Returns when something is refused from now on; what was before may be settled or forgotten."""
+        """Wait for the next completion that fails."""
         self._refused = trio.Event()
         await self._refused.wait()
 
     def under_way(self, transactional_id: str) -> trio.Event | None:
-        """What is set when a completion that waits for the disk has come to its end, whichever; else None."""
+        """Return the event that ends a completion that waits for disks or brokers; None if there is none."""
         return self._under_way.get(transactional_id)
 
     def begin(self, metadata: TransactionMetadata) -> None:
-        """Completes a transaction that was just decided: at once, unless the disk is waited for."""
-        self._owed[metadata.transactional_id] = set(metadata.partitions)
+        """Complete a transaction that was just decided: at once, if nothing has to be waited for."""
+        self._missing[metadata.transactional_id] = set(metadata.partitions)
         self._go_on(metadata)
 
     def forget(self, transactional_id: str) -> None:
-        """Another coordinator owes its markers from now on."""
-        self._owed.pop(transactional_id, None)
+        """Drop a transactional id that another broker coordinates from now on."""
+        self._missing.pop(transactional_id, None)
 
     def retry(self) -> None:
-        """Goes on with what was refused."""
-        for transactional_id in self._owed.keys() - self._under_way.keys():
+        """Try completions again that have failed."""
+        for transactional_id in self._missing.keys() - self._under_way.keys():
             metadata = self._coordinator.get(transactional_id)
-            if metadata is not None:  # nobody else leads it out of its state
+            if metadata is not None:  # nothing else changes a prepared state
                 self._go_on(metadata)
 
     def _go_on(self, metadata: TransactionMetadata) -> None:
         transactional_id = metadata.transactional_id
-        if transactional_id in self._under_way:  # from an earlier time as coordinator; again behind it
+        # begun in an earlier term as coordinator; tried again once that has ended
+        if transactional_id in self._under_way:
             return
         with log_failures(f"completing the transaction of {quoted(transactional_id)}"):
             if not self._broker.controller.is_alone or self.must_sync(metadata):
                 self._under_way[transactional_id] = trio.Event()
                 self._start_soon(self._complete_safely, metadata)
                 return
-            owed = self._owed[transactional_id]
+            owed = self._missing[transactional_id]
             owed.difference_update(self._write_markers(metadata, owed))
             self._complete(metadata)
         self._note_refusal(transactional_id)
 
     def must_sync(self, metadata: TransactionMetadata) -> bool:
-        """Whether a log involved promises that what it acknowledges survives a power cut."""
+        """Whether a log involved must be synced before it acknowledges."""
         logs = [self._coordinator.log_of(metadata.transactional_id)]
         logs += filter(None, map(self._broker.logs.logs.get, metadata.partitions))
         return any(log.must_flush or log.settings.flush_messages == 1 for log in logs)
@@ -153,11 +155,13 @@ class TransactionCompletion:
             with log_failures(f"completing the transaction of {quoted(transactional_id)}"):
                 must_sync, log = self.must_sync(metadata), self._coordinator.log_of(transactional_id)
                 await wait_safe(log, log.log_end_offset, term_of(log), needs_sync=must_sync)
-                owed = self._owed.get(transactional_id, set())
+                owed = self._missing.get(transactional_id, set())
                 leaders = Leaders(self._broker, owed)
                 written = self._write_markers(metadata, leaders.here).values()
                 for log, end_offset, term in [(log, log.log_end_offset, term_of(log)) for log in written]:
-                    with log_failures(f"the marker of {quoted(transactional_id)} in {log.topic_partition}"):
+                    with log_failures(
+                        f"syncing the marker of {quoted(transactional_id)} in {log.topic_partition}"
+                    ):
                         await wait_safe(log, end_offset, term, needs_sync=must_sync)
                         owed.discard(log.topic_partition)
                 owed.difference_update(leaders.needless)
@@ -180,9 +184,9 @@ class TransactionCompletion:
     def _write_markers(
         self, metadata: TransactionMetadata, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, Log]:
-        """Writes markers that are still owed, where this broker leads; returns where."""
+        """Write missing markers to partitions that this broker leads; return their logs."""
         written: dict[TopicPartition, Log] = {}
-        owed, marker = self._owed[metadata.transactional_id], self._marker(metadata)
+        owed, marker = self._missing[metadata.transactional_id], self._marker(metadata)
         for topic_partition in sorted(partitions):
             try:
                 written[topic_partition] = write_marker(self._broker, topic_partition, marker)
@@ -196,7 +200,7 @@ class TransactionCompletion:
                 owed.discard(topic_partition)
             except BrokerResponseError as error:
                 _log.warning(
-                    "no marker for %s in %s: %s",
+                    "cannot write the marker of %s in %s: %s",
                     quoted(metadata.transactional_id),
                     topic_partition,
                     error.message,
@@ -204,25 +208,25 @@ class TransactionCompletion:
         return written
 
     def _complete(self, metadata: TransactionMetadata) -> None:
-        if self._owed.get(metadata.transactional_id) == set():
+        if self._missing.get(metadata.transactional_id) == set():
             self._coordinator.put(metadata.completed(self._broker.clock.wall_ms()))
-            del self._owed[metadata.transactional_id]
+            del self._missing[metadata.transactional_id]
 
     def _note_refusal(self, transactional_id: str) -> None:
-        if transactional_id in self._owed:
+        if transactional_id in self._missing:
             self._refused.set()
 
 
 NEEDLESS = (
     UnknownTopicOrPartitionError,  # the topic was deleted
-    InvalidProducerEpochError,  # whatever is open there is of a newer epoch
+    InvalidProducerEpochError,  # an open transaction there is of a newer epoch
     error_class(ErrorCode.TRANSACTION_COORDINATOR_FENCED),
 )
-"""Where nothing is left to be ended."""
+"""Errors after which a marker is not needed any more."""
 
 
 def write_marker(broker: WritesMarkers, topic_partition: TopicPartition, marker: TransactionMarker) -> Log:
-    """Ends a producer's transaction in one partition, and tells whoever waits for that.
+    """Write a marker to a partition that this broker leads, and wake the fetches that wait for it.
 
     Raises:
         UnknownTopicOrPartitionError: there is no such partition.
@@ -240,16 +244,16 @@ def write_marker(broker: WritesMarkers, topic_partition: TopicPartition, marker:
 
 
 class Leaders:
-    """Who has to write the markers of some partitions.
+    """Partitions that need markers, by leader.
 
     Args:
-        broker: who asks.
-        partitions: those that are owed markers.
+        broker: the coordinator's broker.
+        partitions: that need markers.
 
     Attributes:
-        here: those that the broker leads itself.
-        elsewhere: those that others lead, by node id.
-        needless: those that are gone.
+        here: partitions that the broker leads itself.
+        elsewhere: partitions that other brokers lead, by node id.
+        needless: deleted partitions.
     """
 
     def __init__(self, broker: KnowsPartitions, partitions: Iterable[TopicPartition]) -> None:
@@ -269,7 +273,7 @@ class Leaders:
 async def write_elsewhere(
     peers: InterBrokerClient, leaders: Leaders, marker: TransactionMarker
 ) -> set[TopicPartition]:
-    """Has other brokers write markers; returns where there is nothing left to do."""
+    """Send WriteTxnMarkers to other brokers; return the partitions that need no marker any more."""
     done: set[TopicPartition] = set()
     async with trio.open_nursery() as nursery:
         for node_id, partitions in leaders.elsewhere.items():
@@ -283,7 +287,7 @@ async def _ask(
     try:
         answer = await peers.ask(node_id, request)
     except KafkaError as error:
-        _log.warning("node %d writes no markers: %s", node_id, error)
+        _log.warning("node %d did not write markers: %s", node_id, error)
         return
     needless = {each.code for each in NEEDLESS}
     for result in answer.markers:
@@ -293,7 +297,12 @@ async def _ask(
                 if each.error_code == ErrorCode.NONE or each.error_code in needless:
                     done.add(topic_partition)
                 else:
-                    _log.info("no marker in %s: node %d says %d", topic_partition, node_id, each.error_code)
+                    _log.info(
+                        "no marker in %s: node %d answered with error code %d",
+                        topic_partition,
+                        node_id,
+                        each.error_code,
+                    )
 
 
 def _request(partitions: Iterable[TopicPartition], marker: TransactionMarker) -> WriteTxnMarkersRequest:

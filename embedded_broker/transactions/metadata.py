@@ -1,7 +1,7 @@
-"""What a coordinator knows of one transactional id, and how that changes. Pure: time and new ids come in.
+"""The state of one transactional id, and its changes. Pure: time and new producer ids are arguments.
 
-Each method answers the state after an event and changes nothing; the coordinator writes the answer to the
-log and then puts it into the place of the old one. Semantics: Kafka's ``TransactionMetadata`` with KIP-360
+Each method returns the state after an event and changes nothing; the coordinator writes the new state to the
+log, and then replaces the old one. Semantics: Kafka's ``TransactionMetadata`` with KIP-360
 (retries of InitProducerId) and KIP-890 (an epoch for each transaction).
 The table of its states stands here, too; they and their numbers are Kafka's ``TransactionState``.
 """
@@ -20,9 +20,9 @@ from splashdam.model.values import TopicPartition
 
 
 class TransactionState(Stage):
-    """Where a transactional id is; the number is what stands in ``__transaction_state``."""
+    """State of a transactional id; the numbers are those of ``__transaction_state``."""
 
-    EMPTY = 0  # a producer is known, and has begun nothing
+    EMPTY = 0  # a producer is known, no transaction was begun
     ONGOING = 1
     PREPARE_COMMIT = 2  # decided; markers are being written
     PREPARE_ABORT = 3
@@ -33,12 +33,12 @@ class TransactionState(Stage):
 
     @property
     def kafka_name(self) -> str:
-        """As Kafka's clients are told it: ``PrepareCommit``."""
+        """Kafka's name of the state, as in ``PrepareCommit``."""
         return self.name.title().replace("_", "")
 
 
 class TransactionEvent(Stage):
-    """What happens to a transactional id."""
+    """Event in the life of a transactional id."""
 
     INITIALIZE = "be initialized"
     ADD = "take partitions"
@@ -52,10 +52,10 @@ class TransactionEvent(Stage):
 _S, _E = TransactionState, TransactionEvent
 
 AT_REST: Final = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
-"""No transaction is open, and no marker owed."""
+"""States without an open transaction and without missing markers."""
 
 PREPARED: Final = frozenset({_S.PREPARE_COMMIT, _S.PREPARE_ABORT})
-"""The outcome is decided, markers are owed."""
+"""States in which the outcome is decided, and markers are missing."""
 
 TRANSITIONS: Mapping[tuple[TransactionState, TransactionEvent], TransactionState] = {
     **{(state, _E.INITIALIZE): _S.EMPTY for state in AT_REST},
@@ -68,12 +68,12 @@ TRANSITIONS: Mapping[tuple[TransactionState, TransactionEvent], TransactionState
     (_S.PREPARE_COMMIT, _E.COMPLETE): _S.COMPLETE_COMMIT,
     (_S.PREPARE_ABORT, _E.COMPLETE): _S.COMPLETE_ABORT,
 }
-"""(state, event) → next state; what is missing is illegal."""
+"""(state, event) → next state; missing pairs are illegal."""
 
 NO_PRODUCER_ID = NO_EPOCH = -1
 MAX_EPOCH = 2**15 - 1
 EPOCH_BUMPS = 2
-"""The transaction version from which every transaction has an epoch of its own."""
+"""Transaction version from which every transaction has a producer epoch of its own (KIP-890)."""
 
 NewProducerId = Callable[[], int]
 
@@ -86,7 +86,7 @@ class ProducerIdentity(NamedTuple):
 
 
 def concurrent_transactions(transactional_id: str) -> BrokerResponseError:
-    """CONCURRENT_TRANSACTIONS (51): the client tries again in a moment."""
+    """Return CONCURRENT_TRANSACTIONS (51): the client tries again after a moment."""
     return error_for(
         ErrorCode.CONCURRENT_TRANSACTIONS,
         f"the last transaction of {quoted(transactional_id)} is being completed",
@@ -94,7 +94,7 @@ def concurrent_transactions(transactional_id: str) -> BrokerResponseError:
 
 
 def is_exhausted(epoch: int) -> bool:
-    """Whether a producer gets no epoch after this one; the last is kept for fencing it."""
+    """Whether no epoch is left after this one; the very last is reserved for fencing."""
     return epoch >= MAX_EPOCH - 1
 
 
@@ -104,17 +104,17 @@ class TransactionMetadata:
 
     Attributes:
         transactional_id: its name.
-        producer_id: the id it writes with.
-        producer_epoch: the epoch it writes with, -1 for one that was never initialized.
-        timeout_ms: how long a transaction may stay open.
+        producer_id: of its producer.
+        producer_epoch: of its producer, -1 before the first InitProducerId.
+        timeout_ms: transaction timeout.
         last_update_ms: wall clock of the last change.
-        state: where it is.
-        partitions: those of the open transaction, or those that are still owed a marker.
+        state: of the transactional id.
+        partitions: of the open transaction, or those that still need a marker.
         start_ms: wall clock at the first partition of the transaction, -1 for none.
         previous_producer_id: the producer id before the last change.
-        next_producer_id: the id that follows once the transaction is complete, -1 for the same.
-        last_producer_epoch: the epoch before the last change that was asked for by the producer itself; -1
-            where somebody else bumped it, and after a restart.
+        next_producer_id: the producer id after the transaction is complete, -1 for the same.
+        last_producer_epoch: the epoch before the last bump that the producer itself asked for; -1 if another
+            one bumped it, and after a restart.
         client_version: transaction version of the client that changed it last.
     """
 
@@ -133,7 +133,7 @@ class TransactionMetadata:
 
     @property
     def identity(self) -> ProducerIdentity:
-        """What the producer uses from here on: of a decided transaction, what holds once it is complete."""
+        """Producer id and epoch for the next transaction, also while the present one is being completed."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return ProducerIdentity(self.next_producer_id, 0)
         return ProducerIdentity(self.producer_id, self.producer_epoch)
@@ -144,15 +144,15 @@ class TransactionMetadata:
 
     @property
     def is_prepared(self) -> bool:
-        """Whether the outcome is decided and markers are owed."""
+        """Whether the outcome is decided and markers are missing."""
         return self.state in PREPARED
 
     def is_timed_out(self, wall_ms: int) -> bool:
-        """Whether a transaction is open for longer than its timeout."""
+        """Whether a transaction has been open for longer than its timeout."""
         return self.state is TransactionState.ONGOING and self.start_ms + self.timeout_ms < wall_ms
 
     def check_producer(self, producer: ProducerIdentity) -> None:
-        """Compares the identity of a request with the present one.
+        """Check the producer id and epoch of a request.
 
         Raises:
             BrokerResponseError: INVALID_PRODUCER_ID_MAPPING (49), PRODUCER_FENCED (90), or
@@ -170,7 +170,7 @@ class TransactionMetadata:
             raise concurrent_transactions(self.transactional_id)
 
     def fenced(self, epoch: int) -> ProducerFencedError:
-        """The error for a request of another epoch."""
+        """Return the error for a request of another epoch."""
         return ProducerFencedError(
             f"{quoted(self.transactional_id)} is at epoch {self.producer_epoch}, the request at {epoch}"
         )
@@ -180,16 +180,16 @@ class TransactionMetadata:
     def initialized(
         self, timeout_ms: int, expected: ProducerIdentity | None, now_ms: int, new_producer_id: NewProducerId
     ) -> TransactionMetadata:
-        """A producer comes, and earlier ones of this transactional id are fenced.
+        """Return the state after InitProducerId: earlier producers of this transactional id are fenced.
 
         Args:
-            timeout_ms: how long its transactions may stay open.
-            expected: who the producer believes to be (KIP-360), None for a new one.
+            timeout_ms: transaction timeout.
+            expected: the id and epoch that the producer believes to have (KIP-360), None for a new producer.
             now_ms: wall clock.
-            new_producer_id: hands out an id where the epochs of the present one are used up.
+            new_producer_id: returns a new id, if no epoch is left for the present one.
 
         Raises:
-            ProducerFencedError: another producer came meanwhile.
+            ProducerFencedError: another producer was initialized meanwhile.
             KafkaStorageError: ``new_producer_id`` could not reserve one.
         """
         if expected is not None:
@@ -213,10 +213,10 @@ class TransactionMetadata:
         )
 
     def check_expected(self, expected: ProducerIdentity) -> None:
-        """Compares who a producer believes to be (KIP-360) with the present producer.
+        """Check the id and epoch that a producer believes to have (KIP-360).
 
         Raises:
-            ProducerFencedError: another one came meanwhile.
+            ProducerFencedError: another producer was initialized meanwhile.
         """
         if self.producer_epoch == NO_EPOCH:
             return
@@ -227,7 +227,7 @@ class TransactionMetadata:
             raise self.fenced(expected.epoch)
 
     def _is_retry(self, expected: ProducerIdentity | None) -> bool:
-        """Whether this answers what was answered before: nobody else came since, or -1 would stand there."""
+        """Whether this repeats the last InitProducerId, whose answer may have been lost."""
         return (
             expected is not None
             and expected.epoch != self.producer_epoch
@@ -237,7 +237,7 @@ class TransactionMetadata:
     def with_partitions(
         self, partitions: Iterable[TopicPartition], now_ms: int, client_version: int
     ) -> TransactionMetadata:
-        """Partitions join; a transaction begins with the first."""
+        """Return the state with more partitions; the first one begins a transaction."""
         is_open = self.state is TransactionState.ONGOING
         return self._changed(
             TransactionEvent.ADD,
@@ -250,7 +250,7 @@ class TransactionMetadata:
     def ended(
         self, is_commit: bool, now_ms: int, client_version: int, new_producer_id: NewProducerId
     ) -> TransactionMetadata:
-        """The outcome is decided; with transactions of version 2 the epoch goes up with it.
+        """Return the state after the outcome is decided; from transaction version 2 the epoch is bumped, too.
 
         Raises:
             KafkaStorageError: ``new_producer_id`` could not reserve an id.
@@ -265,10 +265,10 @@ class TransactionMetadata:
     def fenced_off(
         self, now_ms: int, client_version: int, new_producer_id: NewProducerId
     ) -> TransactionMetadata:
-        """An open transaction is aborted over its producer's head: by a newer producer, or for its age.
+        """Return the state after the coordinator aborts a transaction: for a newer producer, or a timeout.
 
-        The epoch goes up by one whatever the version, so that nothing of the old producer is accepted any
-        more. With version 2 the producer can tell by its next EndTxn what has become of it.
+        The epoch is bumped in every version, so that no batch of the old producer is accepted any more. With
+        version 2 the producer's next EndTxn tells it what has happened.
 
         Raises:
             KafkaStorageError: ``new_producer_id`` could not reserve an id.
@@ -281,7 +281,7 @@ class TransactionMetadata:
         return fenced._changed(TransactionEvent.ABORT, now_ms, client_version=client_version, **changes)
 
     def _bumped(self, new_producer_id: NewProducerId) -> dict[str, Any]:
-        """The marker's epoch, and the id that follows where no epoch is left for the producer."""
+        """Return a bumped epoch, and the next producer id if no epoch is left."""
         return {
             "producer_epoch": min(self.producer_epoch + 1, MAX_EPOCH),
             "last_producer_epoch": self.producer_epoch,
@@ -289,7 +289,7 @@ class TransactionMetadata:
         }
 
     def completed(self, now_ms: int) -> TransactionMetadata:
-        """Every marker is written."""
+        """Return the state after all markers are written."""
         producer_id, epoch = self.identity
         return self._changed(
             TransactionEvent.COMPLETE,
@@ -301,7 +301,7 @@ class TransactionMetadata:
         )
 
     def expired(self) -> TransactionMetadata:
-        """Nobody asked for it for ``transactional.id.expiration.ms``; a tombstone says so."""
+        """Return the state after ``transactional.id.expiration.ms`` without use; a tombstone follows."""
         return self._changed(TransactionEvent.EXPIRE, self.last_update_ms)
 
     def _changed(self, event: TransactionEvent, now_ms: int, **changes: Any) -> TransactionMetadata:

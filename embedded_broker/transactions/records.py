@@ -25,7 +25,7 @@ _FIRST_FLEXIBLE = 1
 
 
 class TransactionLogKey(Persisted, versions="0"):
-    """Whose state it is."""
+    """Key: the transactional id."""
 
     transactional_id: str = string()
 
@@ -53,12 +53,12 @@ class TransactionLogValue(Persisted, versions="0-1", flexible="1+"):
 
 
 def encode_key(transactional_id: str) -> bytes:
-    """The key of a transactional id's record."""
+    """Encode the key of a transactional id."""
     return encode_persisted(TransactionLogKey(transactional_id=transactional_id), 0)
 
 
 def encode_value(metadata: TransactionMetadata, transaction_version: int) -> bytes:
-    """The value of a transactional id's record; without tagged fields where ``transaction.version`` is 0."""
+    """Encode the state of a transactional id; without tagged fields if ``transaction.version`` is 0."""
     partitions = None
     if metadata.state is not TransactionState.EMPTY:
         partitions = [
@@ -81,7 +81,7 @@ def encode_value(metadata: TransactionMetadata, transaction_version: int) -> byt
 
 
 def decode_key(key: Buffer) -> str | None:
-    """The transactional id; None for a key of a version that is not known, which Kafka skips, too.
+    """Decode a key; None for an unknown version, which Kafka skips, too.
 
     Raises:
         CorruptMessageError: the bytes are no key.
@@ -95,10 +95,10 @@ def decode_key(key: Buffer) -> str | None:
 
 
 def decode_value(transactional_id: str, value: Buffer) -> TransactionMetadata:
-    """The state that a record holds.
+    """Decode the state of a transactional id.
 
     Raises:
-        CorruptMessageError: the bytes are no value, or of a version that is not known.
+        CorruptMessageError: the bytes are no value, or of an unknown version.
     """
     try:
         read = decode_persisted(TransactionLogValue, value)
@@ -127,7 +127,7 @@ def decode_value(transactional_id: str, value: Buffer) -> TransactionMetadata:
 
 
 def read_states(topic: InternalTopic, partition: int) -> dict[str, TransactionMetadata]:
-    """Every transactional id of a partition.
+    """Read the states of all transactional ids of a partition of ``__transaction_state``.
 
     Raises:
         CorruptMessageError: the log is damaged.
@@ -139,15 +139,15 @@ def read_states(topic: InternalTopic, partition: int) -> dict[str, TransactionMe
             try:
                 _take(states, bytes(record.key or b""), record.value)
             except CorruptMessageError as error:
-                _log.warning("%s: %s; it is left out", topic.name, error.message)
+                _log.warning("%s: %s; the record is skipped", topic.name, error.message)
     return states
 
 
 def _take(states: dict[str, TransactionMetadata], key: bytes, value: bytes | None) -> None:
-    """Takes in a record of the log.
+    """Apply a record.
 
     Raises:
-        CorruptMessageError: it is not what its version says.
+        CorruptMessageError: the bytes do not fit the version.
     """
     transactional_id = decode_key(key)
     if transactional_id is not None:

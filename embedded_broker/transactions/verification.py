@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Enrols(Protocol):
-    """What is asked of a broker here; the attributes are those of `Broker`."""
+    """What ``enrol`` needs of a broker; the attributes are those of `Broker`."""
 
     settings: BrokerSettings
     logs: LogManager
@@ -53,7 +53,7 @@ class Enrols(Protocol):
 
 
 def producer_of(batch: Buffer) -> ProducerIdentity:
-    """The producer of a batch, which has a whole header."""
+    """Return the producer id and epoch of a batch, which must have a whole header."""
     producer_id, epoch, _ = PRODUCER.unpack_from(batch, PRODUCER_AT)
     return ProducerIdentity(producer_id, epoch)
 
@@ -67,18 +67,18 @@ def enrol(
     *,
     consent: Consent | None = None,
 ) -> Log | None:
-    """Sees to it that a transactional batch belongs to the transaction of its producer.
+    """Make sure that a transactional batch belongs to an open transaction of its producer.
 
-    Where the partition has an open transaction of the same producer and epoch already, that is so. Otherwise
-    the coordinator is asked (``transaction.partition.verification.enable``), or, by Produce 12 and later,
-    told.
+    Nothing has to be done if the partition already has an open transaction of the same producer and epoch.
+    Otherwise the coordinator verifies it (``transaction.partition.verification.enable``) or, for Produce 12
+    and later, adds the partition.
 
     Returns:
-        The log in which the partition was added, whose flush the answer waits for; None where nothing was.
+        The log to which the coordinator appended, for whose flush the answer has to wait, or None.
 
     Raises:
         BrokerResponseError: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53): the request names no transactional
-            id; or what ``produce_error`` makes of the coordinator's answer.
+            id; or the coordinator's error, mapped by ``produce_error``.
     """
     if transactional_id is None:
         raise TransactionalIdAuthorizationFailedError(
@@ -103,18 +103,18 @@ def join_transaction(
     *,
     consent: Consent | None = None,
 ) -> Log | None:
-    """As ``enrol``, of a partition whose log may not be there yet.
+    """As ``enrol``, for a partition whose log may not exist yet.
 
     Args:
-        broker: whose coordinator it is.
-        transactional_id: the producer's.
+        broker: that leads the partition.
+        transactional_id: of the producer.
         producer: its id and epoch.
-        topic_partition: what it is about to write to.
-        is_implicit: the request brings the partition into the transaction, as those of KIP-890 do.
-        consent: what the request was told by a coordinator on another broker, if it asked one.
+        topic_partition: that it is about to write to.
+        is_implicit: the request adds the partition to the transaction, as since KIP-890.
+        consent: the answer of a coordinator on another broker, if the request asked one.
 
     Raises:
-        BrokerResponseError: what the coordinator says.
+        BrokerResponseError: from the coordinator.
     """
     log = broker.logs.logs.get(topic_partition)
     if log is not None and log.producers.has_open_transaction(producer.producer_id, producer.epoch):
@@ -135,23 +135,23 @@ def join_transaction(
 
 
 class Enrolment(NamedTuple):
-    """A producer that is about to write to a partition."""
+    """A producer and a partition that it is about to write to."""
 
     topic_partition: TopicPartition
     producer: ProducerIdentity
 
 
 class Consent:
-    """What a coordinator on another broker said about the partitions of one request.
+    """The answer of a coordinator on another broker about the partitions of one request.
 
-    The request may take many turns, and its transaction may end meanwhile: what was said of a partition
-    counts until the producer's next marker is in it, or the partition is truncated.
+    The request may take many turns, and its transaction may end meanwhile. So the answer for a partition is
+    valid until the producer's next marker is written there, or the partition is truncated.
 
     Args:
         logs: of the broker that asked.
-        verifications: what each log gave out before the question, and holds until then; None for a partition
-            that was not here.
-        said: the coordinator's refusals; None where it agrees.
+        verifications: guards that the logs issued before the question (Kafka's ``VerificationGuard``); None
+            for a partition without a log.
+        said: the coordinator's errors; None where it agreed.
     """
 
     def __init__(
@@ -165,11 +165,11 @@ class Consent:
         self._said = said
 
     def check(self, enrolment: Enrolment) -> None:
-        """Refuses what is about to be appended, unless the coordinator has agreed and that still counts.
+        """Check that the coordinator has agreed, and that its answer is still valid.
 
         Raises:
-            BrokerResponseError: the coordinator's refusal.
-            NotCoordinatorError: it was not asked, or the partition came or went since.
+            BrokerResponseError: from the coordinator.
+            NotCoordinatorError: it was not asked, or the partition was created or deleted since.
             InvalidTxnStateError: the transaction has ended since.
         """
         if enrolment not in self._said:
@@ -182,7 +182,9 @@ class Consent:
         if log is None and verification is None:
             return
         if log is None or verification is None:
-            raise NotCoordinatorError("the partition came or went after the coordinator had been asked")
+            raise NotCoordinatorError(
+                "the partition was created or deleted after the coordinator had been asked"
+            )
         if not log.producers.holds(verification, producer_id):
             raise InvalidTxnStateError(
                 f"the transaction of producer {producer_id} ended before the batch could be appended"
@@ -190,17 +192,17 @@ class Consent:
 
 
 class AsksCoordinators(OwnsTopics, KnowsPartitions, Protocol):
-    """What the questions need of the broker that asks; the attributes are those of `Broker`."""
+    """What `RemoteEnrolments` needs of its broker; the attributes are those of `Broker`."""
 
     controller: Controller
     peers: InterBrokerClient
 
 
 class RemoteEnrolments:
-    """The questions of one broker to coordinators on others.
+    """Asks coordinators on other brokers (Kafka's ``AddPartitionsToTxnManager``).
 
     Args:
-        broker: the one that asks.
+        broker: that asks.
     """
 
     def __init__(self, broker: AsksCoordinators) -> None:
@@ -208,7 +210,7 @@ class RemoteEnrolments:
         self._topic = InternalTopic(TRANSACTION_STATE, broker)
 
     def coordinator_elsewhere(self, transactional_id: str) -> int | None:
-        """The node that coordinates a transactional id, where it is not this one; -1 while there is none."""
+        """Return the node that coordinates a transactional id; None if it is this one, -1 if none."""
         if self._broker.controller.is_alone:
             return None
         where = TopicPartition(TRANSACTION_STATE, self._topic.partition_for(transactional_id))
@@ -220,17 +222,16 @@ class RemoteEnrolments:
     async def ask(
         self, node_id: int, transactional_id: str, enrolments: Iterable[Enrolment], *, is_implicit: bool
     ) -> Consent:
-        """Asks about all enrolments of a request, one producer after the other.
+        """Ask about all enrolments of a request, one producer after the other.
 
         Args:
-            node_id: the coordinator.
-            transactional_id: the producer's.
-            enrolments: who is about to write where.
-            is_implicit: the coordinator is to bring the partitions into the transaction; else it only says
-                whether they are in it.
+            node_id: of the coordinator.
+            transactional_id: of the producer.
+            enrolments: producers and partitions of the request.
+            is_implicit: the coordinator adds the partitions to the transaction; otherwise it only verifies.
 
         Returns:
-            What it said. Where it cannot be asked, that is COORDINATOR_NOT_AVAILABLE (15) of each partition.
+            Its answer; COORDINATOR_NOT_AVAILABLE (15) for each partition if it cannot be reached.
         """
         verifications = {each: self._verification(each) for each in enrolments}
         said: dict[Enrolment, BrokerResponseError | None] = {}
@@ -254,14 +255,14 @@ class RemoteEnrolments:
         try:
             answer = await self._broker.peers.ask(node_id, request)
         except KafkaError as error:
-            unknown = CoordinatorNotAvailableError(f"node {node_id} cannot be asked: {error}")
+            unknown = CoordinatorNotAvailableError(f"node {node_id} cannot be reached: {error}")
             return dict.fromkeys((Enrolment(each, producer) for each in partitions), unknown)
         if answer.error_code:
-            refused = error_for(answer.error_code, f"node {node_id} says so")
+            refused = error_for(answer.error_code, f"refused by the coordinator, node {node_id}")
             return dict.fromkeys((Enrolment(each, producer) for each in partitions), refused)
         return {
             Enrolment(TopicPartition(topic.name, each.partition_index), producer): (
-                error_for(each.partition_error_code, f"the coordinator, node {node_id}, says so")
+                error_for(each.partition_error_code, f"refused by the coordinator, node {node_id}")
                 if each.partition_error_code
                 else None
             )

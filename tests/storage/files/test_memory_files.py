@@ -1,4 +1,4 @@
-"""The files that forget, tear and fail: their own rules."""
+"""Files in memory: what they lose without a sync, torn writes, and errors on demand."""
 
 from __future__ import annotations
 
