@@ -489,7 +489,7 @@ class ProducerSettings(SecuritySettings):
     enable_metrics_push: bool = option(
         True,
         check=one_of(True, False),
-        doc="Whether metrics are pushed to brokers that subscribe to them (KIP-714); needs splashdam[telemetry]",
+        doc="Whether metrics are pushed to brokers that subscribe (KIP-714); needs splashdam[telemetry]",
     )
     exit_timeout_ms: float = option(
         5_000,
