@@ -532,7 +532,7 @@ class ProducerSettings(SecuritySettings):
         None,
         check=_version_or_none,
         parse=str,
-        doc="Its only effect is that the constructor does not wait for a broker, as in kafka-python: API"
+        doc="Has no effect, except that the constructor does not wait for a broker, as in kafka-python: API"
         " versions are negotiated with each broker",
         notes=_DROP_IN,
     )
