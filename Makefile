@@ -35,9 +35,14 @@ SPARK_CONNECTOR_CACHE ?= $(HOME)/.cache/splashdam/spark-kafka
 # Where nothing may be kept compiled, every worker and every child process compiles all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo pipeline test test-rest test-all coverage kafka contract spark-connector kerberos s3 simulate endurance storm fuzz pipeline-chaos check bench bench-full bench-distance bench-stages bench-pipeline sanitize clean
+.PHONY: help setup demo pipeline test test-rest test-all coverage kafka contract spark-connector kerberos s3 simulate endurance storm fuzz pipeline-chaos suites judges check bench bench-full bench-distance bench-stages bench-pipeline sanitize clean
 
-setup: $(STAMP)
+##@ Set up
+setup: $(STAMP)  ## make .venv with everything that the tests need; every other target does so as well
+
+help:  ## list the targets
+	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(BUILT): pyproject.toml record/kernel/_kernel_c.pyx net/connection/_writing_c.pyx $(wildcard record/kernel/*/*.pxi)
 	@test -x $(BIN)/python || test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
@@ -58,89 +63,101 @@ $(STAMP): $(DEMO)
 	@$(PIP) install --group dev $(LOGGED)
 	@touch $@
 
+##@ See it work
 demo: $(DEMO)  ## stream 336,776 real flights through a local broker and verify every one
 	$(BIN)/python examples/flights/flights.py
 
-test: setup  ## what everybody runs: every room's tests but the slow ones and Spark's; no Java, no network
+pipeline: setup  ## stream the flights through Spark into a Delta table, then audit it; needs Java 17
+	$(BIN)/python examples/flights/flights_pipeline.py
+
+##@ Test
+test: setup  ## run every room's tests but the slow ones and Spark's; no Java, no network
 	$(PYTEST) --dist worksteal -m "$(EVERYBODYS)"
 
-test-rest: setup  ## what `make test` leaves out: Spark's tests, which need Java 17 or later, and the slow ones
+test-rest: setup  ## run what `make test` leaves out: Spark's tests, which need Java 17 or later, and the slow ones
 	$(PYTEST) --dist loadgroup -m "not ($(EVERYBODYS))"
 
-test-all: test test-rest  ## everything that needs no service
+test-all: test test-rest  ## run both
 
-coverage: setup  ## what `make test` runs of the lines and branches that `make test-all` runs, outside pipeline/: 98 %
+coverage: setup  ## measure what `make test` covers of what `make test-all` covers, outside pipeline/: at least 98 %
 	@rm -rf $(COVERED) && mkdir -p $(COVERED)
 	COVERAGE_FILE=$(COVERED)/test $(PYTEST) --dist worksteal -m "$(EVERYBODYS)" --cov --cov-report=
 	COVERAGE_FILE=$(COVERED)/rest $(PYTEST) --dist loadgroup -m "not ($(EVERYBODYS))" -o timeout=900 --cov --cov-report=
 	PYTHONPATH=tests $(BIN)/python -m support.running.coverage_share $(COVERED)/test $(COVERED)/rest
 
-pipeline: setup  ## the flights, live, through Spark into a table and hourly delays, then audited; needs Java 17 or later
-	$(BIN)/python examples/flights/flights_pipeline.py
+check: setup  ## ruff, mypy strict, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	PYTHONPATH=typing_view $(BIN)/lint-imports
 
-kafka: setup  ## the tests against a real Kafka; needs Java 17 or later, fetches Kafka with Maven
+##@ Judges: what `make test` leaves out
+judges: setup  ## run all of them, or what has not passed on this commit; LIST=1 shows them, ONLY=storm,fuzz runs some
+	$(BIN)/python -m lab.judges $(if $(LIST),--list) $(if $(ONLY),--only $(ONLY)) $(if $(PAGE),--page)
+
+kafka: setup  ## test against real Kafka brokers, which Maven fetches; needs Java 17 or later
 	@sh tools/fetch_kafka.sh "$(KAFKA_JARS)" $(KAFKA_VERSIONS)
 	KAFKA_JARS="$(KAFKA_JARS)" KAFKA_VERSIONS="$(KAFKA_VERSIONS)" $(BIN)/python -m pytest -m kafka -rs
 
-contract: setup  ## the table of docs/contract.md: every behaviour, client and cluster; twelve minutes
+contract: setup  ## write docs/contract.md: every behaviour, client and cluster; twelve minutes
 	@sh tools/fetch_kafka.sh "$(KAFKA_JARS)" $(KAFKA_VERSIONS)
 	for name in embedded $(KAFKA_VERSIONS); do \
 		KAFKA_JARS="$(KAFKA_JARS)" $(BIN)/python -m lab.contract_page run $$name $(firstword $(KAFKA_VERSIONS)) || exit 1; \
 	done
 	$(BIN)/python -m lab.contract_page page embedded $(KAFKA_VERSIONS)
 
-spark-connector: setup  ## kafka-local beside Spark's own Kafka connector, which Maven fetches; needs Java 17 or later
+spark-connector: setup  ## compare kafka-local with Spark's own Kafka connector; needs Java 17 or later and Maven
 	jars=$$(sh tools/fetch_spark_connector.sh "$(SPARK_CONNECTOR_CACHE)" $(SPARK_CONNECTORS)) && \
 		SPARK_KAFKA_JARS="$$jars" $(BIN)/python -m pytest -m spark_jvm -rs tests/pipeline/jvm
 
-kerberos: setup  ## the tests with tickets, in a realm of their own; needs MIT Kerberos: KDC, tools and headers
+kerberos: setup  ## test with tickets of a KDC of its own; needs MIT Kerberos: KDC, tools and headers
 	@command -v krb5-config > /dev/null || { echo "apt-get install krb5-kdc krb5-admin-server krb5-user libkrb5-dev"; exit 1; }
 	@$(PIP) install "gssapi>=1.8" $(LOGGED)
 	$(BIN)/python -m pytest -m kerberos -rs
 
-s3: setup  ## the tests with an object store; installs moto's server
+s3: setup  ## test with an object store; installs moto's server
 	@$(PIP) install "moto[server]>=5" $(LOGGED)
 	$(BIN)/python -m pytest -m s3 -rs
 
-simulate: setup  ## producers and brokers in virtual time, with faults, SEEDS of them from FIRST on
+simulate: setup  ## run producers and brokers in virtual time under drawn faults: SEEDS=1000 FIRST=0
 	$(BIN)/python -m lab.simulator --seeds $(SEEDS) --first $(FIRST)
 
-endurance: setup  ## MINUTES of sending while the broker is killed every few seconds; then the books are checked
+endurance: setup  ## send while the broker is killed every few seconds, then count every record: MINUTES=10 SEED=0
 	$(BIN)/python -m lab.endurance --minutes $(MINUTES) --seed $(SEED)
 
-storm: setup  ## MINUTES of sending to three brokers that are killed, moved and slowed down; then the books are checked
+storm: setup  ## send to three brokers that are killed, moved and slowed down, then count: MINUTES=10 SEED=0
 	$(BIN)/python -m lab.storm --minutes $(MINUTES) --seed $(SEED)
 
-fuzz: setup  ## MINUTES of hostile requests of every API against brokers in memory
+fuzz: setup  ## send hostile requests of every API to brokers in memory: MINUTES=10
 	$(BIN)/python -m lab.fuzzing.broker --minutes $(MINUTES)
 
-pipeline-chaos: setup  ## KILLS of workers and drivers while topics are ingested into tables; then every record is counted
+pipeline-chaos: setup  ## kill Spark's workers and drivers during an ingest, then count every record: KILLS=20 SEED=0
 	$(BIN)/python -m lab.pipeline_chaos --kills $(KILLS) --seed $(SEED)
 
-check: setup  ## lint, types, import contracts
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	PYTHONPATH=typing_view $(BIN)/lint-imports
+sanitize: setup  ## run the kernel's tests and a fuzzer on a build with gcc's sanitizers
+	$(BIN)/python tools/sanitize.py
 
+suites: setup  ## run kafka-python's own integration tests against our broker; fetches them from PyPI
+	@$(PIP) install "pytest-mock>=3" $(LOGGED)
+	$(BIN)/python -m lab.suites
+
+##@ Measure
 bench: setup  ## compare with other clients in one run: two minutes
 	$(BIN)/python benchmarks/compare.py --json $(BENCH_OUT)-short.json --svg $(BENCH_OUT)-short.svg $(BENCH_ARGS)
 
-bench-full: setup  ## every scenario, five rounds: about twenty minutes
+bench-full: setup  ## run every scenario, five rounds: about twenty minutes
 	$(BIN)/python benchmarks/compare.py --full --json $(BENCH_OUT).json --svg $(BENCH_OUT).svg $(BENCH_ARGS)
 
-bench-distance: setup  ## a broker 50 ms away, beside kafka-python and aiokafka: a minute
+bench-distance: setup  ## compare with kafka-python and aiokafka at a broker 50 ms away: a minute
 	$(BIN)/python benchmarks/compare.py --scenarios far-1k --scale 1 --json $(BENCH_OUT)-distance.json $(BENCH_ARGS)
 
-bench-stages: setup  ## where the time of one record goes
+bench-stages: setup  ## measure where the time of one record goes
 	$(BIN)/python benchmarks/stages.py --json $(BENCH_OUT)-stages.json --svg $(BENCH_OUT)-stages.svg $(BENCH_ARGS)
 
-bench-pipeline: setup  ## Spark on topics and files, beside Spark's own Kafka connector: ten minutes; needs Java 17
+bench-pipeline: setup  ## compare Spark on topics and files with Spark's own Kafka connector: ten minutes; needs Java 17
 	jars=$$(sh tools/fetch_spark_connector.sh "$(SPARK_CONNECTOR_CACHE)" $(SPARK_CONNECTORS)) && \
 		SPARK_KAFKA_JARS="$$jars" $(BIN)/python benchmarks/pipeline.py --json $(BENCH_OUT)-pipeline.json --svg $(BENCH_OUT)-pipeline.svg $(BENCH_ARGS)
 
-sanitize: setup  ## the kernel's tests and a fuzzer, on a build with gcc's sanitizers
-	$(BIN)/python tools/sanitize.py
-
-clean:
+##@ Clean up
+clean:  ## remove .venv, builds and caches
 	rm -rf $(VENV) build dist *.egg-info record/kernel/_kernel_c.c net/connection/_writing_c.c record/kernel/*.so net/connection/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis

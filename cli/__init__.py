@@ -1,6 +1,6 @@
 """The ``splashdam`` command: what can be done to logs, topics, groups and clusters, or with a broker.
 
-Lives here: what all commands share, among it `clusters` for those that ask one, and in folders one file per
+Lives here: what all commands share, among it `connecting` for those that ask one, and in folders one file per
 command: `broker`, `cluster`, `records`, `pipeline`. `measuring` is what ``splashdam bench`` shares with
 ``benchmarks/``. There is nothing that a program would want to import.
 May import: anything.

@@ -1,7 +1,13 @@
-"""The group of all commands. A command is imported when it is asked for or listed."""
+"""The group of all commands, and the kinds of commands.
+
+A command is imported when it is asked for or listed. An option that cannot be repeated may be given once:
+click takes the last of several silently, and a line with two offsets, or two data directories, would move or
+open what nobody meant.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from importlib import import_module
 
 import click
@@ -39,7 +45,7 @@ class Commands(click.Group):
 def _show_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
         import platform
-        from importlib.metadata import version  # with half of `email`, for one line of text
+        from importlib.metadata import version  # which imports half of `email`, for one line of text
 
         from splashdam.record.kernel import IMPL
 
@@ -59,3 +65,30 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: b
 )
 def splashdam() -> None:
     """A Kafka producer with a broker in the box."""
+
+
+class OnceCommand(click.Command):
+    """Refuses an option that stands in the line twice."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As ``click.Command``; raises UsageError for such an option, too."""
+        if not ctx.resilient_parsing:  # of a line that is being completed
+            _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+            for parameter, times in Counter(given).items():
+                if times > 1 and _is_single(parameter):
+                    raise click.UsageError(f"{max(parameter.opts, key=len)} is given {times} times", ctx)
+        return super().parse_args(ctx, args)
+
+
+class OnceGroup(click.Group):
+    """A group of such commands."""
+
+    command_class = OnceCommand
+    group_class = type
+
+
+def _is_single(parameter: click.Parameter) -> bool:
+    """Whether a second one would take the place of the first; a flag says the same again."""
+    if not isinstance(parameter, click.Option) or parameter.multiple or parameter.count:
+        return False
+    return not parameter.is_flag or bool(parameter.secondary_opts)

@@ -22,7 +22,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from lab import ROOT
-from splashdam.cli.endings import exit_status, signals_interrupt
+from splashdam.cli.exiting import exit_status, signals_interrupt
 
 STEP_SECONDS = 0.1
 """How often a trial that waits shows its progress; memory is sampled once a second."""

@@ -1,6 +1,6 @@
-"""Record batches as bytes: build, seal, read, compress.
+"""Record batches as bytes: build, seal, validate, read, compress.
 
-Lives here: message format 2 and those before it, the codecs; ``kernel/`` with the hot parts as twins (Python,
-Cython), ``arrow/`` with tables whose columns become records.
+Message format 2 and the older ones, compression; ``kernel/`` with the hot parts as twins (Python and Cython);
+``arrow/`` with Arrow tables whose columns become records.
 May import: model.
 """

@@ -1,7 +1,7 @@
-"""Which batches of a log belong to aborted transactions: one decision, for readers and for compaction.
+"""Decide which batches of a log belong to aborted transactions, for readers and for compaction.
 
-A log tells it in two places: a list of aborted transactions with the offset at which each began
-(docs/format/aborted-transactions.md), and the abort markers in the log itself.
+The log has two sources: a list of aborted transactions with their first offsets
+(docs/format/aborted-transactions.md), and the abort markers among the batches.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ ABORT, COMMIT = 0, 1
 
 
 class Aborted(Protocol):
-    """What a list of aborted transactions says of one."""
+    """An entry of a list of aborted transactions."""
 
     @property
     def producer_id(self) -> int:
-        """Whose it was."""
+        """Producer id of the transaction."""
         ...
 
     @property
     def first_offset(self) -> int:
-        """Where its first record is."""
+        """Offset of its first record."""
         ...
 
 
@@ -41,28 +41,28 @@ T = TypeVar("T", bound=Aborted)
 
 
 class AbortedTransactions(Generic[T]):
-    """The aborted transactions of a walk along a log, whose batches are told in their order.
+    """Tracks the aborted transactions of a sequence of batches, which must be passed in order.
 
-    As Kafka's consumer has it: a producer's batches are of an aborted transaction from its first offset on,
-    up to the producer's next abort marker.
+    As in Kafka's consumer (``CompletedFetch``), a producer's batches belong to an aborted transaction from
+    its first offset on up to the producer's next abort marker.
 
     Args:
-        listed: those with records in the part that is walked along, in any order.
+        listed: the aborted transactions with records in these batches, in any order.
     """
 
     def __init__(self, listed: Iterable[T]) -> None:
-        numbers = count()  # so that two that begin at one offset are never compared themselves
+        numbers = count()  # a tie-breaker: entries with equal offsets are never compared
         self._to_come = [(each.first_offset, next(numbers), each) for each in listed]
         heapq.heapify(self._to_come)
         self._open: dict[int, T] = {}
 
     def of_data(self, header: BatchHeader) -> T | None:
-        """The aborted transaction that a batch of data belongs to, None for one to be read."""
+        """Return the aborted transaction that a data batch belongs to, or None."""
         self._begin_up_to(header.last_offset)
         return self._open.get(header.producer_id) if header.is_transactional else None
 
     def ended_by(self, header: BatchHeader) -> T | None:
-        """Takes in an abort marker; the transaction that it ends, if that was listed."""
+        """Process an abort marker; return the listed transaction that it ends, or None."""
         self._begin_up_to(header.last_offset)
         return self._open.pop(header.producer_id, None)
 
@@ -73,17 +73,17 @@ class AbortedTransactions(Generic[T]):
 
 
 def control_type(batch: Buffer, position: int = 0) -> int | None:
-    """What kind of control batch begins at ``position``; None where it is empty or of no known form.
+    """Return the type of the control batch at ``position``; None if it is empty or unknown.
 
     Raises:
-        CorruptMessageError: its record cannot be read.
+        CorruptMessageError: its record cannot be decoded.
     """
     record = next(iter(read_records(batch, position)), None)
     return None if record is None else type_of_control_record(record)
 
 
 def type_of_control_record(record: Record) -> int | None:
-    """The same, of the batch's only record."""
+    """Return the type of a control batch's only record, or None."""
     if record.key is None or len(record.key) < CONTROL_KEY.size:
         return None
     kind: int = CONTROL_KEY.unpack_from(record.key)[1]

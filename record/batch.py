@@ -1,6 +1,6 @@
-"""The 61-byte header of a record batch (message format 2): read it, check it, and change the broker's fields.
+"""The 61-byte header of a record batch (message format 2): parse it, check it, set the broker's fields.
 
-Byte layout: ``docs/format/record-batch.md``. All of this works in place; no record is decoded here.
+Byte layout: ``docs/format/record-batch.md``. Everything works in place; no record is decoded.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ PRODUCER = Struct(">qhi")
 _MIN_LENGTH = HEADER_BYTES - LENGTH_END
 _MAX_SEQUENCE = 0x7FFFFFFF
 _MAX_OFFSET = (1 << 63) - 1
-_NEW = tuple.__new__  # what BatchHeader._make calls, after a look at the length
+_NEW = tuple.__new__  # what BatchHeader._make calls, without its check of the length
 
 
 class Codec(IntEnum):
-    """A codec by its number in a batch's attributes."""
+    """A compression codec, by its number in a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -56,22 +56,22 @@ class Codec(IntEnum):
 
 
 class BatchHeader(NamedTuple):
-    """The header of one batch, fields by Kafka's names, in the order of the bytes.
+    """The header of a batch: fields with Kafka's names, in the order of the bytes.
 
     Attributes:
         base_offset: offset of the first record (before compaction).
-        batch_length: bytes after this field.
-        partition_leader_epoch: set by the broker; outside the checksum.
+        batch_length: number of bytes after this field.
+        partition_leader_epoch: set by the broker; not covered by the checksum.
         magic: always 2.
         crc: CRC-32C of everything from ``attributes`` on.
-        attributes: bit set; see the properties.
-        last_offset_delta: last offset is ``base_offset`` plus this; kept by compaction.
-        base_timestamp: what the records' timestamps are relative to; the delete horizon if that bit is set.
-        max_timestamp: largest of the records, or the broker's append time.
+        attributes: bit field; see the properties.
+        last_offset_delta: ``base_offset`` plus this is the last offset; compaction keeps it.
+        base_timestamp: base of the records' timestamps; the delete horizon if that bit is set.
+        max_timestamp: largest timestamp of the records, or the broker's append time.
         producer_id: -1 for none.
         producer_epoch: -1 for none.
         base_sequence: -1 for none, and in control batches.
-        record_count: may be below ``last_offset_delta + 1`` after compaction, 0 in a kept empty batch.
+        record_count: may be less than ``last_offset_delta + 1`` after compaction; 0 in a kept empty batch.
     """
 
     base_offset: int
@@ -90,7 +90,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the whole batch, header and all."""
+        """Size of the whole batch, header included."""
         return LENGTH_END + self.batch_length
 
     @property
@@ -100,7 +100,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the batch."""
+        """The offset after the batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -122,7 +122,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """The batch holds a marker that is never delivered to applications."""
+        """The batch is a transaction marker, which is never delivered to applications."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
@@ -132,22 +132,22 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """From when on compaction may remove the tombstones or the marker in the batch; None: not set yet."""
+        """Time from which compaction may remove the batch's tombstones or marker; None: not set."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
     @property
     def last_sequence(self) -> int:
-        """Sequence number of the last record, -1 without sequences; it wraps from 2,147,483,647 to 0."""
+        """Sequence number of the last record, -1 for none; sequences wrap from 2,147,483,647 to 0."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & _MAX_SEQUENCE
 
 
 def parse_header(data: Buffer, position: int = 0) -> BatchHeader:
-    """The header of the batch that begins at ``position``; the records need not be there.
+    """Parse the header at ``position``; the records need not be present.
 
     Raises:
-        CorruptMessageError: it is too short, not of format 2, or its numbers contradict each other.
+        CorruptMessageError: the header is incomplete, not of format 2, or inconsistent.
     """
     if position < 0 or len(data) - position < HEADER_BYTES:
         raise CorruptMessageError(
@@ -155,7 +155,7 @@ def parse_header(data: Buffer, position: int = 0) -> BatchHeader:
         )
     header = _NEW(BatchHeader, HEADER.unpack_from(data, position))
     base_offset, batch_length, _, magic, _, _, delta, _, _, _, _, _, record_count = header
-    # The rules of _problem in one look, for the header of every batch that is written or read.
+    # The rules of _problem in one expression: every batch that is written or read passes here.
     if (
         batch_length >= _MIN_LENGTH
         and magic == MAGIC
@@ -167,7 +167,7 @@ def parse_header(data: Buffer, position: int = 0) -> BatchHeader:
 
 
 def _problem(header: BatchHeader) -> str:
-    # The length first: in a zero-filled tail it is what tells.
+    # The length first: it is what is wrong in a tail of zeros.
     if header.batch_length < _MIN_LENGTH:
         return f"batch length {header.batch_length} is below {_MIN_LENGTH}"
     if header.magic != MAGIC:
@@ -176,16 +176,16 @@ def _problem(header: BatchHeader) -> str:
         return f"base offset {header.base_offset} is negative"
     if header.last_offset_delta < 0:
         return f"last offset delta {header.last_offset_delta} is negative"
-    if header.last_offset >= _MAX_OFFSET:  # the offset behind it must exist as well
+    if header.last_offset >= _MAX_OFFSET:  # the next offset must fit, too
         return f"last offset {header.last_offset} is beyond 64 bits"
     return f"{header.record_count} records, but the last offset delta is {header.last_offset_delta}"
 
 
 def iter_headers(data: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each whole batch from ``position`` on; a partial batch at the end is left out.
+    """Yield position and header of each whole batch from ``position`` on; skip a partial one at the end.
 
     Raises:
-        CorruptMessageError: at a header that is damaged.
+        CorruptMessageError: a header is damaged.
     """
     end = len(data)
     while end - position >= HEADER_BYTES:
@@ -197,7 +197,7 @@ def iter_headers(data: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHe
 
 
 def crc_ok(data: Buffer, position: int, header: BatchHeader) -> bool:
-    """Whether the batch has the checksum its header names; False too if its bytes are not all there."""
+    """Return whether the checksum is right; False, too, if bytes are missing."""
     end = position + header.size_bytes
     if len(data) < end:
         return False
@@ -205,10 +205,10 @@ def crc_ok(data: Buffer, position: int, header: BatchHeader) -> bool:
 
 
 def stamp_log_append_time(batch: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
-    """Turns a batch into one with LogAppendTime: attribute, maximum timestamp and a new checksum.
+    """Set LogAppendTime in a batch: attribute, maximum timestamp and checksum.
 
     Raises:
-        CorruptMessageError: there is no whole batch at ``position``; nothing has changed.
+        CorruptMessageError: there is no whole batch at ``position``; nothing was changed.
     """
     header = parse_header(batch, position)
     _refuse_torn(batch, position, header.size_bytes)
@@ -218,7 +218,7 @@ def stamp_log_append_time(batch: bytearray | memoryview, position: int, timestam
 
 
 def stamp_crc(batch: bytearray | memoryview, position: int, size_bytes: int) -> None:
-    """Computes and writes the checksum of the batch of ``size_bytes`` at ``position``.
+    """Compute and write the checksum of the batch of ``size_bytes`` at ``position``.
 
     Raises:
         CorruptMessageError: the data ends before the batch does.

@@ -1,8 +1,8 @@
-"""Where each record of a bulk went: which batch, and which place in it. Kept per run, not per record.
+"""Where each record of a bulk send went: its batch, and its index there. Stored per run, not per record.
 
-Where all records go to one partition after the other, a run is found by the record's number. Where keys
-spread them, each record has two bytes that name its slot (its partition), and a run is found by how many
-records of the same slot came before.
+A run is a sequence of records of one partition in one batch. If all records go to one partition at a time, a
+record's number finds its run. If keys spread them over partitions, each record has two bytes with its slot
+(its partition), and the number of earlier records of the same slot finds the run.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import NamedTuple
 from splashdam.record.kernel import BatchOutcome, PartitionLane, RunTails, count_slot
 
 MAX_SLOTS = 0xFFFE
-"""Slots above are names that the kernels use otherwise."""
+"""Larger slot numbers have a special meaning in the kernels."""
 
 
 class Place(NamedTuple):
-    """Where one record is.
+    """The place of a record.
 
     Attributes:
         outcome: of its batch.
@@ -32,13 +32,13 @@ class Place(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Records of one slot, one after the other in one batch.
+    """Adjacent records of one slot in one batch.
 
     Attributes:
         outcome: of the batch.
-        at: index of the first of them in the batch.
-        first: how many records of the slot came before.
-        length: how many they are.
+        at: index of the first record in the batch.
+        first: number of earlier records of the slot.
+        length: number of records.
     """
 
     outcome: BatchOutcome
@@ -58,12 +58,12 @@ class SlotRuns:
         self._outcomes: list[BatchOutcome] = []
 
     def add(self, first: int, outcome: BatchOutcome, index: int) -> None:
-        """A run begins; it may only continue the one before, which is left as it is then."""
+        """Add a run, unless it continues the previous one."""
         if self._firsts:
             same = self._outcomes[-1] is outcome and index - self._indexes[-1] == first - self._firsts[-1]
             if same:
                 return
-            if self._firsts[-1] == first:  # that run has remained empty
+            if self._firsts[-1] == first:  # the previous run is empty
                 self._firsts.pop()
                 self._indexes.pop()
                 self._outcomes.pop()
@@ -72,12 +72,12 @@ class SlotRuns:
         self._outcomes.append(outcome)
 
     def find(self, ordinal: int) -> Place:
-        """Where the record is that has ``ordinal`` others of the slot before it."""
+        """Return the place of the slot's record number ``ordinal``, from 0."""
         at = bisect_right(self._firsts, ordinal) - 1
         return Place(self._outcomes[at], self._indexes[at] + ordinal - self._firsts[at])
 
     def runs(self, length: int) -> Iterator[Run]:
-        """All of them, for a slot of ``length`` records; none is empty."""
+        """Yield the runs of a slot of ``length`` records; none is empty."""
         ends = [*self._firsts[1:], length]
         for outcome, index, first, end in zip(
             self._outcomes, self._indexes, self._firsts, ends, strict=False
@@ -87,14 +87,14 @@ class SlotRuns:
 
 
 class BulkPlaces:
-    """Where the records of one bulk went, while it is sent and afterwards.
+    """The places of all records of one bulk send.
 
     Args:
-        spread: whether records go to several partitions at a time.
+        spread: whether keys spread the records over partitions.
 
     Attributes:
-        tails: for the kernels.
-        slots: for the kernels: two bytes for each record where ``spread``, else None; may be longer.
+        tails: the ends of the runs, for the kernels.
+        slots: with ``spread`` two bytes per record, for the kernels, else None; may be longer than needed.
     """
 
     __slots__ = ("_each_ms", "_slot_runs", "_stamp_firsts", "_stamps_ms", "slots", "tails")
@@ -110,11 +110,11 @@ class BulkPlaces:
 
     @property
     def count(self) -> int:
-        """How many records are in batches."""
+        """Number of records in batches."""
         return self.tails.record_count
 
     def stamp(self, timestamp_ms: int) -> None:
-        """The records that come now have this timestamp."""
+        """Set the timestamp of the records that follow."""
         if self._stamps_ms and self._stamps_ms[-1] == timestamp_ms:
             return
         if self._stamp_firsts and self._stamp_firsts[-1] == self.count:
@@ -124,13 +124,13 @@ class BulkPlaces:
         self._stamps_ms.append(timestamp_ms)
 
     def stamp_each(self, timestamps: array[int]) -> None:
-        """The records that come now have these timestamps, one after the other."""
+        """Set a timestamp for each of the records that follow."""
         if self._each_ms is None:
             self._each_ms = array("q")
         self._each_ms += timestamps
 
     def begin(self, slot: int, lane: PartitionLane) -> bool:
-        """Begins a run of the slot in the lane's open batch. False: there is none, or it goes on."""
+        """Begin a run in the lane's open batch; return False if there is no batch or the run continues."""
         length = self._length(slot)
         run = self.tails.begin(slot, lane)
         if run is None:
@@ -139,7 +139,7 @@ class BulkPlaces:
         return True
 
     def add(self, outcome: BatchOutcome, index: int) -> None:
-        """One record came in by the slow path."""
+        """Add a record that took the slow path."""
         slot = 0
         if self.slots is not None:
             slot = max(outcome.topic_partition.partition, 0)
@@ -151,7 +151,7 @@ class BulkPlaces:
         self.tails.went(slot, outcome, index)
 
     def add_all(self, outcome: BatchOutcome, count: int) -> None:
-        """``count`` records that are in no batch have one fate."""
+        """Add ``count`` records that are in no batch and share one outcome."""
         if self.slots is not None:
             self.reserve(count)
             self.slots[2 * self.count : 2 * (self.count + count)] = bytes(2 * count)
@@ -159,32 +159,32 @@ class BulkPlaces:
         self.tails.went(0, outcome, 0, count)
 
     def reserve(self, rows: int) -> None:
-        """Makes room for the slots of this many more records."""
+        """Make room for the slots of more records."""
         if self.slots is not None:
             more = self.count + rows - len(self.slots) // 2
             if more > 0:
                 self.slots += bytes(2 * more)
 
     def trim(self) -> None:
-        """No records come any more: what was reserved for them goes."""
+        """Free reserved room: no more records follow."""
         if self.slots is not None:
             del self.slots[2 * self.count :]
 
     def find(self, number: int) -> Place:
-        """Where record ``number`` is."""
+        """Return the place of record ``number``."""
         if self.slots is None:
             return self._slot_runs[0].find(number)
         slot = memoryview(self.slots).cast("H")[number]
         return self._slot_runs[slot].find(count_slot(self.slots, slot, number))
 
     def timestamp_ms(self, number: int) -> int:
-        """The timestamp of record ``number``."""
+        """Return the timestamp of record ``number``."""
         if self._each_ms is not None:
             return self._each_ms[number]
         return self._stamps_ms[bisect_right(self._stamp_firsts, number) - 1]
 
     def __iter__(self) -> Iterator[Place]:
-        """All places in order."""
+        """Yield the places of all records, in order."""
         if self.slots is None:
             runs = self._slot_runs.get(0)
             for run in () if runs is None else runs.runs(self.count):
@@ -197,7 +197,7 @@ class BulkPlaces:
             seen[slot] += 1
 
     def runs(self) -> Iterator[Run]:
-        """All runs, those of one slot in order."""
+        """Yield all runs, those of each slot in order."""
         for slot, runs in self._slot_runs.items():
             yield from runs.runs(self._length(slot))
 

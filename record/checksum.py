@@ -11,11 +11,11 @@ from splashdam.model.values import Buffer
 
 
 def _load() -> Callable[[Buffer], int]:
-    """The function of the ``crc32c`` package without the package around it.
+    """Load the function of the ``crc32c`` package without importing the package.
 
-    Its ``__init__`` reads its own version and imports a command-line tool: fifty modules of the standard
-    library, which cost more to import than all of ours. The extension module needs none of them. Where it is
-    not found as expected, the package is imported as usual.
+    The package's ``__init__`` reads its own version and imports a command-line tool: fifty modules of the
+    standard library, which take longer to import than all of splashdam. The extension module needs none of
+    them. If it is not found as expected, the package is imported as usual.
     """
     package = importlib.util.find_spec("crc32c")
     places = None if package is None else package.submodule_search_locations
@@ -35,4 +35,4 @@ def _imported() -> Callable[[Buffer], int]:
 
 
 crc32c = _load()
-"""The checksum of a buffer; releases the GIL for large ones."""
+"""CRC-32C of a buffer; releases the GIL for large ones."""

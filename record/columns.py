@@ -1,7 +1,7 @@
-"""Records of many batches as columns: buffers in Arrow's layout, and no object for any record.
+"""Decode records of many batches to columns: buffers in Arrow's layout, without an object per record.
 
-What a column holds goes to ``pyarrow`` without a copy (``docs/decisions/columns.md`` says how), and nothing
-here needs it.
+The buffers can be passed to ``pyarrow`` without a copy (``docs/decisions/columns.md``); nothing here needs
+it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _MANY_RECORDS = 0x7FFFFFFF
 
 @attrs.frozen
 class BytesColumn:
-    """Byte strings: keys, values, or those of headers. ``column[i]`` makes one of them, None for null.
+    """A column of byte strings: keys, values, or those of headers. ``column[i]`` returns one, None for null.
 
     Attributes:
-        null_count: how many are null.
-        validity: a bit for each, lowest first, set where it is not null; None when none is null.
-        offsets: 32-bit numbers in the machine's order: string ``i`` is ``data[offsets[i]:offsets[i + 1]]``.
-        data: all bytes, one string behind the other.
+        null_count: number of nulls.
+        validity: a bit per string, lowest first, set if it is not null; None without nulls.
+        offsets: native 32-bit integers: string ``i`` is ``data[offsets[i]:offsets[i + 1]]``.
+        data: all strings, concatenated.
     """
 
     null_count: int
@@ -46,10 +46,10 @@ class BytesColumn:
         return len(self.offsets) - 1
 
     def __getitem__(self, index: int) -> bytes | None:
-        """The string at ``index``, from 0.
+        """Return the string at ``index``, from 0.
 
         Raises:
-            IndexError: there is none.
+            IndexError: the index is out of range.
         """
         if not 0 <= index < len(self):
             raise IndexError(f"{index} of a column of {len(self)}")
@@ -60,11 +60,10 @@ class BytesColumn:
 
 @attrs.frozen
 class HeaderColumns:
-    """The headers of all records, one behind the other.
+    """The headers of all records, concatenated.
 
     Attributes:
-        ends: 32-bit numbers: record ``i`` has the headers from ``ends[i]`` up to ``ends[i + 1]``, so their
-            difference is its number of headers.
+        ends: native 32-bit integers: record ``i`` has the headers from ``ends[i]`` up to ``ends[i + 1]``.
         keys: UTF-8, never null.
         values: bytes or null.
     """
@@ -74,7 +73,7 @@ class HeaderColumns:
     values: BytesColumn
 
     def of_record(self, index: int) -> tuple[tuple[str, bytes | None], ...]:
-        """The headers of the record at ``index``, as ``Record.headers`` has them.
+        """Return the headers of the record at ``index``, in the form of ``Record.headers``.
 
         Raises:
             IndexError: there is no such record.
@@ -91,15 +90,15 @@ class HeaderColumns:
 
 @attrs.frozen
 class RecordColumns:
-    """Records by column. All buffers are read-only and stay as they are.
+    """Records by column; all buffers are read-only.
 
     Attributes:
-        record_count: how many there are.
-        next_offset: where to read on: behind what was looked at, or the first record that had no room.
-        offsets: of each record in its partition, 64-bit numbers in the machine's order.
-        timestamps_ms: milliseconds since the epoch, 64-bit numbers: the producer's, or the broker's with
-            LogAppendTime.
-        keys: None when they were not asked for; likewise ``values`` and ``headers``.
+        record_count: number of records.
+        next_offset: offset to continue at: after the last batch, or the first record without room.
+        offsets: offset of each record, native 64-bit integers.
+        timestamps_ms: milliseconds since the epoch, native 64-bit integers: the producer's, or the broker's
+            with LogAppendTime.
+        keys: None if not requested; likewise ``values`` and ``headers``.
     """
 
     record_count: int
@@ -114,7 +113,7 @@ class RecordColumns:
         return self.record_count
 
     def record(self, index: int) -> Record:
-        """One record as an object; a column that is not here counts as null, or as no headers.
+        """Return one record as an object; a missing column counts as null, or as no headers.
 
         Raises:
             IndexError: there is none at ``index``.
@@ -131,7 +130,7 @@ class RecordColumns:
 
 
 class ColumnsBuilder:
-    """Gathers the records of batches, in the order they are added, into one ``RecordColumns``.
+    """Collects the records of batches, in the order of the calls, in one ``RecordColumns``.
 
     Attributes:
         next_offset: as that of ``RecordColumns``.
@@ -149,17 +148,17 @@ class ColumnsBuilder:
         values: bool = True,
         headers: bool = True,
     ) -> None:
-        """Nothing is in it yet.
+        """Create empty columns.
 
         Args:
-            first_offset: records before it are left out.
-            last_offset: records behind it are left out.
-            max_records: how many records to take.
-            max_bytes: how large the columns may become, 100,000,000 unless told otherwise and 2,147,483,647
-                at most. A record counts with its encoded size, 32 bytes, and 8 for each header. The first is
-                taken whatever its size, so that reading on always gets further.
-            max_batch_bytes: what one batch may decompress to.
-            keys: whether keys are wanted; likewise ``values`` and ``headers``. They are checked all the same.
+            first_offset: skip records before it.
+            last_offset: skip records after it.
+            max_records: maximum number of records.
+            max_bytes: maximum size of the columns, at most 2,147,483,647. A record counts with its encoded
+                size, 32 bytes, and 8 for each header. The first is taken whatever its size, so that each call
+                advances.
+            max_batch_bytes: maximum decompressed size of one batch.
+            keys: whether to keep keys; likewise ``values`` and ``headers``. They are always checked.
 
         Raises:
             IllegalArgumentError: a limit is below 1, or an offset is negative.
@@ -186,25 +185,25 @@ class ColumnsBuilder:
 
     @property
     def record_count(self) -> int:
-        """Records taken so far."""
+        """Number of records so far."""
         return self._buffers.record_count
 
     def add(self, data: Buffer, position: int = 0, header: BatchHeader | None = None) -> bool:
-        """Takes the wanted records of the batch that begins at ``position``, a control batch's marker too.
+        """Add the wanted records of the batch at ``position``, also the marker of a control batch.
 
-        Formats 0 and 1 are read as well, slowly. The checksum is not looked at (``stored_crc_ok``).
+        Formats 0 and 1 are supported, but slow. The checksum is not checked (``stored_crc_ok`` does).
 
         Args:
             data: holds the whole batch.
             position: where the batch begins.
-            header: the batch's, where the caller has parsed it already.
+            header: the batch's header, if the caller has parsed it.
 
         Returns:
-            Whether the batch is read to its end; False once there is no room for its next record, and
-            ``next_offset`` is that record's.
+            Whether the whole batch was read; False if there was no room for a record: ``next_offset`` is its
+            offset.
 
         Raises:
-            CorruptMessageError: the batch is cut off or damaged; nothing of it was taken.
+            CorruptMessageError: the batch is truncated or damaged; none of its records were added.
             UnsupportedCodecError: its codec is unknown, or the library for it is not installed.
             IllegalStateError: the columns are finished.
         """
@@ -230,7 +229,7 @@ class ColumnsBuilder:
 
     def _add_message_set(self, data: Buffer, position: int) -> int | None:
         for _ in iter_entry_records(data, position, max_bytes=self._max_batch_bytes):
-            pass  # all of them are sound, or none is taken
+            pass  # check all before any is added
         for record in iter_entry_records(data, position, max_bytes=self._max_batch_bytes):
             again = memoryview(build_batch([(0, record.key, record.value, None)]))[HEADER_BYTES:]
             stopped = self._buffers.add(again, 1, record.offset, record.timestamp_ms, None)
@@ -239,14 +238,14 @@ class ColumnsBuilder:
         return None
 
     def pass_over(self, next_offset: int) -> None:
-        """Says that what is before ``next_offset`` needs no look: a marker, or nothing at all."""
+        """Skip to ``next_offset``: there is a marker, or nothing."""
         self.next_offset = max(self.next_offset, min(next_offset, self._last_offset + 1))
 
     def finish(self) -> RecordColumns:
-        """The columns; nothing can be added any more.
+        """Return the columns; nothing can be added afterwards.
 
         Raises:
-            IllegalStateError: they were finished before.
+            IllegalStateError: it was called before.
         """
         count, offsets, timestamps, keys, values, headers = self._buffers.finish()
         return RecordColumns(
@@ -273,10 +272,10 @@ def decode_columns(
     values: bool = True,
     headers: bool = True,
 ) -> RecordColumns:
-    """The records of all whole batches from ``position`` on, up to the limits; markers are left out.
+    """Decode the records of all whole batches from ``position`` on, up to the limits, without markers.
 
-    The arguments are those of ``ColumnsBuilder``. What had no room is read by calling again with the
-    result's ``next_offset`` as ``first_offset``.
+    The arguments are those of ``ColumnsBuilder``. Read the rest by a call with the result's ``next_offset``
+    as ``first_offset``.
 
     Raises:
         CorruptMessageError: a batch is damaged.
@@ -304,7 +303,7 @@ def decode_columns(
 
 
 def _begins_behind(header: BatchHeader, offset: int) -> bool:
-    """False where the header cannot say so: an older one names its last record alone."""
+    """Return whether the batch begins after ``offset``; False for older formats, which do not say."""
     return header.magic == MAGIC and header.base_offset > offset
 
 

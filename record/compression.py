@@ -26,32 +26,35 @@ from splashdam.record.kernel import zstd_frame
 from splashdam.record.kernel.reading.zstd_frame import UNKNOWN_KIND
 
 MAX_DECOMPRESSED_BYTES = 100_000_000
-"""What a batch may decompress to unless told otherwise: Kafka's default limit for one response."""
+"""Default limit of a batch's decompressed size: Kafka's default limit of one response."""
 
 _USUAL_RATIO = 4
 
 
 class OverLimitError(CorruptMessageError):
-    """More comes out than the limit; with a larger one it may be right."""
+    """A batch exceeds the limit of decompressed bytes.
+
+    A subclass because readers without a limit of their own treat it as a corrupt batch; validation tells the
+    two apart, since the batch may be valid under a larger limit.
+    """
 
 
 class Compression(NamedTuple):
-    """A codec and its level. ``level`` None is the codec's default (gzip 6, lz4 fast, zstd 3)."""
+    """A codec and its level; level None is the codec's default (gzip 6, lz4 fast, zstd 3)."""
 
     codec: Codec
     level: int | None = None
 
     @classmethod
     def parse(cls, name: str | None, level: int | None = None) -> Compression:
-        """From the options of a producer.
+        """Make a `Compression` of a producer's options.
 
         Args:
             name: ``none``, ``gzip``, ``snappy``, ``lz4``, ``zstd``, or None for ``none``.
-            level: gzip 1–9, lz4 1–17, zstd -131072–22; the others have none.
+            level: gzip 1–9, lz4 1–17, zstd -131072–22; other codecs have none.
 
         Raises:
-            KafkaConfigurationError: the codec is unknown or its library is missing, or the level is not
-                one of this codec's.
+            KafkaConfigurationError: the codec is unknown, its library is missing, or the level is invalid.
         """
         names = [codec.name.lower() for codec in Codec]
         name = "none" if name is None else name
@@ -82,7 +85,7 @@ def _check_level(codec: Codec, level: int | None) -> None:
 
 
 def available(codec: Codec) -> bool:
-    """Whether the codec's library can be imported."""
+    """Return whether the codec's library can be imported."""
     try:
         importlib.import_module(_LIBRARIES.get(codec, "zlib"))
     except ImportError:
@@ -95,7 +98,7 @@ def _missing(codec: Codec) -> str:
 
 
 def compress(data: Buffer, compression: Compression) -> bytes:
-    """The bytes of ``data`` as Kafka frames them for this codec.
+    """Compress ``data`` in Kafka's framing of the codec.
 
     Raises:
         UnsupportedCodecError: the codec's library is not installed.
@@ -110,13 +113,13 @@ def compress(data: Buffer, compression: Compression) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """The reverse of ``compress``, within a limit.
+    """Decompress ``data``, within a limit.
 
-    At no time more than about twice ``max_bytes`` are held, and never more because a length says so.
+    Memory use is at most about twice ``max_bytes``; a length that the data claims is not trusted.
 
     Raises:
-        OverLimitError: it decompresses to more than ``max_bytes``.
-        CorruptMessageError: the data is damaged or cut off.
+        OverLimitError: the result would exceed ``max_bytes``.
+        CorruptMessageError: the data is damaged or truncated.
         UnsupportedCodecError: the codec's library is not installed.
     """
     if codec is Codec.NONE:
@@ -137,10 +140,10 @@ def decompress(codec: Codec, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_
 
 
 def likely_unpacked_bytes(codec: int, data: Buffer) -> int:
-    """What ``data`` unpacks to if it says the truth and is packed as usual: nothing to rely on.
+    """Estimate the decompressed size, from the size that the data claims or the usual ratio; not reliable.
 
     Args:
-        codec: its number, known or not.
+        codec: number of the codec, known or not.
         data: what follows a batch's header.
     """
     claimed = 0
@@ -155,7 +158,7 @@ def likely_unpacked_bytes(codec: int, data: Buffer) -> int:
 
 GZIP_DEFAULT_LEVEL = -1
 _GZIP_STEP_BYTES = 4096
-_GZIP_WINDOW = 31  # zlib's way to say: 32 KiB window, gzip header and trailer
+_GZIP_WINDOW = 31  # zlib's code for a window of 32 KiB with gzip header and trailer
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = XERIAL_MAGIC + bytes((0, 0, 0, 1, 0, 0, 0, 1))
@@ -173,29 +176,29 @@ _ZSTD_UNKNOWN_SIZE = (1 << 64) - 1
 _INT32 = Struct(">i")
 
 _MOST_PIECES = 16_384
-"""Members, blocks or frames of one batch; snappy's blocks hold 32 KiB, so 100 MB have 3,052 of them."""
+"""Limit of members, blocks or frames in one batch; 100 MB have 3,052 snappy blocks of 32 KiB."""
 
 
 class _Damaged(Exception):
-    """The bytes are not what the codec makes."""
+    """The bytes are not valid for the codec."""
 
 
 class _OverLimit(_Damaged):
-    """More comes out than the limit."""
+    """The result would exceed the limit."""
 
 
 # gzip: RFC 1952 members
 
 
 def gzip_compress(data: Buffer, level: int | None) -> bytes:
-    """One gzip member without name or time; level None is zlib's default (6)."""
+    """Compress to one gzip member without name or time; level None is zlib's default (6)."""
     return zlib.compress(data, GZIP_DEFAULT_LEVEL if level is None else level, _GZIP_WINDOW)
 
 
 def gzip_decompress(data: Buffer, room: int) -> bytes:
-    """The content of all members of ``data``; Java's reader takes several for one stream, too.
+    """Decompress all members of ``data``, as Java's reader does.
 
-    It is fed in steps that grow, since whatever lies behind a member is copied when that ends.
+    The input is fed in growing steps, since zlib copies whatever follows the end of a member.
     """
     view = memoryview(data)
     parts: list[bytes] = []
@@ -206,7 +209,7 @@ def gzip_decompress(data: Buffer, room: int) -> bytes:
         while not unpacker.eof:
             fed = view[position : position + step]
             if not fed:
-                raise _Damaged("the data is cut off")
+                raise _Damaged("the data is truncated")
             try:
                 part = unpacker.decompress(fed, room + 1)
             except zlib.error as error:
@@ -225,27 +228,27 @@ def gzip_decompress(data: Buffer, room: int) -> bytes:
 
 
 def _refuse_many(pieces: int) -> None:
-    """Each piece costs the interpreter some microseconds, whatever little it holds."""
+    """Raise if there are too many pieces: each costs some microseconds, however small."""
     if pieces > _MOST_PIECES:
         raise _Damaged(f"it comes in more than {_MOST_PIECES} pieces")
 
 
 def gzip_claim(data: Buffer) -> int:
-    """What the last member says of its size, 0 for nothing."""
+    """Return the decompressed size that the last member claims, 0 for none."""
     return int.from_bytes(memoryview(data)[-4:], "little")
 
 
 def _refuse_nothing(size: int, *, alone: bool) -> None:
-    """A small piece that holds nothing costs as much as a large one, so only one that is all may be empty."""
+    """Raise for an empty piece among others: it costs as much time as a large one."""
     if not size and not alone:
-        raise _Damaged("a piece of it holds nothing")
+        raise _Damaged("a piece of it is empty")
 
 
 # snappy: xerial's stream of blocks
 
 
 def snappy_compress(data: Buffer, _level: int | None) -> bytes:
-    """Header, then blocks of 32 KiB, each with its compressed length in front."""
+    """Compress to xerial's format: a header, then blocks of 32 KiB, each with its length."""
     from cramjam import snappy
 
     parts = [_XERIAL_HEADER]
@@ -257,7 +260,7 @@ def snappy_compress(data: Buffer, _level: int | None) -> bytes:
 
 
 def snappy_decompress(data: Buffer, room: int) -> bytes:
-    """A xerial stream (its version numbers are not looked at), or one bare block without a header."""
+    """Decompress a xerial stream, whatever its version numbers, or one bare block without a header."""
     from cramjam import DecompressionError
 
     view = memoryview(data)
@@ -304,7 +307,7 @@ def _snappy_block(block: memoryview, room: int) -> bytes:
 
 
 def lz4_compress(data: Buffer, level: int | None) -> bytes:
-    """One frame: independent blocks of 64 KiB, no checksums, no content size; level None is the fast mode."""
+    """Compress to one frame: independent 64 KiB blocks, no checksums, no content size; level None is fast."""
     from lz4 import frame
 
     packed: bytes = frame.compress(
@@ -318,7 +321,7 @@ def lz4_compress(data: Buffer, level: int | None) -> bytes:
 
 
 def lz4_decompress(data: Buffer, room: int) -> bytes:
-    """The content of the one frame that ``data`` is, taken out in chunks that grow."""
+    """Decompress the one frame in ``data``, in growing chunks."""
     from lz4 import frame
 
     unpacker: Any = frame.LZ4FrameDecompressor()
@@ -348,12 +351,12 @@ def lz4_decompress(data: Buffer, room: int) -> bytes:
 
 _idle_compressors: dict[int, list[Any]] = {}
 _idle_decompressors: list[Any] = []
-# A context serves one thread at a time, so it is out of the list while in use (list.pop and list.append are
-# atomic); a new one costs as much as compressing 4 KiB.
+# A context serves one thread at a time, so it is taken out of the list while in use (list.pop and list.append
+# are atomic). Making a new one costs as much as compressing 4 KiB.
 
 
 def zstd_compress(data: Buffer, level: int | None) -> bytes:
-    """One frame that names its content's size; level None is 3."""
+    """Compress to one frame with content size; level None is 3."""
     import zstandard
 
     level = 3 if level is None else level
@@ -368,7 +371,7 @@ def zstd_compress(data: Buffer, level: int | None) -> bytes:
 
 
 def zstd_decompress(data: Buffer, room: int) -> bytes:
-    """The content of all frames of ``data``."""
+    """Decompress all frames of ``data``."""
     import zstandard
 
     try:
@@ -399,9 +402,9 @@ def zstd_decompress(data: Buffer, room: int) -> bytes:
 
 
 def zstd_claim(data: Buffer) -> int:
-    """What the first frame says of its size, 0 for nothing.
+    """Return the decompressed size that the first frame claims, 0 for none.
 
-    Told from the descriptor and the field it announces, as in RFC 8878, 3.1.1.1.
+    Read from the frame header descriptor and the field that it announces (RFC 8878, 3.1.1.1).
     """
     head = bytes(memoryview(data)[:_ZSTD_LARGEST_HEADER])
     if len(head) <= _ZSTD_DESCRIPTOR_AT:
@@ -414,9 +417,9 @@ def zstd_claim(data: Buffer) -> int:
 
 
 def _zstd_frame(view: memoryview) -> tuple[int, int]:
-    """Bytes of the frame at the start of ``view``, and the most that its blocks can hold.
+    """Return the size of the frame at the start of ``view``, and the most that its blocks can hold.
 
-    The library tells neither: it would take a frame's word for its size, and not miss a cut-off end.
+    The library reports neither: it trusts the size that a frame claims, and does not notice a truncated end.
     """
     import zstandard
 

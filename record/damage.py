@@ -1,6 +1,6 @@
-"""What can be wrong with the bytes of records, and the one text for it: both twins find it, neither words it.
+"""Kinds of damage in the bytes of records, and their error texts, which both twins share.
 
-Positions count from the first byte of the batch's records, unpacked.
+Positions count from the first byte of the batch's decompressed records.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ class DamagedError(Exception):
 
 
 class Damage(IntEnum):
-    """What was met. The numbers are the compiled twin's as well."""
+    """Kinds of damage; the compiled twin uses the same numbers."""
 
     NUMBER_CUT = 1
     NUMBER_TOO_LONG = 2
@@ -30,7 +30,7 @@ class Damage(IntEnum):
 
 
 class Field(IntEnum):
-    """Where it was met."""
+    """Fields of a record; the compiled twin uses the same numbers."""
 
     RECORD = 0
     TIMESTAMP_DELTA = 1
@@ -54,16 +54,16 @@ _NAMES = (
 )
 _PLAIN_NUMBERS = (Field.TIMESTAMP_DELTA, Field.OFFSET_DELTA, Field.HEADER_COUNT)
 _TEXTS = {
-    Damage.NUMBER_CUT: "{number} at {position} runs past the end at {left}",
+    Damage.NUMBER_CUT: "{number} at {position} is truncated at {left}",
     Damage.NUMBER_TOO_LONG: "{number} at {position} has more than {said} bits",
     Damage.SIZE: "{field} of {said} bytes at {position}, {left} are left",
     Damage.NO_ATTRIBUTES: "it ends at {position} before its attributes",
     Damage.HEADER_COUNT: "{said} headers at {position}, {left} bytes are left",
     Damage.NULL_HEADER_KEY: "a null header key at {position}",
-    Damage.HEADER_KEY_TEXT: "a header key before {position} is not UTF-8, and too long to be made so",
+    Damage.HEADER_KEY_TEXT: "a header key before {position} is not UTF-8, and too long to be converted",
     Damage.LEFT_OVER: "{left} bytes at {position} belong to no field",
-    Damage.OFFSET: "offset delta {said} at {position} leads out of 64 bits",
-    Damage.BEHIND_LAST: "{left} bytes at {position}, behind the last of {record} records",
+    Damage.OFFSET: "offset delta {said} at {position} exceeds 64 bits",
+    Damage.BEHIND_LAST: "{left} bytes at {position}, after the last of {record} records",
     Damage.COUNT: "{said} records in {left} bytes",
     Damage.ATTRIBUTES: "attributes {said} at {position}, of which no bit is defined",
 }
@@ -71,15 +71,15 @@ _OF_ALL = (Damage.BEHIND_LAST, Damage.COUNT)
 
 
 def damaged(damage: int, field: int, record: int, position: int, *, said: int, left: int) -> DamagedError:
-    """The error to raise.
+    """Make the error.
 
     Args:
-        damage: what was met, a ``Damage``.
-        field: where, a ``Field``.
+        damage: a ``Damage``.
+        field: a ``Field``.
         record: number of the record in its batch, from 0.
         position: of the field's first byte.
-        said: the length, count or delta that the bytes claim; of a long number, the bits it may have.
-        left: bytes that are there; of a cut number, where they end.
+        said: the claimed length, count or delta; for a long number, its maximum of bits.
+        left: number of bytes left; for a truncated number, where the bytes end.
     """
     name = _NAMES[field]
     number = name if field in _PLAIN_NUMBERS else f"length of the {name}"

@@ -1,12 +1,12 @@
-"""Message sets: formats 0 and 1, which brokers wrote before Kafka 0.11. They are read, never written.
+"""Read message sets: formats 0 and 1, which brokers wrote before Kafka 0.11. They are never written.
 
-An entry is an offset, a size and one message. Where messages are compressed, a wrapper message holds a whole
-message set. Byte layout: ``docs/format/message-set.md``. Semantics: ``AbstractLegacyRecordBatch`` of Kafka.
+An entry is an offset, a size and one message. A compressed message is a wrapper whose value is a whole
+message set. Byte layout: ``docs/format/message-set.md``. Semantics: Kafka's ``AbstractLegacyRecordBatch``.
 
-The header of an LZ4 frame as Kafka wrote it in message format 0: its checksum covers the wrong bytes. The
-byte behind the frame descriptor is the second of an xxHash32; old Kafkas took it over the magic number and
-the descriptor, every LZ4 library takes it over the descriptor alone. Sources: the LZ4 frame format, xxHash's
-specification, Kafka's ``Lz4BlockInputStream``.
+LZ4 frames of message format 0 have a wrong header checksum: the byte after the frame descriptor is the second
+of an xxHash32, which old Kafkas computed over magic number and descriptor, and LZ4 libraries over the
+descriptor alone. The hash is written out here: it is 20 lines, for at most 15 bytes. Sources: the LZ4 frame
+format, xxHash's specification, Kafka's ``Lz4BlockInputStream``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from splashdam.record.record import Record
 
 NO_TIMESTAMP = -1
 UNKNOWN_COUNT = -1
-"""The ``record_count`` of a wrapper: only unpacking it tells."""
+"""The ``record_count`` of a wrapper, which is unknown before decompression."""
 
 _HEAD = Struct(">qiIbb")  # offset, size, crc, magic, attributes
 _TIMESTAMP = Struct(">q")
@@ -37,18 +37,18 @@ _MAX_OFFSET = (1 << 63) - 1
 
 
 def is_legacy(data: Buffer, position: int = 0) -> bool:
-    """Whether what begins at ``position`` says that it is of format 0 or 1."""
+    """Return whether the magic byte of the batch at ``position`` is 0 or 1."""
     return len(data) - position > MAGIC_AT and data[position + MAGIC_AT] < 2
 
 
 def parse_entry(data: Buffer, position: int = 0) -> BatchHeader:
-    """The entry at ``position`` as a batch; its message need not be there as a whole.
+    """Parse the entry at ``position`` as a batch header; the message may be incomplete.
 
-    What the formats do not have is -1: leader epoch, producer and sequence, in format 0 the timestamp. Both
-    offsets of a wrapper are that of its last record; the first is known only after unpacking.
+    Fields that the formats lack are -1: leader epoch, producer and sequence, in format 0 the timestamp. Both
+    offsets of a wrapper are that of its last record; the first is unknown before decompression.
 
     Raises:
-        CorruptMessageError: it is too short, or its numbers contradict each other.
+        CorruptMessageError: the entry is too short or inconsistent.
     """
     if len(data) - position < SMALLEST_ENTRY_BYTES:
         raise CorruptMessageError(
@@ -60,7 +60,7 @@ def parse_entry(data: Buffer, position: int = 0) -> BatchHeader:
             f"position {position}: message size {size} is below {_SMALLEST_BYTES[magic]} (format {magic})"
         )
     if not 0 <= offset < _MAX_OFFSET:
-        raise CorruptMessageError(f"position {position}: offset {offset} is no offset")
+        raise CorruptMessageError(f"position {position}: offset {offset} is invalid")
     known = CODEC_MASK | LOG_APPEND_TIME_BIT if magic else CODEC_MASK
     timestamp: int = _TIMESTAMP.unpack_from(data, position + _HEAD.size)[0] if magic else NO_TIMESTAMP
     count = UNKNOWN_COUNT if attributes & CODEC_MASK else 1
@@ -70,21 +70,21 @@ def parse_entry(data: Buffer, position: int = 0) -> BatchHeader:
 
 
 def entry_crc_ok(data: Buffer, position: int, header: BatchHeader) -> bool:
-    """Whether the message has the CRC-32 its entry names; False too if its bytes are not all there."""
+    """Return whether the message's CRC-32 is right; False, too, if bytes are missing."""
     end = position + header.size_bytes
     return len(data) >= end and crc32(memoryview(data)[position + _CRC_FROM : end]) == header.crc
 
 
 def iter_entry_records(data: Buffer, position: int, *, max_bytes: int) -> Iterator[Record]:
-    """The record of an entry, or all those in a wrapper.
+    """Yield the record of an entry, or all records of a wrapper.
 
     Args:
-        data: holds the whole entry.
-        position: where it begins.
-        max_bytes: what a wrapper may decompress to.
+        data: contains the whole entry.
+        position: where the entry begins.
+        max_bytes: maximum decompressed size of a wrapper.
 
     Raises:
-        CorruptMessageError: the entry is cut off or damaged.
+        CorruptMessageError: the entry is truncated or damaged.
         UnsupportedCodecError: its codec is unknown, or the library for it is not installed.
     """
     header = parse_entry(data, position)
@@ -133,7 +133,7 @@ def _inner_entries(
 
 
 def _base_offset(inner: memoryview, header: BatchHeader, where: str) -> int:
-    """What is added to the offsets inside a wrapper: nothing in format 0, where they are absolute."""
+    """Return what to add to the offsets inside a wrapper: 0 in format 0, where they are absolute."""
     last = None
     for _, each in _inner_entries(inner, header, where):
         last = each.base_offset
@@ -182,7 +182,7 @@ _STRIPE_BYTES = 16
 
 
 def with_right_checksum(frame: Buffer) -> bytes:
-    """The frame with the checksum that libraries want; what is no LZ4 frame comes back as it is."""
+    """Return the frame with the right header checksum; anything but an LZ4 frame is returned unchanged."""
     data = bytearray(frame)
     if data[:4] != _MAGIC or len(data) < 7:
         return bytes(data)
@@ -194,7 +194,7 @@ def with_right_checksum(frame: Buffer) -> bytes:
 
 
 def xxhash32(data: bytes) -> int:
-    """xxHash32 with seed 0 of fewer than 16 bytes, which is all that a frame descriptor can have.
+    """Return xxHash32 with seed 0 of fewer than 16 bytes, the maximum of a frame descriptor.
 
     Raises:
         ValueError: there are more.

@@ -1,9 +1,9 @@
-"""Reading the records of a batch, without trusting any length in it.
+"""Read the records of a batch, without trusting any length in it.
 
-Every length and count is compared with the bytes that are there before anything is made of it. What damaged
-or hostile input can cost is limited: unpacked bytes by ``max_bytes``, and a list of records by
-``max_records``, since 7 bytes make a record that takes some 200. Who looks at one record after the other
-(``iter_records``) pays for the bytes alone.
+Every length and count is compared with the bytes that are left before anything is allocated. The cost of
+damaged or hostile input is limited: decompressed bytes by ``max_bytes``, and a list of records by
+``max_records``, since a record of 7 bytes takes some 200 as an object. ``iter_records`` needs memory for the
+bytes only.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ __all__ = [
 ]
 
 _RECORDS_AT_ONCE = 256
-"""What ``iter_records`` makes at a time: enough that the calls cost little, few enough to be no burden."""
+"""Records that ``iter_records`` decodes at a time: many enough that the calls cost little."""
 
 MAX_RECORDS = 500_000
-"""What ``read_records`` makes of one batch unless told otherwise; a batch of 1 MiB, which is Kafka's default
-limit, holds 150,000 at most when it is not compressed."""
+"""Default maximum of ``read_records``; an uncompressed batch of 1 MiB, Kafka's default limit, has at most
+150,000."""
 
 
 def read_records(
@@ -45,23 +45,22 @@ def read_records(
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
     max_records: int = MAX_RECORDS,
 ) -> list[Record]:
-    """All records of the batch that begins at ``position``; a control batch yields its marker.
+    """Return all records of the batch at ``position``; for a control batch, its marker.
 
-    Batches of formats 0 and 1 (``record.legacy``) are read as well.
-
-    The checksum is not looked at (``crc_ok``), nor whether offsets ascend (``validation.validate_records``).
+    Formats 0 and 1 (``record.legacy``) are supported. Neither the checksum is checked (``crc_ok`` does) nor
+    the order of offsets (``validation.validate_records``).
 
     Args:
-        data: holds the whole batch.
+        data: contains the whole batch.
         position: where the batch begins.
-        max_bytes: what its records may decompress to.
-        max_records: how many there may be.
+        max_bytes: maximum decompressed size.
+        max_records: maximum number of records.
 
     Raises:
-        CorruptMessageError: the batch is cut off or damaged, or has more records.
+        CorruptMessageError: the batch is truncated or damaged, or exceeds a limit.
         UnsupportedCodecError: its codec is unknown, or the library for it is not installed.
     """
-    if is_legacy(data, position):  # how many a wrapper holds is known only behind its last
+    if is_legacy(data, position):  # the record count of a wrapper is unknown until its end
         inner = list(islice(iter_records(data, position, max_bytes=max_bytes), max_records + 1))
         if len(inner) > max_records:
             raise CorruptMessageError(f"the message at {position} holds more records than {max_records}")
@@ -83,17 +82,17 @@ def read_records(
 def iter_records(
     data: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
 ) -> Iterator[Record]:
-    """As ``read_records``, one record at a time and any number of them; damage is met when it is reached.
+    """Yield records one at a time, any number of them; damage is raised when it is reached.
 
-    ``data`` is copied or unpacked when the first record is asked for, and may change after that.
+    ``data`` is copied or decompressed for the first record, and may change afterwards.
 
     Args:
-        data: holds the whole batch.
+        data: contains the whole batch.
         position: where the batch begins.
-        max_bytes: what its records may decompress to.
+        max_bytes: maximum decompressed size.
 
     Raises:
-        CorruptMessageError: the batch is cut off or damaged.
+        CorruptMessageError: the batch is truncated or damaged.
         UnsupportedCodecError: its codec is unknown, or the library for it is not installed.
     """
     if is_legacy(data, position):
@@ -109,12 +108,12 @@ def iter_records(
 
 
 def scan_batch(data: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> RecordScan:
-    """Looks at the structure of a batch from a producer, down to each record, without making records of it.
+    """Check the structure of a producer's batch, down to each record, without making record objects.
 
     Raises:
-        OverLimitError: it unpacks to more than ``max_bytes``.
-        CorruptMessageError: the header is damaged, or the batch is cut off.
-        InvalidRecordError: the header is right and what it holds is not.
+        OverLimitError: it decompresses to more than ``max_bytes``.
+        CorruptMessageError: the header is damaged, or the batch is truncated.
+        InvalidRecordError: the header is valid and the records are not.
         UnsupportedCodecError: its codec is unknown, or the library for it is not installed.
     """
     header = parse_header(data, position)
@@ -134,10 +133,10 @@ def scan_batch(data: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRE
 def unpack_records(
     data: Buffer, position: int, header: BatchHeader, max_bytes: int = MAX_DECOMPRESSED_BYTES
 ) -> Buffer:
-    """What follows the header of the batch at ``position``: unpacked, or a view where it is not packed.
+    """Return the decompressed records of the batch at ``position``; a view if it is not compressed.
 
     Raises:
-        CorruptMessageError: the batch is cut off, or unpacks badly or to more than ``max_bytes``.
+        CorruptMessageError: the batch is truncated, or cannot be decompressed within ``max_bytes``.
         UnsupportedCodecError: its codec is unknown, or the library for it is not installed.
     """
     start, end = position + HEADER_BYTES, position + header.size_bytes
@@ -147,13 +146,13 @@ def unpack_records(
             f"{len(data) - position} are there"
         )
     body = memoryview(data)[start:end]
-    if not header.attributes & CODEC_MASK:  # the usual case, without making an enum of it
+    if not header.attributes & CODEC_MASK:  # the usual case, without making a Codec
         return body
     return decompress(header.codec, body, max_bytes=max_bytes)
 
 
 def _records(header: BatchHeader, records: Buffer, at_once: int) -> Iterator[list[Record]]:
-    """All of them, so many at a time; damage is raised when it is first in line."""
+    """Yield all records, so many at a time; damage is raised when it is reached."""
     count, number, position = header.record_count, 0, 0
     append_time = header.max_timestamp if header.is_log_append_time else None
     while True:

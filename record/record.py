@@ -1,4 +1,4 @@
-"""One record as readers get it, and what a scan or a compaction tells of all records of a batch."""
+"""A decoded record, and the results of scanning and compacting the records of a batch."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 
 class Record(NamedTuple):
-    """One record of a log.
+    """A record of a log.
 
     Attributes:
-        offset: its place in the partition.
+        offset: offset in the partition.
         timestamp_ms: milliseconds since the epoch: the producer's, or the broker's with LogAppendTime.
         key: None for a null key.
         value: None for a null value.
@@ -24,15 +24,15 @@ class Record(NamedTuple):
 
 
 class RecordScan(NamedTuple):
-    """What a scan found in records that are sound.
+    """The result of scanning records without damage.
 
     Attributes:
-        min_timestamp_ms: the smallest of the timestamps; with no record 2^63 - 1.
-        max_timestamp_ms: the largest; with no record -2^63.
-        null_keys: how many records have no key.
-        misplaced: the first record whose offset delta is not its number in the batch, -1 for none.
+        min_timestamp_ms: smallest timestamp; 2^63 - 1 without records.
+        max_timestamp_ms: largest timestamp; -2^63 without records.
+        null_keys: number of records without a key.
+        misplaced: number of the first record whose offset delta is not its number in the batch, -1 for none.
         misplaced_delta: that record's offset delta.
-        misplaced_position: where that delta stands.
+        misplaced_position: position of that delta.
     """
 
     min_timestamp_ms: int
@@ -47,11 +47,11 @@ class KeptRecords(NamedTuple):
     """What compaction leaves of the records of a batch.
 
     Attributes:
-        record_count: how many.
-        base_timestamp: what their timestamps are relative to.
-        max_timestamp_ms: the largest of them, -1 with no record.
-        gets_horizon: ``base_timestamp`` is a delete horizon, and was none before.
-        records: encoded; None where all stay as they are.
+        record_count: number of records left.
+        base_timestamp: base of their timestamps.
+        max_timestamp_ms: largest timestamp, -1 without records.
+        gets_horizon: whether ``base_timestamp`` has become a delete horizon.
+        records: encoded; None if all records stay unchanged.
     """
 
     record_count: int

@@ -1,4 +1,4 @@
-"""Sealing: what turns encoded records into a batch that can be sent (header, compression, checksum)."""
+"""Seal encoded records into a batch that can be sent: compression, header, checksum."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def seal(
     transactional: bool = False,
     control: bool = False,
 ) -> memoryview:
-    """Makes a batch of the records in ``buffer``: base offset 0, leader epoch 0, checksum right.
+    """Make a batch of the records in ``buffer``, with base offset 0 and leader epoch 0.
 
-    Without compression the header is written into the buffer itself and nothing is copied: append no more
-    while the result is in use. As in the Java producer, a batch is compressed even where it grows by it.
+    Without compression the header is written into the buffer and nothing is copied: do not append while the
+    result is in use. As in the Java producer, a batch is compressed even if that makes it larger.
 
     Args:
         buffer: the records.
         compression: codec and level.
         producer_id: -1 for none; likewise ``producer_epoch`` and ``base_sequence``.
-        transactional: the batch belongs to a transaction.
-        control: the batch holds a marker (brokers alone write those).
+        transactional: whether the batch belongs to a transaction.
+        control: whether the batch is a marker, which only brokers write.
 
     Returns:
         The whole batch, writable.
@@ -75,12 +75,12 @@ def seal(
 
 
 def seal_records(records: Buffer, header: layout.BatchHeader, compression: Compression) -> bytes:
-    """Makes a batch of encoded records; the header stays as given, but for codec, length and checksum.
+    """Make a batch of encoded records; the header is kept except for codec, length and checksum.
 
     Args:
-        records: what followed a header, unpacked; not looked at.
-        header: of the batch they came from.
-        compression: codec and level of the batch they go into.
+        records: decompressed records; not checked.
+        header: of the batch that they come from.
+        compression: codec and level of the new batch.
 
     Raises:
         UnsupportedCodecError: the codec's library is not installed.
@@ -101,9 +101,10 @@ def _compressed(records: Buffer, compression: Compression) -> memoryview:
 
 
 def restamp_producer(batch: memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-    """Gives a sealed batch new producer fields (after an epoch bump) and the checksum that goes with them.
+    """Set new producer fields in a sealed batch, after an epoch bump, and update its checksum.
 
-    Safe only after the broker certainly refused the batch or forgot its epoch, and while nobody sends it.
+    Safe only if the broker certainly rejected the batch or has forgotten its epoch, and while it is not in
+    flight.
     """
     layout.PRODUCER.pack_into(batch, layout.PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     layout.stamp_crc(batch, 0, len(batch))
@@ -119,11 +120,11 @@ def build_batch(
     transactional: bool = False,
     control: bool = False,
 ) -> bytes:
-    """One whole batch from ``(timestamp_ms, key, value, headers)`` tuples; the fields are those of ``seal``.
+    """Make a whole batch of ``(timestamp_ms, key, value, headers)`` tuples; more arguments as in ``seal``.
 
     Raises:
         IllegalStateError: there is no record.
-        IllegalArgumentError: a record became larger meanwhile: somebody else changes its bytes.
+        IllegalArgumentError: a record became larger meanwhile: another thread changes its bytes.
         TypeError: a record's part has the wrong type.
     """
     listed = list(records)

@@ -1,6 +1,6 @@
-"""Batches as they stand in a log: of format 2, or message sets of formats 0 and 1 that older brokers wrote.
+"""Batches of any format in a log: format 2, and message sets of formats 0 and 1 that older brokers wrote.
 
-Producers may send format 2 alone (``record.batch``); everything that reads a log goes through here.
+Producers may send only format 2 (``record.batch``); everything that reads a log uses these functions.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from splashdam.record.legacy import SMALLEST_ENTRY_BYTES, entry_crc_ok, is_legac
 
 
 def header_is_there(data: Buffer, position: int) -> bool:
-    """Whether enough is there to take the header at ``position`` apart, whatever its format."""
+    """Return whether the header at ``position`` is complete, whatever its format."""
     left = len(data) - position
     return left >= HEADER_BYTES or (left >= SMALLEST_ENTRY_BYTES and data[position + MAGIC_AT] < MAGIC)
 
 
 def parse_stored_header(data: Buffer, position: int = 0) -> BatchHeader:
-    """As ``parse_header``, of any format; what formats 0 and 1 do not have is -1.
+    """Parse a header of any format; fields that formats 0 and 1 lack are -1.
 
     Raises:
-        CorruptMessageError: it is too short, or its numbers contradict each other.
+        CorruptMessageError: the header is incomplete or inconsistent.
     """
     return parse_entry(data, position) if is_legacy(data, position) else parse_header(data, position)
 
 
 def stored_crc_ok(data: Buffer, position: int, header: BatchHeader) -> bool:
-    """Whether the batch has the checksum its header names; False too if its bytes are not all there."""
+    """Return whether the checksum is right; False, too, if bytes are missing."""
     check = crc_ok if header.magic == MAGIC else entry_crc_ok
     return check(data, position, header)
 
 
 def iter_stored_headers(data: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each whole batch from ``position`` on; a partial one at the end is left out.
+    """Yield position and header of each whole batch from ``position`` on; skip a partial one at the end.
 
     Raises:
-        CorruptMessageError: at a header that is damaged.
+        CorruptMessageError: a header is damaged.
     """
     end = len(data)
     while header_is_there(data, position):

@@ -1,19 +1,19 @@
-"""What a leader demands of the records that a producer sends (``LogValidator`` of Kafka's broker).
+"""Validate the records of producers before they are appended (Kafka: ``LogValidator``).
 
-Whoever appends garbage blocks every consumer behind it for ever, with an offset that none can read and none
-can pass. So a batch is accepted only if each reader reads it whole: its bytes unpack, they are exactly as
-many records as the header says, and the offsets count up from the batch's base.
+An invalid batch in the log blocks every consumer for ever: it cannot read the offset and cannot pass it. So a
+batch is accepted only if every reader can read it whole: it decompresses, to exactly as many records as the
+header says, and the offsets ascend by one from the base offset.
 
-Kafka 4.4 was asked, kind by kind (``testing/contract/behaviours/batches.py``). In these cases it accepts what
-is refused here, because consumers fail on it, lose records by it, or skip some:
+Compared with Kafka 4.4, kind by kind (``testing/contract/behaviours/batches.py``). These cases are accepted
+by Kafka and rejected here, because consumers fail on them, lose records or skip some:
 
-* offset deltas that jump, repeat or go back, in a batch that is not compressed (it answers -1 where one is);
+* offset deltas that jump, repeat or go back, in an uncompressed batch (in a compressed one Kafka answers -1);
 * a length below -1, which Java takes for null, a 32-bit number with bits beyond its type, and attributes
   above 127, which kafka-python takes for a longer number;
-* fields that do not fit their record, and bytes behind the gzip or LZ4 data, in a compressed batch.
+* fields that do not fit their record, and bytes after the gzip or LZ4 data, in a compressed batch.
 
-Nothing here knows a topic, a clock or a loop: it is safe in a thread, and lets other threads run while it
-unpacks and while it walks through much.
+The functions know no topic, clock or loop, so they may run in a thread; decompressing and scanning large
+batches release the GIL.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class ValidRecords(NamedTuple):
     """Records that a leader may append.
 
     Attributes:
-        records: encoded, unpacked.
-        scan: what they are like.
-        max_timestamp_ms: what the batch's header must say: the largest timestamp, and -1 where none is above.
+        records: encoded and decompressed.
+        scan: the result of scanning them.
+        max_timestamp_ms: the largest timestamp, at least -1, for the batch's header.
     """
 
     records: Buffer
@@ -53,20 +53,20 @@ def validate_records(
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
     any_offsets: bool = False,
 ) -> ValidRecords:
-    """Checks all records of a batch from a producer; neither the header's attributes nor the checksum.
+    """Check all records of a producer's batch, but not the header's attributes and checksum.
 
     Args:
         batch: exactly one batch.
         header: its header.
-        max_bytes: what its records may decompress to. No more than about twice as much is ever held.
-        any_offsets: takes any offset deltas, for who numbers the records anew.
+        max_bytes: maximum decompressed size; memory use is at most about twice as much.
+        any_offsets: allow any offset deltas, for callers that assign new ones.
 
     Raises:
-        InvalidRecordError: the records are not what the header says, or do not unpack.
-        OverLimitError: they unpack to more than ``max_bytes``.
+        InvalidRecordError: the records do not match the header, or cannot be decompressed.
+        OverLimitError: they decompress to more than ``max_bytes``.
         UnsupportedCodecError: the codec is unknown, or the library for it is not installed.
     """
-    # Taken apart once, and made without a detour: this is done for every batch.
+    # Unpacked in one step, and built by tuple.__new__: this runs for every batch.
     _, _, _, _, _, attributes, last_delta, base_timestamp, _, _, _, _, count = header
     if count <= 0 or count != last_delta + 1:
         raise InvalidRecordError(f"the batch has {count} records, but its last offset delta is {last_delta}")
@@ -84,7 +84,7 @@ def validate_records(
     _, max_timestamp_ms, _, misplaced, misplaced_delta, misplaced_position = scan
     if misplaced >= 0 and not any_offsets:
         raise InvalidRecordError(
-            f"record {misplaced}: offset delta {misplaced_delta} at {misplaced_position}, due is {misplaced}"
+            f"record {misplaced}: offset delta {misplaced_delta} at {misplaced_position}, not {misplaced}"
         )
     max_timestamp_ms = max(max_timestamp_ms, NO_TIMESTAMP_MS)
     return _NEW(ValidRecords, (records, scan, max_timestamp_ms))

@@ -1,15 +1,16 @@
-"""Messages to bytes and back, through codecs compiled on first use.
+"""Encode and decode messages, through codecs that are compiled on first use.
 
-Semantics are Kafka's protocol guide and KIP-482 (flexible versions, tagged fields). The compiled functions
-know no field names; when one fails, the message runs once more through a tracing twin that knows where it is.
+The format is that of Kafka's protocol guide and KIP-482 (flexible versions, tagged fields). Compiled
+functions know no field names; when one fails, the message runs once more through a tracing codec that knows
+the position.
 
-Compiles the decoder of one message in one version: straight-line Python, nested structures in line. Runs of
-fixed-width fields are read by one ``struct`` call. Before anything is allocated, lengths and counts are
-checked against the bytes that are left; the depth of the generated loops is that of the schema, so no input
-makes it recurse.
+The decoder of one message in one version is straight-line Python with nested structures in line. Adjacent
+fields of fixed width are read by one ``struct`` call. Lengths and counts are checked against the bytes that
+are left before anything is allocated, and loops nest as deep as the schema, so no input makes the decoder
+recurse.
 
-Compiles the encoder of one message in one version: pieces are appended to a list that is joined once. Large
-records never enter that list: `primitives.add_records` makes them parts of their own.
+The encoder of one message in one version appends pieces to a list that is joined once. Large records never
+enter that list: `primitives.add_records` makes them parts of their own.
 """
 
 from __future__ import annotations
@@ -41,21 +42,21 @@ M = TypeVar("M", bound=Message)
 
 _BROKEN = (IllegalBytes, struct.error, IndexError, ValueError)
 _UNFIT = (IllegalBytes, struct.error, AttributeError, TypeError, ValueError)
-_EXPLAINED_BYTES = 1 << 20  # above that a broken message is not worth decoding once more
+_EXPLAINED_BYTES = 1 << 20  # larger broken messages are not decoded again
 _DECODERS: dict[tuple[type[Message], int], Decoder] = {}
 _ENCODERS: dict[tuple[type[Message], int], Encoder] = {}
 
 
 def encode(message: Message, version: int) -> list[Part]:
-    """Encodes a message's body.
+    """Encode a message's body.
 
     Returns:
         Its parts in order: small pieces joined, records of 64 KiB and more by reference, file slices as they
         are.
 
     Raises:
-        ProtocolError: the version is not declared, a value does not fit its type, or the version lacks a
-            field that has a value and must not be dropped.
+        ProtocolError: the version is not declared, a value does not fit its type, or a field that the version
+            lacks has a value that must not be dropped.
     """
     encoder = _ENCODERS.get((type(message), version)) or _encoder(type(message), version)
     out: list[Buffer] = []
@@ -70,7 +71,7 @@ def encode(message: Message, version: int) -> list[Part]:
 
 
 class ManyElementsError(Exception):
-    """A request names more elements than ``decode`` was told to take, but perhaps none too many."""
+    """A request has more elements than ``most_elements``; it may still be valid."""
 
 
 def decode(
@@ -82,24 +83,24 @@ def decode(
     allow_trailing: bool = False,
     most_elements: int | None = None,
 ) -> M:
-    """Decodes a body that starts at ``position`` and fills the rest of ``data``.
+    """Decode a body that starts at ``position`` and ends with ``data``.
 
     ``records`` fields are slices of ``data``, not copies. Lengths are checked before anything is allocated.
 
     Args:
         cls: the message class.
         data: a frame or a body.
-        version: which version the bytes are.
+        version: version of the bytes.
         position: where the body starts.
         allow_trailing: accept bytes behind the message, as in a version 0 answer to an ApiVersions request
             that the broker does not know.
-        most_elements: of a request, in all its arrays, so that this takes no longer; None: as many as a
-            request may have.
+        most_elements: limit for a request's elements in all arrays, which bounds the decoding time; None: the
+            limit of all requests.
 
     Raises:
         ManyElementsError: there are more.
-        ProtocolError: the bytes are not such a message; the text names message, field and position (of a
-            message above 1 MiB the message alone).
+        ProtocolError: the bytes are not a valid message; the text names message, field and position (for more
+            than 1 MiB only the message).
     """
     decoder = _DECODERS.get((cls, version)) or _decoder(cls, version)
     view = memoryview(data)
@@ -136,14 +137,14 @@ def _check_version(cls: type[Message], version: int) -> None:
 
 
 class _Trace:
-    """Where the tracing twin is: the path of fields and indexes, and the byte where the last one starts."""
+    """Position of the tracing codec: a path of fields and indexes, and the byte where the last starts."""
 
     def __init__(self) -> None:
         self.path: list[str | int] = []
         self.position = 0
 
     def __call__(self, depth: int, step: str | int, position: int) -> None:
-        self.path += [""] * (depth - len(self.path))  # a structure in place has no index
+        self.path += [""] * (depth - len(self.path))  # a structure outside of an array has no index
         self.path[depth:] = [step]
         self.position = position
 
@@ -168,7 +169,7 @@ def _explain_decoding(
     cls: type[Message], version: int, view: memoryview, position: int, error: Exception
 ) -> NoReturn:
     reason = str(error) if isinstance(error, IllegalBytes | UnicodeDecodeError) else "the bytes end here"
-    # The frames of the attempt hold what it has decoded, many times the size of its bytes.
+    # The failed call's frames keep the decoded objects alive, many times the size of the bytes.
     traceback.clear_frames(error.__traceback__)
     if len(view) > _EXPLAINED_BYTES:
         raise ProtocolError(f"{cls.NAME} v{version}: {reason}") from None
@@ -195,10 +196,10 @@ def _run_traced(twin: Callable[[], Any]) -> None:
 
 
 class Source:
-    """Python source under construction, with the constants it refers to.
+    """Python source under construction, with the constants that it uses.
 
-    ``traced`` asks for the twin that reports every field before it touches it; it exists to say where a
-    message is broken and is never on the hot path.
+    ``traced`` selects the variant that reports every field before it is read or written; it finds the broken
+    field of a message and is never used on the hot path.
     """
 
     def __init__(self, version: int, flexible: bool, traced: bool) -> None:
@@ -211,20 +212,20 @@ class Source:
         self._constants: dict[int, str] = {}
 
     def line(self, text: str) -> None:
-        """Adds one line."""
+        """Add one line."""
         self._lines.append("    " * self._indent + text)
 
     def block(self, text: str) -> Block:
-        """Adds a line that opens a block; use as a context manager."""
+        """Add a line that opens a block; use as a context manager."""
         self.line(text)
         return Block(self)
 
     def shift(self, levels: int) -> None:
-        """Moves later lines in or out."""
+        """Change the indentation of later lines."""
         self._indent += levels
 
     def constant(self, value: object, prefix: str) -> str:
-        """A name for a constant of the compiled function."""
+        """Return the name of a constant of the compiled function."""
         name = self._constants.get(id(value))
         if name is None:
             name = f"{prefix}{len(self._constants)}"
@@ -233,13 +234,13 @@ class Source:
         return name
 
     def layout(self, formats: str) -> struct.Struct:
-        """A big-endian layout, one object per format."""
+        """Return the big-endian ``Struct`` of a format."""
         return self.namespace.setdefault(f"L_{formats}", struct.Struct(">" + formats))  # type: ignore[no-any-return]
 
     def runs(self, fields: Iterable[Field]) -> list[list[Field]]:
-        """The fields in order; neighbours of fixed width together, as one `struct` call serves them all.
+        """Group the fields: adjacent ones of fixed width together, for one ``struct`` call.
 
-        In the traced twin each stands alone, so that each is reported.
+        In the tracing variant each field is a group, so that each is reported.
         """
         runs: list[list[Field]] = []
         for field in fields:
@@ -251,16 +252,16 @@ class Source:
         return runs
 
     def run_layout(self, run: Sequence[Field]) -> struct.Struct:
-        """The layout of fixed-width fields that stand side by side."""
+        """Return the ``Struct`` of adjacent fixed-width fields."""
         return self.layout("".join(field.type.format for field in run if isinstance(field.type, FixedType)))
 
     def trace(self, depth: int, step: str, position: str = "0") -> None:
-        """In the traced twin: reports that the field or element ``step`` (an expression) comes next."""
+        """In the tracing variant, write code that reports the next field or element (an expression)."""
         if self.traced:
             self.line(f"trace({depth}, {step}, {position})")
 
     def compile(self, name: str, parameters: str, what: str) -> Callable[..., Any]:
-        """Compiles the function."""
+        """Compile the function."""
         text = f"def {name}({parameters}):\n" + "\n".join(self._lines)
         exec(compile(text, f"<splashdam {name} {what} version {self.version}>", "exec"), self.namespace)
         function: Callable[..., Any] = self.namespace[name]
@@ -281,18 +282,18 @@ class Block:
 
 
 def untagged(fields: Sequence[Field], version: int) -> list[Field]:
-    """The fields that a version carries in line."""
+    """Return the untagged fields of a version."""
     return [field for field in fields if field.tag is None and version in field.versions]
 
 
 def tagged(fields: Sequence[Field], version: int) -> list[Field]:
-    """The fields that a version carries in its tagged section, by tag."""
+    """Return the tagged fields of a version, in order of their tags."""
     found = [field for field in fields if field.tag is not None and version in field.versions]
     return sorted(found, key=lambda field: field.tag or 0)
 
 
 def smallest_size(kind: WireType, version: int, flexible: bool, nullable: bool = False) -> int:
-    """The fewest bytes a value can take: makes a count plausible before anything is allocated."""
+    """Return the minimum size of a value, to check an array's count before anything is allocated."""
     if isinstance(kind, FixedType):
         return kind.size_bytes
     if isinstance(kind, SizedType):
@@ -313,12 +314,12 @@ def _smallest_struct(kind: StructType, version: int, flexible: bool) -> int:
 
 
 Decoder: TypeAlias = Callable[..., tuple[Any, int]]
-"""``(buf, pos, end[, trace]) -> (message, position behind it)``; a request's takes also how many elements and
-tagged fields there may be in all."""
+"""``(buf, pos, end[, trace]) -> (message, end position)``; that of a request also takes limits for the total
+numbers of elements and tagged fields."""
 
 
 def compile_decoder(cls: type[Struct], version: int, flexible: bool, *, traced: bool = False) -> Decoder:
-    """The decoder of ``cls`` in ``version``, or its tracing twin."""
+    """Compile the decoder of ``cls`` in ``version``, or its tracing variant."""
     writer = _DecoderWriter(version, flexible, traced, issubclass(cls, Request))
     writer.struct(cls, 0)
     writer.line("return o0, pos")
@@ -330,7 +331,7 @@ def compile_decoder(cls: type[Struct], version: int, flexible: bool, *, traced: 
 
 
 class _DecoderWriter(Source):
-    """Writes statements that read from ``buf`` at ``pos``; names end in the depth of nesting."""
+    """Writes statements that read from ``buf`` at ``pos``; variable names end in the nesting depth."""
 
     def __init__(self, version: int, flexible: bool, traced: bool, is_request: bool) -> None:
         super().__init__(version, flexible, traced)
@@ -351,7 +352,7 @@ class _DecoderWriter(Source):
         )
 
     def struct(self, cls: type[Struct], depth: int) -> None:
-        """Reads a structure into ``o<depth>``."""
+        """Write code that reads a structure into ``o<depth>``."""
         self.line(f"o{depth} = new({self.constant(cls, 'C')})")
         carried = untagged(cls.FIELDS, self.version)
         for field in cls.FIELDS:
@@ -406,7 +407,7 @@ class _DecoderWriter(Source):
             self.line(f"{target} = o{depth + 1}")
 
     def _length(self, kind: str) -> None:
-        """Reads a length or count into ``n``, -1 for null."""
+        """Write code that reads a length or count into ``n``, -1 for null."""
         if self.flexible:
             self.line("n = buf[pos]; pos += 1")
             self.line("if n > 127: n, pos = uvarint(buf, pos - 1)")
@@ -453,7 +454,7 @@ class _DecoderWriter(Source):
         self.line(f"else: refuse_count(n, {smallest}, end - pos)")
 
     def _elements(self, element: FixedType | SizedType | StructType, target: str, depth: int) -> None:
-        # Objects take many times the bytes they came in.
+        # Objects take many times the memory of their bytes.
         self.line(f"if n > {primitives.MAX_ELEMENTS}: refuse_elements(n)")
         self.line(f"{target} = a{depth} = []")
         with self.block(f"for i{depth} in range(n):"):
@@ -499,7 +500,7 @@ class _DecoderWriter(Source):
                         f"refuse_tag_size(pos - start{depth}, stop{depth} - start{depth})"
                     )
                 keyword = "elif"
-            # What this version does not know is skipped; its size was checked above.
+            # Unknown tagged fields are skipped; their size was checked above.
             if fields:
                 with self.block("else:"):
                     self.line(f"pos = stop{depth}")
@@ -512,7 +513,7 @@ Encoder: TypeAlias = Callable[..., None]
 
 
 def compile_encoder(cls: type[Struct], version: int, flexible: bool, *, traced: bool = False) -> Encoder:
-    """The encoder of ``cls`` in ``version``, or its tracing twin."""
+    """Compile the encoder of ``cls`` in ``version``, or its tracing variant."""
     writer = _EncoderWriter(version, flexible, traced)
     writer.line("w = out.append")
     writer.struct(cls, 0)
@@ -521,7 +522,7 @@ def compile_encoder(cls: type[Struct], version: int, flexible: bool, *, traced: 
 
 
 class _EncoderWriter(Source):
-    """Writes statements that append to ``out`` through ``w``; names end in the depth of nesting."""
+    """Writes statements that append to ``out`` through ``w``; variable names end in the nesting depth."""
 
     def __init__(self, version: int, flexible: bool, traced: bool) -> None:
         super().__init__(version, flexible, traced)
@@ -540,7 +541,7 @@ class _EncoderWriter(Source):
         )
 
     def struct(self, cls: type[Struct], depth: int) -> None:
-        """Writes the structure in ``o<depth>``."""
+        """Write code that encodes the structure in ``o<depth>``."""
         self._refuse_dropping(cls, depth)
         for run in self.runs(untagged(cls.FIELDS, self.version)):
             if len(run) > 1:
@@ -558,7 +559,7 @@ class _EncoderWriter(Source):
                 self.line(f"if {self._differs(field, f'o{depth}')}: refuse_dropping({self.version})")
 
     def _differs(self, field: Field, owner: str) -> str:
-        """An expression that is true when the field has another value than its default."""
+        """Return an expression that is true if the field's value is not its default."""
         value = f"{owner}.{field.name}"
         if isinstance(field.default, type):
             inner = field.type.cls.FIELDS if isinstance(field.type, StructType) else ()
@@ -598,7 +599,7 @@ class _EncoderWriter(Source):
             self.struct(kind.cls, depth + 1)
 
     def _length(self, length: str, kind: str) -> str:
-        """An expression for an encoded length or count."""
+        """Return an expression for an encoded length or count."""
         if self.flexible:
             return f"SMALL[n] if (n := {length} + 1) < 128 else uvarint(n)"
         return f"{self.constant(self.layout('h' if kind == 'string' else 'i').pack, 'P')}({length})"
@@ -650,7 +651,7 @@ class _EncoderWriter(Source):
         self.line(f"w(uvarint({count}))")
         for field in fields:
             with self.block(f"if t{depth}_{field.tag}:"):
-                # The size stands before the value, so the value is written to a list of its own.
+                # The size comes before the value, so the value is encoded to a list of its own first.
                 self.line(f"out{depth} = out; out = []; w = out.append")
                 self._field(field, depth)
                 self.line(f"tagged = b''.join(out); out = out{depth}; w = out.append")

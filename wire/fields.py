@@ -1,4 +1,4 @@
-"""The vocabulary of declarations: one function per Kafka type.
+"""Declare the fields of messages: one function per Kafka type.
 
 A message is a class whose body reads like Kafka's schema::
 
@@ -6,9 +6,9 @@ A message is a class whose body reads like Kafka's schema::
         index: int = int32()
         records: Buffer | None = records(nullable="0+")
 
-Each function takes the versions that carry the field and returns a `Field`. For type checkers it returns the
-type of the *value*, so that the annotation is checked against the declaration and the constructor knows
-its arguments. Defaults are Kafka's: zero, empty string, empty array, null records.
+Each function takes the versions of the field and returns a `Field`. Its declared return type is that of the
+*value*, so that type checkers compare the annotation with the declaration and know the constructor's
+arguments. Defaults are Kafka's: zero, empty string, empty array, null records.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _NEWEST = 32_767  # versions are int16 on the wire
 
 
 class Versions(NamedTuple):
-    """An inclusive range of versions; empty where ``last`` is below ``first``."""
+    """An inclusive range of versions, written as in Kafka's schemas; empty if ``last`` is below ``first``."""
 
     first: int
     last: int
 
     @classmethod
     def parse(cls, text: str) -> Versions:
-        """Reads ``"3+"``, ``"3-11"``, ``"3"`` or ``"none"``.
+        """Parse ``"3+"``, ``"3-11"``, ``"3"`` or ``"none"``.
 
         Raises:
             ValueError: the text is none of these.
@@ -61,24 +61,24 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound="Struct")
 
 NO_UUID = bytes(16)
-"""The topic id that means none."""
+"""The topic id that stands for none."""
 
 
 class SizedPart(Protocol):
-    """Bytes that are not in memory, for example a slice of a file: they stay a part of their own."""
+    """Bytes outside of memory, for example a slice of a file; they stay a part of their own."""
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes the part contributes to the frame."""
+        """Size of the part in the frame."""
         ...
 
 
 Part: TypeAlias = Buffer | SizedPart
-"""What an encoded message consists of."""
+"""A part of an encoded message."""
 
 
 class FixedType(NamedTuple):
-    """A type of fixed width: ``format`` is its letter for ``struct``."""
+    """A type of fixed width; ``format`` is its ``struct`` format."""
 
     name: str
     format: str
@@ -86,19 +86,19 @@ class FixedType(NamedTuple):
 
 
 class SizedType(NamedTuple):
-    """A type behind a length: ``string``, ``bytes`` or ``records``."""
+    """A type with a length prefix: ``string``, ``bytes`` or ``records``."""
 
     name: str
 
 
 class StructType(NamedTuple):
-    """A structure with fields of its own."""
+    """A nested structure."""
 
     cls: type[Struct]
 
 
 class ArrayType(NamedTuple):
-    """An array of any other type."""
+    """An array of another type."""
 
     element: FixedType | SizedType | StructType
 
@@ -124,13 +124,13 @@ class Field(NamedTuple):
 
     Attributes:
         type: its wire type.
-        versions: the versions that carry it.
+        versions: the versions that have the field.
         nullable: the versions in which it may be null.
-        tag: its tag where it is a tagged field, else None.
-        default: its value where it is not carried. An empty list stands for "a new list", a `Struct`
-            class for "a new instance with defaults".
-        ignorable: whether a value other than the default may be dropped in versions without the field.
-        name: set when the class is made.
+        tag: tag of a tagged field, else None.
+        default: value in versions without the field. An empty list stands for a new list, a `Struct`
+            class for a new instance with defaults.
+        ignorable: whether another value than the default may be dropped in versions without the field.
+        name: name of the field; set when the class is created.
     """
 
     type: WireType
@@ -152,7 +152,7 @@ def _field(
     ignorable: bool = False,
 ) -> Any:
     if tag is not None and _holds_records(type_):
-        raise TypeError(f"tag {tag}: records cannot stand in a tagged field, whose size goes before it")
+        raise TypeError(f"tag {tag}: records cannot be a tagged field, whose size precedes it")
     return Field(type_, Versions.parse(versions), Versions.parse(nullable), tag, default, ignorable)
 
 
@@ -166,7 +166,7 @@ def _holds_records(type_: WireType) -> bool:
 def boolean(
     versions: str = "0+", *, default: bool = False, tag: int | None = None, ignorable: bool = False
 ) -> bool:
-    """One byte; everything but 0 reads as true."""
+    """One byte; any value but 0 is true."""
     return cast(bool, _field(BOOL, versions, default, tag=tag, ignorable=ignorable))
 
 
@@ -210,7 +210,7 @@ def float64(
 def uuid(
     versions: str = "0+", *, default: bytes = NO_UUID, tag: int | None = None, ignorable: bool = False
 ) -> bytes:
-    """Sixteen bytes, kept as ``bytes``; all zero means none."""
+    """Sixteen bytes, as ``bytes``; all zero stands for none."""
     return cast(bytes, _field(UUID, versions, default, tag=tag, ignorable=ignorable))
 
 
@@ -235,7 +235,7 @@ def string(
     tag: int | None = None,
     ignorable: bool = False,
 ) -> str | None:
-    """UTF-8 behind an int16 length, or a compact one in flexible versions."""
+    """UTF-8 with an int16 length, or a compact length in flexible versions."""
     field = _field(STRING, versions, default, nullable=nullable, tag=tag, ignorable=ignorable)
     return cast("str | None", field)
 
@@ -261,8 +261,8 @@ def binary(
     tag: int | None = None,
     ignorable: bool = False,
 ) -> bytes | None:
-    """Kafka's ``bytes``: an int32 length, or a compact one in flexible versions. Decoded as a copy: what is
-    carried so (a group's assignment, a SASL token) outlives the frame."""
+    """Kafka's ``bytes``, with an int32 length, or a compact one in flexible versions. Decoded as a copy: such
+    values (a group's assignment, a SASL token) outlive the frame."""
     field = _field(BYTES, versions, default, nullable=nullable, tag=tag, ignorable=ignorable)
     return cast("bytes | None", field)
 
@@ -270,8 +270,8 @@ def binary(
 def records(versions: str = "0+", *, nullable: str = "0+", ignorable: bool = False) -> Any:
     """Record batches: decoded as a slice of the frame without a copy, encoded by reference.
 
-    Typed ``Any`` because a declaration chooses: ``Buffer | None``, or ``Part | None`` where a part of a file
-    may stand for it.
+    Typed ``Any`` because declarations differ: ``Buffer | None``, or ``Part | None`` where a slice of a file
+    is allowed.
     """
     return _field(RECORDS, versions, None, nullable=nullable, ignorable=ignorable)
 
@@ -289,9 +289,9 @@ def array(
     tag: int | None = None,
     ignorable: bool = False,
 ) -> Any:
-    """An array of structures (given by class) or of a simple type (given by Kafka's name, ``"int32"``).
+    """An array of structures, given by class, or of a simple type, given by Kafka's name (``"int32"``).
 
-    Typed ``Any``: the annotation beside it names the element type.
+    Typed ``Any``: the annotation names the element type.
     """
     kind = _ELEMENTS[element] if isinstance(element, str) else StructType(element)
     initial = None if default is None else list(default)
@@ -319,7 +319,7 @@ def struct(
     tag: int | None = None,
     ignorable: bool = False,
 ) -> S | None:
-    """A structure in place. A nullable one starts with a byte, -1 for null, and defaults to null."""
+    """A nested structure. A nullable one starts with a byte, -1 for null, and defaults to null."""
     initial = cls if nullable is None else default
     field = _field(
         StructType(cls), versions, initial, nullable=nullable or "none", tag=tag, ignorable=ignorable

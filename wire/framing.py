@@ -1,4 +1,4 @@
-"""Splits a byte stream into frames: an int32 size, then that many bytes."""
+"""Split a byte stream into frames: an int32 size, then that many bytes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _SMALLEST_FRAME_BYTES = 4  # a response has a correlation id, a request more
 _SMALLEST_READ = 64 * 1024
 _LARGEST_READ = 1024 * 1024
 _TLS_RECORDS = (0x1603, 0x1503)
-"""How a handshake and an alert of TLS begin."""
+"""The first two bytes of a TLS handshake and of a TLS alert."""
 
 
 def frame_size(data: Buffer, position: int, max_frame_bytes: int) -> int:
-    """The size that the four bytes at ``position`` name.
+    """Return the frame size in the four bytes at ``position``.
 
     Raises:
-        ProtocolError: it is below any message's or above the limit.
+        ProtocolError: the size is too small for any message, or above the limit.
     """
     (size,) = _SIZE.unpack_from(data, position)
     if not _SMALLEST_FRAME_BYTES <= size <= max_frame_bytes:
@@ -35,32 +35,30 @@ def _refuse(size: int, max_frame_bytes: int) -> NoReturn:
     if size < _SMALLEST_FRAME_BYTES:
         raise ProtocolError(f"frame size {size} is too small for any message")
     if size >> 16 in _TLS_RECORDS:
-        foreign = ForeignBytesError("the other side speaks TLS, and this one does not: see security_protocol")
+        foreign = ForeignBytesError("the peer speaks TLS, and this side does not: check security_protocol")
         foreign.is_tls = True
         foreign.speaks = "speaks TLS"
         foreign.advice = "set security_protocol to SSL or SASL_SSL"
         raise foreign
     text = _SIZE.pack(size)
     if size > max_frame_bytes and text.isascii() and text.decode().isprintable():
-        foreign = ForeignBytesError(
-            f"the other side does not speak Kafka's protocol: it says {text.decode()!r}…"
-        )
-        foreign.speaks = f"does not speak Kafka's protocol: it answers {text.decode()!r}…"
+        foreign = ForeignBytesError(f"the peer does not speak Kafka's protocol: it sent {text.decode()!r}…")
+        foreign.speaks = f"does not speak Kafka's protocol: it sent {text.decode()!r}…"
         foreign.advice = "check host and port"
         raise foreign
     raise ProtocolError(f"frame size {size} is above the limit of {max_frame_bytes} bytes")
 
 
 def framed(data: bytes) -> bytes:
-    """Bytes behind their size."""
+    """Return a frame: the size, then the bytes."""
     return _SIZE.pack(len(data)) + data
 
 
 class FrameDecoder:
-    """Collects bytes and hands out whole frames, without their size.
+    """Collects bytes and returns whole frames, without their size.
 
-    A frame is a writable ``memoryview`` of memory of its own, so that a slice kept of it pins nothing else.
-    Memory grows with the bytes that arrive, never with what a size claims.
+    A frame is a writable ``memoryview`` of its own memory, so a slice that is kept does not keep other frames
+    alive. Memory grows with the bytes that arrive, never with the size that a frame claims.
 
     Args:
         max_frame_bytes: the largest frame accepted.
@@ -69,19 +67,18 @@ class FrameDecoder:
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._pending = bytearray()
-        self._size = -1  # of the frame under way, -1 while its size is not complete
+        self._size = -1  # of the incomplete frame, -1 before its size is complete
 
     @property
     def wanted_bytes(self) -> int:
-        """How much to read at once: the rest of the frame, within 64 KiB and 1 MiB."""
+        """How much to read next: the rest of the frame, at least 64 KiB and at most 1 MiB."""
         return min(max(self._size - len(self._pending), _SMALLEST_READ), _LARGEST_READ)
 
     def feed(self, data: Buffer) -> list[memoryview]:
-        """Takes bytes and returns the frames they complete.
+        """Take bytes and return the frames that they complete.
 
         Raises:
-            ProtocolError: a size is below any message's or above the limit; the decoder is of no use
-                afterwards.
+            ProtocolError: a size is too small or too large; the decoder cannot be used afterwards.
         """
         frames: list[memoryview] = []
         view = memoryview(data)

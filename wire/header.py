@@ -1,8 +1,8 @@
-"""Frames: size, header and body in one go.
+"""Encode and decode whole frames: size, header and body.
 
 Requests have header version 1, or 2 in flexible versions. Responses have header version 0, or 1 in flexible
-versions; ApiVersions responses have version 0 always, since a client must read them before it knows what
-the broker speaks (KIP-511). The client id is never compact.
+versions. ApiVersions responses always have version 0, since a client must decode them before it knows the
+broker's versions (KIP-511). The client id is never compact.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _MAX_FRAME_BYTES = 0x7FFFFFFF
 
 
 class RequestHeader(NamedTuple):
-    """What stands before a request's body.
+    """The header of a request.
 
     Attributes:
-        api_key: which API.
-        api_version: the version of request and response.
-        correlation_id: returned in the response.
-        client_id: the client's name for itself, may be null.
+        api_key: API key.
+        api_version: version of request and response.
+        correlation_id: repeated in the response.
+        client_id: name that the client chose; may be null.
     """
 
     api_key: int
@@ -57,7 +57,7 @@ class RequestHeader(NamedTuple):
 def encode_request(
     message: Request[Any], *, version: int, correlation_id: int, client_id: str | None
 ) -> list[Buffer]:
-    """A whole request frame, size included.
+    """Encode a whole request frame, size included.
 
     Returns:
         Its parts in order; records of 64 KiB and more are parts of their own, by reference.
@@ -80,7 +80,7 @@ def encode_request(
 
 
 def encode_response(message: Response, *, version: int, correlation_id: int) -> list[Part]:
-    """A whole response frame, size included; parts as `encode_request` has them, file slices as they are.
+    """Encode a whole response frame to parts as in `encode_request`; file slices stay as they are.
 
     Raises:
         ProtocolError: the message does not fit the version, a value of the header does not fit its type, or
@@ -99,7 +99,7 @@ def encode_response(message: Response, *, version: int, correlation_id: int) -> 
 def _frame(header: bytes, body: list[Part]) -> list[Part]:
     size = len(header) + sum(map(records_size, body))
     if size > _MAX_FRAME_BYTES:
-        raise ProtocolError(f"a frame of {size} bytes; at most {_MAX_FRAME_BYTES} fit its size field")
+        raise ProtocolError(f"a frame of {size} bytes; the size field allows {_MAX_FRAME_BYTES}")
     start = _SIZE.pack(size) + header
     if body and isinstance(body[0], bytes) and len(body[0]) < UNCOPIED_BYTES:
         return [start + body[0], *body[1:]]
@@ -111,12 +111,12 @@ def _has_flexible_header(cls: type[Response], version: int) -> bool:
 
 
 def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
-    """Reads a request's header; returns it and the position of the body.
+    """Decode a request's header; return it and the position of the body.
 
-    An ApiVersions request passes in any version, so that the caller can answer it with error 35.
+    An ApiVersions request is accepted in any version, so that the caller can respond with error 35.
 
     Raises:
-        ProtocolError: the frame is too short, or key or version are not declared here.
+        ProtocolError: the frame is too short, or its API key or version is not declared.
     """
     if len(frame) < _REQUEST_HEADER.size:
         raise ProtocolError(f"RequestHeader: {len(frame)} bytes are too few for a request")
@@ -133,7 +133,7 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 
 def _client_id(view: memoryview, length: int) -> tuple[str | None, int]:
-    """The client id behind its length, and the position behind it."""
+    """Return the client id and the position after it."""
     start = _REQUEST_HEADER.size
     if length == -1:
         return None, start
@@ -146,10 +146,10 @@ def _client_id(view: memoryview, length: int) -> tuple[str | None, int]:
 
 
 def decode_request(frame: Buffer) -> tuple[RequestHeader, Request[Any]]:
-    """Reads a whole request.
+    """Decode a whole request.
 
     Raises:
-        ProtocolError: as `decode_request_header`, or the body is not legal.
+        ProtocolError: as `decode_request_header`, or the body is invalid.
     """
     header, position = decode_request_header(frame)
     cls = api_for(header.api_key).request
@@ -157,10 +157,10 @@ def decode_request(frame: Buffer) -> tuple[RequestHeader, Request[Any]]:
 
 
 def api_key_of(frame: Buffer) -> int:
-    """Which API a request asks.
+    """Return the API key of a request.
 
     Raises:
-        ProtocolError: the frame is too short to say.
+        ProtocolError: the frame is too short.
     """
     if len(frame) < _API_KEY.size:
         raise ProtocolError(f"RequestHeader: {len(frame)} bytes are too few for a request")
@@ -168,10 +168,10 @@ def api_key_of(frame: Buffer) -> int:
 
 
 def decode_correlation_id(frame: Buffer) -> int:
-    """The correlation id of a response.
+    """Return the correlation id of a response.
 
     Raises:
-        ProtocolError: the frame is shorter than that.
+        ProtocolError: the frame is too short.
     """
     if len(frame) < _CORRELATION_ID.size:
         raise ProtocolError(f"ResponseHeader: {len(frame)} bytes are too few for a response")
@@ -181,15 +181,15 @@ def decode_correlation_id(frame: Buffer) -> int:
 def decode_response(
     frame: Buffer, response_cls: type[R], version: int, *, allow_trailing: bool = False
 ) -> tuple[int, R]:
-    """Reads a whole response; returns its correlation id and the message.
+    """Decode a whole response; return its correlation id and the message.
 
     Raises:
-        ProtocolError: the bytes are not such a response.
+        ProtocolError: the bytes are not a valid response.
     """
     correlation_id = decode_correlation_id(frame)
     position = _CORRELATION_ID.size
     if _has_flexible_header(response_cls, version):
-        if frame[position : position + 1] == _NO_TAGGED_FIELDS:  # as always, so far
+        if frame[position : position + 1] == _NO_TAGGED_FIELDS:  # no response has one so far
             position += 1
         else:
             position = _skip_tagged_fields(memoryview(frame), position, "ResponseHeader")

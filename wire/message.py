@@ -1,9 +1,7 @@
-"""Base classes of everything declared: structures, requests, responses.
+"""Base classes of all declarations: structures, requests, responses.
 
-Classes have slots, keyword-only constructors and Kafka's defaults; they compare by value. The constructor
-is compiled when the first instance is made, so that importing a declaration costs next to nothing.
-
-Compiles the keyword-only constructor of a structure.
+Classes have slots, keyword-only constructors and Kafka's defaults; instances compare by value. The
+constructor is compiled for the first instance, so that importing a declaration costs next to nothing.
 """
 
 from __future__ import annotations
@@ -13,11 +11,11 @@ from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
 
 from splashdam.wire.fields import Field, Versions
 
-_UNSET = object()  # stands for "make a new one": lists and structures are mutable
+_UNSET = object()  # a missing argument whose default is mutable: a list or a structure
 
 
 def compile_initializer(fields: Sequence[Field], name: str) -> Callable[..., None]:
-    """An ``__init__`` that sets every field, to its argument or to its default."""
+    """Compile a keyword-only ``__init__`` that sets every field to its argument or default."""
     namespace: dict[str, Any] = {"UNSET": _UNSET}
     parameters, lines = [], []
     for number, field in enumerate(fields):
@@ -43,7 +41,7 @@ R_co = TypeVar("R_co", bound="Response", covariant=True)
 
 @dataclass_transform(kw_only_default=True)
 class StructMeta(type):
-    """Turns the fields in a class body into slots and ``FIELDS``."""
+    """Turns the fields of a class body into slots and ``FIELDS``."""
 
     def __new__(
         mcls,
@@ -112,8 +110,8 @@ class Message(Struct):
 
     Attributes:
         NAME: Kafka's name of the schema.
-        API_KEY: which API.
-        VERSIONS: the versions declared here, ascending.
+        API_KEY: API key.
+        VERSIONS: the declared versions, ascending.
         FLEXIBLE_FROM: first version with compact types and tagged fields, None if there is none.
     """
 
@@ -124,20 +122,20 @@ class Message(Struct):
 
     @classmethod
     def is_flexible(cls, version: int) -> bool:
-        """Whether this version uses compact types and tagged fields."""
+        """Return whether a version uses compact types and tagged fields."""
         return cls.FLEXIBLE_FROM is not None and version >= cls.FLEXIBLE_FROM
 
 
 class Request(Message, Generic[R_co]):
-    """A request; the parameter names its response, so that callers get a typed answer."""
+    """A request; the type parameter is its response."""
 
 
 class Response(Message):
     """A response.
 
     Attributes:
-        THROTTLES: the versions in which the client itself waits ``throttle_time_ms`` before it sends again
-            (KIP-219); before these the broker delayed the response.
+        THROTTLES: the versions in which the client waits for ``throttle_time_ms`` before its next request
+            (KIP-219); in older ones the broker delays the response.
     """
 
     THROTTLES: ClassVar[Versions]

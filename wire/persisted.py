@@ -1,6 +1,6 @@
-"""Keys and values that brokers keep in their own topics: declared like messages, with their version in front.
+"""Keys and values of records in the brokers' internal topics: declared like messages, with a version prefix.
 
-Semantics are Kafka's ``MessageUtil.toVersionPrefixedBytes``. Such a structure has versions and no API key.
+The format is Kafka's ``MessageUtil.toVersionPrefixedBytes``. Such structures have versions but no API key.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _VERSION = Layout(">h")
 
 
 class Persisted(Message):
-    """The key or value of a record in one of the broker's topics."""
+    """The key or value of a record in an internal topic."""
 
 
 P = TypeVar("P", bound=Persisted)
 
 
 def encode_persisted(message: Persisted, version: int) -> bytes:
-    """The version, then the structure in that version.
+    """Encode the version, then the structure in that version.
 
     Raises:
         ProtocolError: as ``codec.encode``.
@@ -34,7 +34,7 @@ def encode_persisted(message: Persisted, version: int) -> bytes:
 
 
 def version_of(data: Buffer) -> int:
-    """The version that stands in front.
+    """Return the version prefix.
 
     Raises:
         ProtocolError: there are fewer than two bytes.
@@ -46,9 +46,9 @@ def version_of(data: Buffer) -> int:
 
 
 def decode_persisted(cls: type[P], data: Buffer) -> P:
-    """What ``encode_persisted`` made, in whichever declared version it is.
+    """Decode what ``encode_persisted`` made, in any declared version.
 
     Raises:
-        ProtocolError: the bytes are no such structure, or of a version that is not declared.
+        ProtocolError: the bytes are no such structure, or have an undeclared version.
     """
     return decode(cls, data, version_of(data), position=_VERSION.size)

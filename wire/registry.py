@@ -1,4 +1,4 @@
-"""Which APIs are declared: adding one is adding a file to ``wire/messages/``, nothing lists them by hand."""
+"""The declared APIs, found in ``wire/messages/``: to add an API, add a file; there is no list."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Api(NamedTuple):
 
 
 class _DeclaredApis(Mapping[int, Api]):
-    """APIs by key; the declarations are imported at the first look."""
+    """APIs by key; the declarations are imported on first use."""
 
     def __getitem__(self, key: int) -> Api:
         return _discover()[key]
@@ -47,11 +47,11 @@ class _DeclaredApis(Mapping[int, Api]):
 
 
 API_KEYS: Mapping[int, Api] = _DeclaredApis()
-"""Every declared API by its key, ascending."""
+"""All declared APIs by key, ascending."""
 
 
 def api_for(key: int) -> Api:
-    """The API with this key.
+    """Return the API with this key.
 
     Raises:
         ProtocolError: it is not declared.
@@ -64,7 +64,7 @@ def api_for(key: int) -> Api:
 
 @cache
 def response_class(request_class: type[Request[R]]) -> type[R]:
-    """The response beside a request in its file. No other declaration is imported for it."""
+    """Return the response class of a request, from the same file; imports no other declaration."""
     return cast("type[R]", _api_in(sys.modules[request_class.__module__]).response)
 
 

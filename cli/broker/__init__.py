@@ -1,4 +1,4 @@
 """A broker of one's own: it runs, has users, and its directory is looked through.
 
-May import: endings, once, output, parameters.
+May import: commands, exiting, output, parameters.
 """

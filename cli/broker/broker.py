@@ -13,8 +13,8 @@ from pathlib import Path
 import click
 import trio
 
-from splashdam.cli.endings import file_failures_reported
-from splashdam.cli.once import OnceCommand
+from splashdam.cli.commands import OnceCommand
+from splashdam.cli.exiting import file_failures_reported
 from splashdam.cli.output import is_terminal, standard_output
 from splashdam.cli.parameters import DirectoryPath, config_option, is_given, property_option, read_properties
 from splashdam.embedded_broker.broker import open_broker

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from splashdam.cli.endings import file_failures_reported
-from splashdam.cli.once import OnceGroup
+from splashdam.cli.commands import OnceGroup
+from splashdam.cli.exiting import file_failures_reported
 from splashdam.cli.output import is_terminal, standard_input
 from splashdam.cli.parameters import DirectoryPath
 from splashdam.embedded_broker.security.users import UserStore

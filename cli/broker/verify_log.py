@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from splashdam.cli.endings import file_failures_reported
-from splashdam.cli.once import OnceCommand
+from splashdam.cli.commands import OnceCommand
+from splashdam.cli.exiting import file_failures_reported
 from splashdam.cli.output import bytes_read, counted
 from splashdam.storage.inspect.verify import (
     Finding,

@@ -12,8 +12,9 @@ from typing import Any
 import attrs
 import click
 
-from splashdam.cli.clusters import CONNECTION, Cluster, served_cluster
-from splashdam.cli.endings import INTERRUPTED, failures_reported
+from splashdam.cli.commands import OnceCommand
+from splashdam.cli.connecting import CONNECTION, Cluster, served_cluster
+from splashdam.cli.exiting import INTERRUPTED, failures_reported
 from splashdam.cli.measuring.cluster import BenchTopic, bench_topic
 from splashdam.cli.measuring.figures import Results
 from splashdam.cli.measuring.machine import machine_facts
@@ -29,7 +30,6 @@ from splashdam.cli.measuring.turns import (
     taking_part,
     turns,
 )
-from splashdam.cli.once import OnceCommand
 from splashdam.cli.parameters import cluster_options, settled_cluster
 from splashdam.client.settings.rules import options_from_properties
 

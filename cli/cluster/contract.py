@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from splashdam.cli.clusters import named_cluster
-from splashdam.cli.endings import failures_reported
-from splashdam.cli.once import OnceCommand
+from splashdam.cli.commands import OnceCommand
+from splashdam.cli.connecting import named_cluster
+from splashdam.cli.exiting import failures_reported
 from splashdam.cli.output import is_terminal, standard_output
 from splashdam.cli.parameters import exclusive, timeout_option
 

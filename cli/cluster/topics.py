@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from splashdam.cli.clusters import Cluster, on_cluster
-from splashdam.cli.once import OnceGroup
+from splashdam.cli.commands import OnceGroup
+from splashdam.cli.connecting import Cluster, on_cluster
 from splashdam.cli.output import counted, print_table
 from splashdam.cli.parameters import Command, pairs, topic_argument
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode

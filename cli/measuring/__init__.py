@@ -2,5 +2,5 @@
 
 Lives here: the table of scenarios, one file per client, the turns they take, the figures and their tables.
 Clients are imported in the process that measures them, and nowhere else.
-May import: clusters.
+May import: connecting.
 """

@@ -10,7 +10,7 @@ from functools import partial
 import attrs
 import trio
 
-from splashdam.cli.clusters import Cluster
+from splashdam.cli.connecting import Cluster
 from splashdam.model.broker_errors import UnknownTopicOrPartitionError
 from splashdam.model.errors import KafkaTimeoutError
 from splashdam.model.values import TopicPartition

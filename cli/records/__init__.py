@@ -1,4 +1,4 @@
 """Records in and out: of topics, and of the files of a log.
 
-May import: clusters, endings, once, output, parameters.
+May import: commands, connecting, exiting, output, parameters.
 """

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from splashdam.cli.endings import file_failures_reported
-from splashdam.cli.once import OnceCommand
+from splashdam.cli.commands import OnceCommand
+from splashdam.cli.exiting import file_failures_reported
 from splashdam.cli.output import bytes_read, is_terminal, standard_output
 from splashdam.cli.records.rendering import text_or_base64
 from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError

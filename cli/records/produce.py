@@ -12,8 +12,8 @@ from threading import Timer
 import attrs
 import click
 
-from splashdam.cli.endings import exit_status, explained, failures_reported, signals_interrupt
-from splashdam.cli.once import OnceCommand
+from splashdam.cli.commands import OnceCommand
+from splashdam.cli.exiting import exit_status, explained, failures_reported, signals_interrupt
 from splashdam.cli.output import counted, is_terminal, standard_input
 from splashdam.cli.parameters import (
     cluster_options,

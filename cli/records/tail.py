@@ -13,9 +13,9 @@ import attrs
 import click
 import trio
 
-from splashdam.cli.clusters import Cluster, named_cluster
-from splashdam.cli.endings import INTERRUPTED, failures_reported
-from splashdam.cli.once import OnceCommand
+from splashdam.cli.commands import OnceCommand
+from splashdam.cli.connecting import Cluster, named_cluster
+from splashdam.cli.exiting import INTERRUPTED, failures_reported
 from splashdam.cli.output import standard_output
 from splashdam.cli.parameters import (
     cluster_options,

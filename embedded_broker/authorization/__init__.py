@@ -1,7 +1,8 @@
 """What each request needs to be allowed, as in Kafka's ``KafkaApis``; loaded where there is an authorizer.
 
-A guard stands before the handler of each API: it takes out of a request what the client may not do, lets the
-handler answer the rest, and adds what was refused to the answer. Handlers know nothing of it, but for those
-that say in their answers what may not be seen, and ask themselves (``cluster.asks_itself``).
+A guard is called instead of the handler of its API: it removes from a request what the client may not do,
+lets the handler answer the rest, and adds the refusals to the answer (``refusals``). Handlers do not know of
+guards, except those whose answers depend on permissions, which authorize themselves
+(``cluster.asks_itself``).
 May import: answering, dynamic_configs, fetching, groups, security, serving.
 """

@@ -1,4 +1,4 @@
-"""What requests about the cluster and its configuration need, and those that need nothing."""
+"""Guards of requests about the cluster and its configuration, and of requests that need no permission."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ _CONFIGS: dict[type[Request[Any]], tuple[Operation, str]] = {
     PushTelemetryRequest,
 )
 def free(request: Any, context: RequestContext, handler: PlainHandler) -> Answer:
-    """Everybody may."""
+    """No permission is needed."""
     return handler(request, context)
 
 
@@ -98,7 +98,7 @@ def free(request: Any, context: RequestContext, handler: PlainHandler) -> Answer
     ConsumerGroupDescribeRequest,
 )
 def asks_itself(request: Any, context: RequestContext, handler: PlainHandler) -> Answer:
-    """The handler asks."""
+    """The handler authorizes itself."""
     return handler(request, context)
 
 
@@ -125,7 +125,7 @@ def whole(request: Any, context: RequestContext, handler: PlainHandler) -> Steps
 
 
 def _none_ongoing(asked: ListPartitionReassignmentsTopics) -> Steps[OngoingTopicReassignment]:
-    """What was asked for, with no replicas: partitions have no code of their own here."""
+    """Return the asked partitions without replicas: they have no error code of their own."""
     partitions = yield from in_steps(
         asked.partition_indexes, lambda number: OngoingPartitionReassignment(partition_index=number)
     )
@@ -151,7 +151,7 @@ def alter_log_dirs(
 def configs(request: Any, context: RequestContext, handler: PlainHandler) -> Steps[Answer]:
     """The operation on each topic or group, and on the cluster for what belongs to brokers.
 
-    What nobody can ask is 42 for everybody, as in Kafka; who may not ask learns nothing else.
+    Illegal requests get INVALID_REQUEST (42) without any permission, as in Kafka.
     """
     operation, answered = _CONFIGS[type(request)]
 
@@ -180,7 +180,7 @@ def configs(request: Any, context: RequestContext, handler: PlainHandler) -> Ste
 
 
 def _fault(resource: Any, request: Any) -> Steps[str | None]:
-    """What is wrong with a question, whoever asks it; None if nothing."""
+    """Return the error message for an illegal resource, None if it is legal."""
     has_loggers = not isinstance(request, AlterConfigsRequest)
     is_logger = resource.resource_type == ConfigType.BROKER_LOGGER
     if not (resource.resource_type in RESOURCES or (is_logger and has_loggers)):
@@ -209,7 +209,7 @@ def describe_quorum(request: DescribeQuorumRequest, context: RequestContext, han
 def describe_cluster(
     request: DescribeClusterRequest, context: RequestContext, handler: PlainHandler
 ) -> Steps[Answer]:
-    """Everybody may; what one may do with the cluster is told to those with DESCRIBE on it."""
+    """No permission is needed; authorized operations are added with DESCRIBE on the cluster."""
 
     def change(answer: DescribeClusterResponse) -> Steps[None]:
         if request.include_cluster_authorized_operations:

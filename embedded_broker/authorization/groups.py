@@ -1,4 +1,4 @@
-"""What requests about groups and their offsets need."""
+"""Guards of requests about groups and their offsets."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from splashdam.wire.registry import api_for
 _GROUP, _TOPIC = CODES[ResourceType.GROUP], CODES[ResourceType.TOPIC]
 _FIRST_GROUPS_VERSION, _FIRST_ERROR_VERSION = 8, 2
 _FIRST_NULL_PROTOCOL = 7
-"""Of JoinGroup: from here on a refusal names no protocol; before, an empty one."""
+"""JoinGroup version from which a refusal has a null protocol; before, an empty one."""
 
 
 def _may(operation: Operation, context: RequestContext) -> Callable[[str], bool]:
@@ -55,7 +55,7 @@ def _may(operation: Operation, context: RequestContext) -> Callable[[str], bool]
 
 @guards(JoinGroupRequest, SyncGroupRequest, HeartbeatRequest, LeaveGroupRequest)
 def member(request: Any, context: RequestContext, handler: PlainHandler) -> Answer:
-    """READ on the group; that the request names no protocol is told before."""
+    """READ on the group; a missing protocol is refused by the handler before."""
     lacks = isinstance(request, SyncGroupRequest) and lacks_protocol(request, context.version)
     if lacks or _may(Operation.READ, context)(request.group_id):
         return handler(request, context)
@@ -67,7 +67,7 @@ def member(request: Any, context: RequestContext, handler: PlainHandler) -> Answ
 
 @guards(DescribeGroupsRequest)
 def describe(request: DescribeGroupsRequest, context: RequestContext, handler: PlainHandler) -> Steps[Answer]:
-    """DESCRIBE on each group; what one may do with it is told of those that are there."""
+    """DESCRIBE on each group; authorized operations are added for groups that exist."""
     request.groups, others = split(request.groups, _may(Operation.DESCRIBE, context))
 
     def change(answer: DescribeGroupsResponse) -> Steps[None]:
@@ -87,7 +87,7 @@ def describe(request: DescribeGroupsRequest, context: RequestContext, handler: P
 
 @guards(ListGroupsRequest)
 def list_groups(request: ListGroupsRequest, context: RequestContext, handler: PlainHandler) -> Steps[Answer]:
-    """DESCRIBE on the cluster shows all; otherwise those with DESCRIBE on them are shown."""
+    """DESCRIBE on the cluster lists all groups; otherwise those with DESCRIBE are listed."""
     if context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER):
         return handler(request, context)
     may_describe = _may(Operation.DESCRIBE, context)

@@ -1,7 +1,7 @@
-"""What guards have in common: answers in the place of what is refused.
+"""What guards have in common: splitting requests, and adding refusals to answers.
 
-A guard asks who may do what in the same step in which it calls the handler, so that what a name stands for is
-still the same. The refusals come afterwards, in as many turns as they take (``answering/turns.py``).
+A guard authorizes in the same step in which it calls the handler, so that topic ids and names still mean the
+same. Refusals are added afterwards, in as many turns as they take (``answering/turns.py``).
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ CODES = {
     ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-"""What a client is told that may not do something with a resource of the type."""
+"""Error code for an operation that is denied, by resource type."""
 
 REASONS = {
     code: f"{kind.name.replace('_', ' ').capitalize()} authorization failed." for kind, code in CODES.items()
 }
-"""The text beside a code, as Kafka has it; where it has none, ours says it all the same."""
+"""Error messages by code, in Kafka's words."""
 
 _REFUSED_IN_A_UNIT = 4
-"""One takes 6 µs: its fields are found by their names."""
+"""Refusals in one unit of work: each takes 6 µs, since its fields are found by name."""
 
 _NAMES = ("name", "topic", "topic_id", "resource_type", "resource_name")
 _INDEXES = ("index", "partition_index", "partition", "partition_id")
 _CODES = ("error_code", "partition_error_code")
 _UNKNOWN = {"base_offset": -1, "low_watermark": -1, "committed_offset": -1, "metadata": "", "name": None}
-"""What stands in refused answers where the declared default says something else."""
+"""Values of refused answers that differ from the declared defaults."""
 
 
 def then(answer: Answer, change: Change, context: RequestContext) -> Steps[Answer]:
-    """Changes an answer, now or when it is there."""
+    """Complete an answer, now or once a parked one is given."""
     if isinstance(answer, Parked):
         changed = partial(_changed, answer.wait, change, context)
         return Parked(changed, lets_others_begin=answer.lets_others_begin)
@@ -65,7 +65,7 @@ async def _changed(
 
 
 def split(items: Iterable[T], is_allowed: Callable[[T], bool]) -> tuple[list[T], list[T]]:
-    """Those that are allowed, and the others, in one step with what follows."""
+    """Return the allowed items and the others; in one step with the handler's call."""
     allowed: list[T] = []
     refused: list[T] = []
     for item in items:
@@ -74,7 +74,7 @@ def split(items: Iterable[T], is_allowed: Callable[[T], bool]) -> tuple[list[T],
 
 
 def topic_name(topic: Any, context: RequestContext) -> str | None:
-    """The name of a topic that a request names, or gives the id of; None for an id of no topic."""
+    """Return the name of a topic that a request names by name or id; None for an unknown id."""
     name: str | None = getattr(topic, "name", None) or getattr(topic, "topic", None)
     if name or not hasattr(topic, "topic_id"):
         return name
@@ -83,7 +83,7 @@ def topic_name(topic: Any, context: RequestContext) -> str | None:
 
 
 def may(operation: Operation, context: RequestContext) -> Callable[[Any], bool]:
-    """Whether this may be done with a topic of a request; what has no name is for the handler to refuse."""
+    """Return a predicate for topics of a request; the handler refuses topics without a name."""
 
     def is_allowed(topic: Any) -> bool:
         name = topic_name(topic, context)
@@ -93,7 +93,7 @@ def may(operation: Operation, context: RequestContext) -> Callable[[Any], bool]:
 
 
 def element_of(kind: type[Struct], attribute: str) -> type[Struct]:
-    """What the array of this name holds."""
+    """Return the element type of an array field."""
     (field,) = (field for field in kind.FIELDS if field.name == attribute)
     assert isinstance(field.type, ArrayType)
     assert isinstance(field.type.element, StructType)
@@ -101,7 +101,7 @@ def element_of(kind: type[Struct], attribute: str) -> type[Struct]:
 
 
 def refused(kind: type[Struct], items: Iterable[Any], code: int) -> Steps[list[Any]]:
-    """Elements of an answer that say no to elements of a request."""
+    """Return the answer's elements that refuse elements of a request."""
     made = []
     for item in items:
         made.append((yield from _refused(kind, item, code)))
@@ -111,7 +111,7 @@ def refused(kind: type[Struct], items: Iterable[Any], code: int) -> Steps[list[A
 
 
 def _refused(kind: type[Struct], item: Any, code: int) -> Steps[Any]:
-    """Copies the names. Where the answer has a code for each partition, so have those of the request."""
+    """Return one refusal, with the names of the item; if answers have a code per partition, one for each."""
     made: Any = kind()
     names = {field.name for field in kind.FIELDS}
     for name, value in _UNKNOWN.items():
@@ -145,7 +145,7 @@ def _partitions_of(topic: Any) -> Iterable[Any]:
 
 
 def add_refused(items: Iterable[Any], code: int, attribute: str) -> Change:
-    """What adds refused elements to an answer."""
+    """Return a change that adds refusals to an answer."""
 
     def change(answer: Response) -> Steps[None]:
         of = element_of(type(answer), attribute)

@@ -1,4 +1,4 @@
-"""What requests about topics need."""
+"""Guards of requests about topics."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 class _ByTopic(NamedTuple):
-    """A request whose topics are allowed one by one."""
+    """A request whose topics are authorized one by one."""
 
     operation: Operation
     asked: str
@@ -74,7 +74,7 @@ _BY_TOPIC: dict[type[Request[Any]], _ByTopic] = {
 
 @guards(*_BY_TOPIC)
 def by_topic(request: Any, context: RequestContext, handler: PlainHandler) -> Steps[Answer]:
-    """Refused topics are answered with 29; brokers may ask for the ends of epochs of all."""
+    """Refused topics get TOPIC_AUTHORIZATION_FAILED (29); brokers may ask for all ends of epochs."""
     rule = _BY_TOPIC[type(request)]
     if isinstance(request, OffsetForLeaderEpochRequest) and context.authorize(
         Operation.CLUSTER_ACTION, ResourceType.CLUSTER
@@ -109,7 +109,7 @@ def produce(request: ProduceRequest, context: RequestContext, handler: PlainHand
 
 
 def _closing(answer: Answer, reason: str) -> Answer:
-    """Closes the connection once what is allowed has been written."""
+    """Close the connection once the allowed part is written."""
     error = CloseConnectionError(reason)
     if not isinstance(answer, Parked):
         raise error
@@ -126,8 +126,8 @@ def _closing(answer: Answer, reason: str) -> Answer:
 def fetch(request: FetchRequest, context: RequestContext, handler: PlainHandler) -> Steps[Answer]:
     """READ on each topic, whether this request names it or an earlier one of the session.
 
-    What is read for nobody is given back. A fetch of a replica moves the high watermark, so one of a client
-    that is no broker is not even looked at.
+    Data that were read for refused topics are released. A replica's fetch moves the high watermark, so one
+    from a client without CLUSTER_ACTION is refused before the handler sees it.
     """
     if max(request.replica_id, request.replica_state.replica_id) >= 0:
         if context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
@@ -143,7 +143,7 @@ def fetch(request: FetchRequest, context: RequestContext, handler: PlainHandler)
                 if not may_read(topic):
                     topic.partitions = yield from in_steps(topic.partitions, _unread)
                 yield 1
-        except BaseException:  # the client is gone, and nobody else has the answer
+        except BaseException:  # the client is gone, so file slices must be closed here
             for topic in answer.responses:
                 for partition in topic.partitions:
                     close_slice(partition.records)
@@ -180,13 +180,13 @@ def _refusal(index: int) -> PartitionData:
 
 @guards(MetadataRequest)
 def metadata(request: MetadataRequest, context: RequestContext, handler: PlainHandler) -> Steps[Answer]:
-    """DESCRIBE on each topic, CREATE on what is missing; nobody hears whether what is refused exists."""
+    """DESCRIBE on each topic, CREATE on missing ones; a refusal does not reveal whether a topic exists."""
     others: list[MetadataRequestTopic] = []
     if request.topics is not None:
         is_described, may_create = may(Operation.DESCRIBE, context), _may_create(request, context)
         is_all = context.version == 0 and not request.topics
         allowed, others = split(request.topics, lambda topic: is_described(topic) and may_create(topic))
-        # Version 0 says "all" with an empty list; then what is asked about nothing is a name that is none.
+        # In version 0 an empty list means all topics; an empty name stands for "no topic" instead.
         request.topics = allowed or (
             [MetadataRequestTopic(name="")] if context.version == 0 and not is_all else []
         )
@@ -208,7 +208,7 @@ def _hidden(topic: MetadataRequestTopic) -> MetadataResponseTopic:
 
 
 def _add_operations(topics: list[Any], context: RequestContext) -> Steps[None]:
-    """Says of each topic what the client may do with it."""
+    """Add the authorized operations of each topic."""
     for topic in topics:
         if not topic.error_code and topic.name is not None:
             topic.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, topic.name)
@@ -216,7 +216,7 @@ def _add_operations(topics: list[Any], context: RequestContext) -> Steps[None]:
 
 
 def _may_create(request: MetadataRequest, context: RequestContext) -> Any:
-    """Whether a topic is there, or may be made, or is not to be made."""
+    """Return a predicate: the topic exists, or may be created, or is not to be created."""
     is_asked = context.version < 4 or request.allow_auto_topic_creation
     if not (is_asked and context.broker.settings.auto_create_topics_enable):
         return lambda _: True
@@ -264,7 +264,7 @@ def describe_topic_partitions(
 def create_topics(
     request: CreateTopicsRequest, context: RequestContext, handler: PlainHandler
 ) -> Steps[Answer]:
-    """CREATE on the cluster or on each topic; DESCRIBE_CONFIGS on it to be told its configuration."""
+    """CREATE on the cluster or on each topic; DESCRIBE_CONFIGS to get its configuration."""
     others: list[Any] = []
     if not context.authorize(Operation.CREATE, ResourceType.CLUSTER):
         request.topics, others = split(request.topics, may(Operation.CREATE, context))
@@ -287,12 +287,12 @@ def create_topics(
 def delete_topics(
     request: DeleteTopicsRequest, context: RequestContext, handler: PlainHandler
 ) -> Steps[Answer]:
-    """DELETE on each topic; who gives an id and may not even describe the topic is not told its name."""
+    """DELETE on each topic; a topic id is resolved to its name only with DESCRIBE."""
     others: list[tuple[str | None, bytes]] = []
 
     def is_allowed(name: str | None, topic_id: bytes) -> bool:
         if name is not None and topic_id != NO_UUID:
-            return True  # by both is for the handler to refuse, whoever asks
+            return True  # naming both is illegal, and refused by the handler
         found = context.broker.topics.by_id(topic_id) if name is None else None
         known = name or (found.name if found is not None else None)
         if known is None or context.authorize(Operation.DELETE, ResourceType.TOPIC, known):

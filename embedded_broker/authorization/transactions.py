@@ -1,4 +1,4 @@
-"""What requests about producers and transactions need."""
+"""Guards of requests about producers and transactions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _may_write(context: RequestContext, transactional_id: str) -> bool:
 def init_producer_id(
     request: InitProducerIdRequest, context: RequestContext, handler: PlainHandler
 ) -> Answer:
-    """WRITE on the id; without one, who may write to any topic may do so idempotently (KIP-679)."""
+    """WRITE on the transactional id; without one, WRITE on any topic is enough (KIP-679)."""
     if request.transactional_id is not None:
         if not _may_write(context, request.transactional_id):
             return InitProducerIdResponse(error_code=_ID, producer_epoch=-1)
@@ -66,7 +66,7 @@ def init_producer_id(
 def add_partitions(
     request: AddPartitionsToTxnRequest, context: RequestContext, handler: PlainHandler
 ) -> Steps[Answer]:
-    """WRITE on the id and on every topic: all partitions join, or none. Brokers need CLUSTER_ACTION."""
+    """WRITE on the id and on every topic: all partitions are added, or none. Brokers need CLUSTER_ACTION."""
     if context.version >= _FIRST_BROKERS_ADD:
         if not context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
             return AddPartitionsToTxnResponse(error_code=_CLUSTER)
@@ -123,7 +123,7 @@ def txn_offset_commit(
 def write_markers(
     request: WriteTxnMarkersRequest, context: RequestContext, handler: PlainHandler
 ) -> Steps[Answer]:
-    """ALTER or CLUSTER_ACTION on the cluster; who may not is no broker."""
+    """ALTER or CLUSTER_ACTION on the cluster, which only brokers have."""
     if any(
         context.authorize(operation, ResourceType.CLUSTER)
         for operation in (Operation.ALTER, Operation.CLUSTER_ACTION)

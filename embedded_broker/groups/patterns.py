@@ -1,4 +1,4 @@
-"""Regular expressions of strangers in the syntax of RE2, which Kafka's brokers use, in bounded time.
+"""Regular expressions of clients in the syntax of RE2, which Kafka's brokers use, in bounded time.
 
 They stay hand-written so that a plain install has them; a test compares them with google-re2. Nothing is
 tried twice: all ways through a pattern are followed at once, letter by letter, so that the time is at most
@@ -15,19 +15,19 @@ from string import ascii_letters, ascii_lowercase, ascii_uppercase, digits, hexd
 from typing import NamedTuple, TypeAlias
 
 _MOST_STEPS = 2_000_000
-"""Of one look at all texts: some tenths of a second, and a thousand times what an honest pattern takes."""
+"""Steps for matching all texts: some tenths of a second, a thousand times what ordinary patterns take."""
 _MOST_INSTRUCTIONS = 5000
 
 _BEGIN, _END, _WORD, _NO_WORD = "^", "$", "b", "B"
 
 
 class _Instruction(NamedTuple):
-    """One step through a pattern: takes a letter, asks for a place, or only leads on.
+    """One instruction of a compiled pattern (a state of the NFA).
 
     Attributes:
-        letters: what it takes; None where it takes nothing.
-        place: what has to be true of where it stands; empty for nothing.
-        then: the instructions that follow.
+        letters: consumes one of these; None if it consumes nothing.
+        place: assertion that must hold at this position; empty for none.
+        then: the next instructions.
     """
 
     letters: frozenset[str] | None
@@ -40,19 +40,19 @@ class Pattern:
 
     Args:
         text: in the syntax of RE2.
-        alphabet: all letters of what it will be asked to match.
+        alphabet: all characters of the texts that it will match.
 
     Raises:
-        InvalidPatternError: it is none, or too large.
+        InvalidPatternError: it is illegal, or too large.
     """
 
     def __init__(self, text: str, alphabet: Alphabet) -> None:
-        self._sets: dict[frozenset[str], frozenset[str]] = {}  # the same few, kept once
+        self._sets: dict[frozenset[str], frozenset[str]] = {}  # equal sets are kept once
         self._program: list[_Instruction] = [_Instruction(None, "", ())]  # the end, where a match is
         self._start = self._compile(parse_pattern(text, alphabet), 0)
 
     def matching(self, texts: Iterable[str]) -> frozenset[str]:
-        """Those of the texts that match.
+        """Return the texts that match as a whole.
 
         Raises:
             InvalidPatternError: it takes too many steps.
@@ -78,7 +78,7 @@ class Pattern:
         return 0 in states
 
     def _closure(self, states: Iterable[int], place: frozenset[str]) -> set[int]:
-        """What can be reached without a letter."""
+        """Return all states that can be reached without consuming a character."""
         found: set[int] = set()
         waiting = list(states)
         while waiting:
@@ -95,7 +95,7 @@ class Pattern:
         return found
 
     def _compile(self, node: Node, then: int) -> int:
-        """Adds a part of the pattern, which ``then`` follows; returns where it begins."""
+        """Compile a node that is followed by ``then``; return its first instruction."""
         match node:
             case Letter(letters):
                 return self._add(self._sets.setdefault(letters, letters), "", then)
@@ -132,7 +132,7 @@ class Pattern:
 
 
 def _places(name: str) -> list[frozenset[str]]:
-    """What is true before each letter, and at the end."""
+    """Return the assertions that hold before each character and at the end."""
     is_word = [False, *(letter.isalnum() or letter == "_" for letter in name), False]
     places = [{_WORD if is_word[i] != is_word[i + 1] else _NO_WORD} for i in range(len(name) + 1)]
     places[0].add(_BEGIN)
@@ -142,21 +142,21 @@ def _places(name: str) -> list[frozenset[str]]:
 
 @lru_cache(maxsize=64)
 def compiled(text: str, alphabet: Alphabet) -> Pattern:
-    """A pattern, compiled once.
+    """Return a compiled pattern, from a cache.
 
     Raises:
-        InvalidPatternError: it is none, or too large.
+        InvalidPatternError: it is illegal, or too large.
     """
     return Pattern(text, alphabet)
 
 
 Alphabet: TypeAlias = frozenset[str]
-"""All letters of the texts that are to be matched: no other counts."""
+"""All characters of the texts to match; classes are restricted to them."""
 
 _WORD_LETTERS = frozenset(ascii_letters + digits + "_")
 _SPACE = frozenset(" \t\n\r\f")
 _CLASSES = {"d": frozenset(digits), "w": _WORD_LETTERS, "s": _SPACE}
-"""Of the ASCII range, as in RE2; in capitals, everything else."""
+"""ASCII only, as in RE2; in upper case they are negated."""
 _POSIX = {
     "alnum": frozenset(ascii_letters + digits),
     "alpha": frozenset(ascii_letters),
@@ -189,21 +189,21 @@ _MOST_REPEATS = 1000
 _MOST_NESTED = 100
 _MOST_LETTERS = 10_000
 _MOST_LOOKED_AT = 1_000_000
-"""Letters of the alphabet that classes are made of: ids of strangers may have all of Unicode."""
+"""Limit of characters scanned for classes: a client may have ids with all of Unicode."""
 
 
 class InvalidPatternError(ValueError):
-    """A pattern that RE2 would not take, or one that costs too much."""
+    """A pattern that RE2 would refuse, or that is too expensive."""
 
 
 class Letter(NamedTuple):
-    """One letter of some."""
+    """One character of a set."""
 
     letters: frozenset[str]
 
 
 class Assertion(NamedTuple):
-    """No letter, but a place: ``^``, ``$``, ``b`` or ``B``."""
+    """An assertion: ``^``, ``$``, ``b`` or ``B``."""
 
     place: str
 
@@ -221,7 +221,7 @@ class Choice(NamedTuple):
 
 
 class Repeat(NamedTuple):
-    """A part ``least`` to ``most`` times; None: as often as one likes."""
+    """A part ``least`` to ``most`` times; None for no limit."""
 
     part: Node
     least: int
@@ -232,14 +232,14 @@ Node: TypeAlias = Letter | Assertion | Sequence | Choice | Repeat
 
 
 def parse_pattern(text: str, alphabet: Alphabet) -> Node:
-    """The tree of a pattern.
+    """Return the syntax tree of a pattern.
 
     Args:
         text: the pattern.
-        alphabet: what the texts consist of.
+        alphabet: all characters of the texts to match.
 
     Raises:
-        InvalidPatternError: it is none.
+        InvalidPatternError: it is illegal.
     """
     if len(text) > _MOST_LETTERS:
         raise InvalidPatternError(f"it has more than {_MOST_LETTERS} letters")
@@ -251,7 +251,7 @@ def parse_pattern(text: str, alphabet: Alphabet) -> Node:
 
 
 class _Parser:
-    """Reads a pattern from the front."""
+    """Recursive descent parser."""
 
     def __init__(self, text: str, alphabet: Alphabet) -> None:
         self._text = text
@@ -267,7 +267,7 @@ class _Parser:
 
     @property
     def _all(self) -> Alphabet:
-        """The alphabet, for who goes through it letter by letter."""
+        """The alphabet, for a scan of all its characters, which is counted against the limit."""
         self._looked_at += len(self._alphabet)
         if self._looked_at > _MOST_LOOKED_AT:
             raise InvalidPatternError("it has too many classes of letters")
@@ -278,7 +278,7 @@ class _Parser:
         return self._all - {"\n"}
 
     def choice(self, depth: int) -> Node:
-        """Up to the end of a group; flags that are set in it hold to its end."""
+        """Parse alternatives up to the end of a group; flags that are set in it are valid to its end."""
         if depth > _MOST_NESTED:
             raise InvalidPatternError("its groups are nested too deeply")
         flags = self._ignores_case, self._dot_is_all
@@ -356,7 +356,7 @@ class _Parser:
         return node
 
     def _group_head(self) -> bool:
-        """What stands behind ``(?``; whether a group follows."""
+        """Parse what follows ``(?``; return whether it begins a group, not only flags."""
         for head in ("P<", "<"):
             if self._take(head):
                 name, end, _ = self._text[self.position :].partition(">")
@@ -432,7 +432,7 @@ class _Parser:
         return letter
 
     def _class(self) -> frozenset[str]:
-        """Up to the closing bracket, which may stand for itself where it comes first."""
+        """Parse a class up to its closing bracket, which is a literal if it comes first."""
         is_negated, found, is_first = self._take("^"), frozenset[str](), True
         while is_first or self._peek() != "]":
             is_first = False

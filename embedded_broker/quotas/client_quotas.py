@@ -1,6 +1,6 @@
-"""Holds the clients of a broker to their quotas: records what they ask for, says how long they have to wait.
+"""Measures the clients of a broker against their quotas, and computes throttle times.
 
-As in Kafka, requests of all connections that a quota is shared by count together; a broker counts for itself.
+As in Kafka, all connections that share a quota count together, on each broker separately.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from splashdam.model.broker_errors import ErrorCode, error_for
 _T = TypeVar("_T")
 
 _MOST_RATES = 10_000
-"""Client ids are made up by clients; the rates of those that were heard last are kept."""
+"""Limit of tracked rates, since clients can invent client ids; the least recently used are dropped."""
 
 
 class Asking(NamedTuple):
-    """Who asks, as quotas know clients."""
+    """User and client id of a request."""
 
     user: str
     client_id: str
@@ -37,7 +37,7 @@ class ClientQuotas:
     """The rates of a broker's clients.
 
     Args:
-        windows: over what rates are measured.
+        windows: over which rates are measured.
         now_ms: monotonic clock.
     """
 
@@ -49,44 +49,44 @@ class ClientQuotas:
         self._buckets: dict[tuple[str, ...], TokenBucket] = {}
 
     def take(self, quotas: Quotas) -> None:
-        """Holds clients to these quotas from now on."""
+        """Replace the quotas."""
         self._quotas = quotas
 
     @property
     def is_any_set(self) -> bool:
-        """Whether there is a quota at all."""
+        """Whether any quota is set."""
         return bool(self._quotas)
 
     def produced(self, asking: Asking, size_bytes: int) -> int:
-        """Records a Produce; milliseconds to wait."""
+        """Record a Produce; return the throttle time in milliseconds."""
         return self._recorded(PRODUCER_BYTE_RATE, asking, size_bytes)
 
     def fetched(self, asking: Asking, size_bytes: int) -> int:
-        """Records the answer to a Fetch; milliseconds to wait."""
+        """Record the answer to a Fetch; return the throttle time in milliseconds."""
         return self._recorded(CONSUMER_BYTE_RATE, asking, size_bytes)
 
     def take_back_fetched(self, asking: Asking, size_bytes: int) -> None:
-        """An answer that was recorded is not sent."""
+        """Undo ``fetched`` for an answer that is not sent."""
         self._recorded(CONSUMER_BYTE_RATE, asking, -size_bytes)
 
     def most_fetched(self, asking: Asking) -> int | None:
-        """Most bytes that the answer to a Fetch should have, so that it can ever be within its quota."""
+        """Return the largest answer to a Fetch that can be within the quota, None if there is no quota."""
         quota = quota_for(self._quotas, CONSUMER_BYTE_RATE, *asking)
         if quota is None:
             return None
         return int(quota.bound * (self._windows.number - 1) * self._windows.size_ms / 1000)
 
     def worked(self, asking: Asking, spent_ms: float) -> int:
-        """Records what time a request took of the broker's; milliseconds to wait, one window at most."""
+        """Record the time that a request took; return the throttle time in ms, at most one window."""
         percent = spent_ms / 10  # of a second
         return min(self._recorded(REQUEST_PERCENTAGE, asking, percent), self._windows.size_ms)
 
     def mutated(self, asking: Asking, count: int, *, is_strict: bool) -> None:
-        """Records partitions that are made or removed; what is owed then is ``owed_ms``.
+        """Record created or deleted partitions; ``owed_ms`` then returns the throttle time.
 
         Raises:
-            BrokerResponseError: THROTTLING_QUOTA_EXCEEDED (89) where it ``is_strict`` and the client owes for
-                earlier ones; nothing is recorded then.
+            BrokerResponseError: THROTTLING_QUOTA_EXCEEDED (89) if ``is_strict`` and the client has exceeded
+                the quota before; nothing is recorded then.
         """
         quota = quota_for(self._quotas, CONTROLLER_MUTATION_RATE, *asking)
         if quota is None:
@@ -99,13 +99,13 @@ class ClientQuotas:
         bucket.take(count, quota.bound, now_ms)
 
     def owed_ms(self, asking: Asking) -> int:
-        """How long the client has to wait before it may make or remove partitions again."""
+        """Return the throttle time for creating and deleting partitions."""
         quota = quota_for(self._quotas, CONTROLLER_MUTATION_RATE, *asking)
         bucket = quota and self._buckets.get((CONTROLLER_MUTATION_RATE, *quota.shared_by))
         return bucket.throttle_ms(quota.bound, self._now_ms()) if quota and bucket else 0
 
     def connected(self, ip: str) -> int:
-        """Records a connection; milliseconds that the address has to wait, and then it is not counted."""
+        """Record a connection; return the throttle time of the address, in which case it is not counted."""
         bound, now_ms = connection_rate(self._quotas, ip), self._now_ms()
         if bound is None:
             return 0
@@ -131,6 +131,6 @@ class ClientQuotas:
 
 
 def _keep(kept: dict[tuple[str, ...], _T], key: tuple[str, ...], value: _T) -> None:
-    kept[key] = value  # behind all others, which were heard before
+    kept[key] = value  # moves to the end: the first key is the least recently used one
     if len(kept) > _MOST_RATES:
         del kept[next(iter(kept))]

@@ -1,4 +1,4 @@
-"""Whom quotas are set for, and which one counts for a client: Kafka's entities and their precedence. Pure."""
+"""Quota entities, and the quota that applies to a client by Kafka's precedence. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CLIENT_KEYS = {
     CONTROLLER_MUTATION_RATE: None,
 }
 _IP_KEYS = {CONNECTION_CREATION_RATE: MAX_INT}
-"""The largest whole number of each quota; None: it need not be whole."""
+"""Largest value of each quota, which must be whole; None: it need not be whole."""
 
 Entity = frozenset[tuple[str, str | None]]
 """Pairs of type and name; None is the default of that type."""
@@ -31,11 +31,11 @@ Quotas = Mapping[Entity, Mapping[str, float]]
 
 
 class Quota(NamedTuple):
-    """The one that counts for a client.
+    """The quota that applies to a client.
 
     Attributes:
-        bound: per second.
-        shared_by: whose requests count together: a user, a client id, or both; "" stands for all of them.
+        bound: limit per second.
+        shared_by: user and client id whose requests count together; "" stands for all.
     """
 
     bound: float
@@ -43,15 +43,15 @@ class Quota(NamedTuple):
 
 
 def entity(**names: str | None) -> Entity:
-    """From ``user``, ``client_id`` and ``ip``."""
+    """Return an entity of ``user``, ``client_id`` and ``ip``."""
     return frozenset((kind.replace("_", "-"), name) for kind, name in names.items())
 
 
 def check_entity(pairs: Iterable[tuple[str, str | None]]) -> Entity:
-    """An entity that quotas may be set for.
+    """Return an entity for which quotas may be set.
 
     Raises:
-        InvalidRequestError: a type is unknown or there twice, or the types do not go together.
+        InvalidRequestError: a type is unknown or named twice, or the types cannot be combined.
     """
     given = list(pairs)
     kinds = [kind for kind, _ in given]
@@ -75,10 +75,10 @@ def check_entity(pairs: Iterable[tuple[str, str | None]]) -> Entity:
 
 
 def check_quota(of: Entity, key: str, value: float) -> None:
-    """Looks at one value.
+    """Check the value of a quota.
 
     Raises:
-        InvalidRequestError: there is no such quota for this kind of entity, or it cannot have this value.
+        InvalidRequestError: there is no such quota for this kind of entity, or the value is illegal.
     """
     keys: Mapping[str, int | None] = _IP_KEYS if any(kind == IP for kind, _ in of) else _CLIENT_KEYS
     if key not in keys:
@@ -93,7 +93,7 @@ def check_quota(of: Entity, key: str, value: float) -> None:
 
 
 def quota_for(quotas: Quotas, key: str, user: str, client_id: str) -> Quota | None:
-    """The most specific quota for a client; None where it has none.
+    """Return the most specific quota for a client, None if it has none.
 
     User and client id together come first, each by name and then by default, then the user, then the client
     id (Kafka's ``DefaultQuotaCallback``).
@@ -109,7 +109,7 @@ def quota_for(quotas: Quotas, key: str, user: str, client_id: str) -> Quota | No
         ((..., None), ("", client_id)),
     ):
         if client_name is not ... and not client_id:
-            continue  # who says no client id is not held to any's
+            continue  # a client without a client id has no quota by client id
         names = (
             (kind, name) for kind, name in ((USER, user_name), (CLIENT_ID, client_name)) if name is not ...
         )
@@ -120,7 +120,7 @@ def quota_for(quotas: Quotas, key: str, user: str, client_id: str) -> Quota | No
 
 
 def connection_rate(quotas: Quotas, ip: str) -> float | None:
-    """How many connections a second an address may make."""
+    """Return the limit of connections per second from an address, None if there is none."""
     for name in (ip, None):
         found = quotas.get(entity(ip=name))
         if found is not None:

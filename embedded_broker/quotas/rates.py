@@ -27,11 +27,10 @@ class _Sample:
 
 
 class Rate:
-    """What was recorded per second, over all windows but the last, and what has passed of that.
+    """Recorded values per second, over all full windows and the elapsed part of the present one.
 
-    A window begins with the first value that comes after the end of the one before. It counts as long as
-    its last value is not older than all windows together; as in Kafka it then counts as a whole, and time is
-    counted from its beginning.
+    A window begins with the first value after the end of the previous one. As in Kafka, it counts as a whole
+    until its last value is older than all windows together, and time is counted from the start of the oldest.
     """
 
     def __init__(self, windows: Windows) -> None:
@@ -40,7 +39,7 @@ class Rate:
         self.last_ms = 0.0
 
     def record(self, value: float, now_ms: float) -> None:
-        """Adds a value, which may be negative: taken back."""
+        """Add a value; a negative one undoes an earlier one."""
         self.last_ms = now_ms
         if not self._samples or now_ms - self._samples[-1].start_ms >= self._windows.size_ms:
             self._samples.append(_Sample(now_ms))
@@ -51,12 +50,12 @@ class Rate:
         sample.last_event_ms = now_ms
 
     def per_second(self, now_ms: float) -> float:
-        """The rate now."""
+        """Return the present rate."""
         span_ms = self._span_ms(now_ms)
         return sum(sample.value for sample in self._samples) / span_ms * 1000
 
     def throttle_ms(self, bound: float, now_ms: float) -> int:
-        """How long until the rate is back at the bound if nothing is recorded; 0 where it is not above.
+        """Return the time until the rate is back at the bound if nothing is recorded; 0 if it is not above.
 
         With O the rate, T the bound and W the windows' time: O · W / (W + X) = T, solved for X.
         """
@@ -73,7 +72,7 @@ class Rate:
 
 
 class TokenBucket:
-    """Tokens that come at a rate, as many as come in all windows at most; what is taken may be owed."""
+    """A token bucket with a burst of all windows; its balance may become negative."""
 
     def __init__(self, windows: Windows) -> None:
         self._seconds = windows.number * windows.size_ms / 1000
@@ -81,20 +80,20 @@ class TokenBucket:
         self.last_ms = float("-inf")  # a new bucket is full
 
     def take(self, count: float, rate: float, now_ms: float) -> None:
-        """Takes tokens, be they there or not."""
+        """Take tokens; the balance may become negative."""
         self._tokens = min(rate * self._seconds, self.left(rate, now_ms) - count)
         self.last_ms = now_ms
 
     def left(self, rate: float, now_ms: float) -> float:
-        """The tokens that are there; negative where some are owed."""
+        """Return the balance."""
         return min(rate * self._seconds, self._tokens + rate * (now_ms - self.last_ms) / 1000)
 
     def throttle_ms(self, rate: float, now_ms: float) -> int:
-        """How long until nothing is owed."""
+        """Return the time until the balance is not negative."""
         left = self.left(rate, now_ms)
         return _answerable(-left / rate * 1000) if left < 0 else 0
 
 
 def _answerable(throttle_ms: float) -> int:
-    """At most what an answer can say, 24 days: a quota may be as small as one likes."""
+    """Limit a throttle time to an int32, 24 days: a quota may be arbitrarily small."""
     return round(min(throttle_ms, MAX_INT))

@@ -25,12 +25,12 @@ _ILL_FORMED = (
 
 
 class QuotaStore:
-    """The quotas in a directory; only the process whose it is may change them.
+    """The quotas in a directory; only the process that has locked it may change them.
 
     Args:
         files: the file system.
-        directory: where the file is.
-        told: is called with the quotas when they have changed.
+        directory: of the file.
+        told: called with the quotas after a change.
 
     Raises:
         KafkaStorageError: the file does not hold quotas.
@@ -47,11 +47,11 @@ class QuotaStore:
 
     @property
     def quotas(self) -> Quotas:
-        """By entity; an entity without any is not there."""
+        """The quotas by entity; entities without quotas are left out."""
         return self._quotas
 
     def alter(self, changes: Mapping[Entity, Mapping[str, float | None]]) -> Steps[None]:
-        """Sets quotas of entities with one write of the file, and takes away those whose new value is None.
+        """Set quotas of entities with one write of the file, and delete those whose new value is None.
 
         Raises:
             KafkaStorageError: they cannot be written; nothing has changed.
@@ -59,7 +59,7 @@ class QuotaStore:
         while True:
             before = self._quotas
             altered = yield from in_steps(changes.items(), partial(_altered, before))
-            if self._quotas is before:  # nobody altered any meanwhile
+            if self._quotas is before:  # no other request has altered them between the steps
                 break
         quotas, lines = dict(before), dict(self._lines)
         for of, values, line in altered:

@@ -1,4 +1,4 @@
-"""Holds one connection to its client's quotas, request by request."""
+"""Applies the client's quotas to one connection, request by request: throttle times and muting."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ _FIRST_BROKERS_ADD = 4
 
 
 class Charged(NamedTuple):
-    """An answer as it is sent, and how long nothing more is read from the client."""
+    """An encoded answer, and the time for which the connection is muted: nothing more is read from it."""
 
     parts: list[Part]
     mute_ms: int
 
 
 class MeteredClient(Protocol):
-    """Who is at the other end of a connection, as far as is known."""
+    """The client of a connection."""
 
     requester: Requester
 
 
 class FetchedElsewhere(Protocol):
-    """What takes back an answer to a fetch that is not sent (``FetchSessions`` does)."""
+    """Undoes the effect of a Fetch answer that is not sent (``FetchSessions`` does)."""
 
     def take_back(self, session_id: int, epoch: int, answered: Iterable[Any]) -> None:
-        """As ``FetchSessions.take_back``."""
+        """See ``FetchSessions.take_back``."""
         ...
 
 
 class Meter:
-    """One connection's.
+    """Applies quotas to one connection.
 
     Args:
         quotas: of the broker.
-        client: at the other end.
-        sessions: what the broker has told those who fetch.
+        client: of the connection.
+        sessions: fetch sessions of the broker.
     """
 
     def __init__(self, quotas: ClientQuotas, client: MeteredClient, sessions: FetchedElsewhere) -> None:
@@ -67,14 +67,14 @@ class Meter:
         self._owed_ms = 0
 
     def limit(self, request: Request[Any], client_id: str | None) -> None:
-        """Lets a fetch ask for no more than can ever be within its quota."""
+        """Limit the size of a Fetch to what can be within its quota."""
         if isinstance(request, FetchRequest) and not _is_brokers(request, 0):
             most = self._quotas.most_fetched(self._asking(client_id))
             if most is not None:
                 request.max_bytes = min(request.max_bytes, most)
 
     def record_mutations(self, count: int, client_id: str | None, *, is_strict: bool) -> None:
-        """Counts partitions that are made or removed.
+        """Record created or deleted partitions.
 
         Raises:
             BrokerResponseError: THROTTLING_QUOTA_EXCEEDED (89).
@@ -89,11 +89,11 @@ class Meter:
             self._owed_ms = self._quotas.owed_ms(asking)
 
     def charge(self, to: Dispatched, answer: Response | None) -> Charged:
-        """Records a request that was handled, and encodes its answer.
+        """Record a handled request, and encode its answer with the throttle time.
 
         Args:
             to: the request.
-            answer: None where none is sent.
+            answer: None if none is sent.
         """
         parts = [] if answer is None else _encoded(answer, to)
         request, asking = to.request, self._asking(to.client_id)
@@ -118,7 +118,7 @@ class Meter:
         return Asking(self._client.requester.principal.partition(":")[2], client_id or "")
 
     def _withheld(self, request: FetchRequest, answer: FetchResponse, parts: list[Part]) -> FetchResponse:
-        """The empty answer in the place of one that comes too early."""
+        """Return the empty answer that is sent instead of one that exceeds the quota, as in Kafka."""
         for part in parts:
             if not isinstance(part, bytes | bytearray | memoryview):
                 cast("FileSlice", part).close()
@@ -133,7 +133,7 @@ class Meter:
 
 
 def _is_brokers(request: Request[Any], version: int) -> bool:
-    """Whether a broker asks, not a client."""
+    """Whether the request comes from a broker, which has no quotas."""
     if isinstance(request, FetchRequest):
         return max(request.replica_id, request.replica_state.replica_id) >= 0
     if isinstance(request, OffsetForLeaderEpochRequest):

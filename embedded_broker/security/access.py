@@ -1,7 +1,4 @@
-"""Who may come in, who may do what, and how much of it: what the brokers of a cluster share.
-
-Nothing of it is loaded before it is asked for.
-"""
+"""Users, ACLs and quotas, which the brokers of a cluster share. Each is loaded on first use."""
 
 from __future__ import annotations
 
@@ -38,14 +35,14 @@ class AccessControl:
 
     @cached_property
     def users(self) -> UserStore:
-        """Who may come in by listeners that ask."""
+        """The users of listeners with SASL."""
         from splashdam.embedded_broker.security.users import UserStore
 
         return UserStore(self._files, self._directory)
 
     @cached_property
     def acls(self) -> AclStore:
-        """Who may do what.
+        """The ACLs.
 
         Raises:
             KafkaStorageError: the file does not hold ACLs.
@@ -56,7 +53,7 @@ class AccessControl:
 
     @cached_property
     def quotas(self) -> QuotaStore:
-        """How much clients may ask for.
+        """The quotas of clients.
 
         Raises:
             KafkaStorageError: the file does not hold quotas.
@@ -66,7 +63,7 @@ class AccessControl:
         return QuotaStore(self._files, self._directory, self._tell)
 
     def authorizer(self, settings: SecuritySettings) -> StandardAuthorizer:
-        """One that decides by the ACLs, now and when they change.
+        """Return an authorizer that follows changes of the ACLs.
 
         Raises:
             KafkaStorageError: the file does not hold ACLs.
@@ -79,7 +76,7 @@ class AccessControl:
         return authorizer
 
     def watch_quotas(self, told: Callable[[Quotas], None]) -> None:
-        """Calls this method with the quotas, now if there ever were any, and whenever they change.
+        """Call this method with the quotas: now, if any were ever set, and whenever they change.
 
         Raises:
             KafkaStorageError: the file does not hold quotas.

@@ -29,7 +29,7 @@ WILDCARD_PRINCIPAL = "User:*"
 
 
 class PatternType(IntEnum):
-    """How a pattern stands for names, with Kafka's codes."""
+    """Kafka's ``PatternType``, with its codes."""
 
     UNKNOWN = 0
     ANY = 1
@@ -62,7 +62,7 @@ class Acl:
 
 @attrs.frozen
 class AclFilter:
-    """What bindings must be like; None matches every text, ANY every code."""
+    """A filter of bindings; None matches every string, ANY every code."""
 
     resource_type: ResourceType = ResourceType.ANY
     resource_name: str | None = None
@@ -74,11 +74,11 @@ class AclFilter:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether it names something that this broker does not know."""
+        """Whether it names a code that this broker does not know."""
         return 0 in (self.resource_type, self.pattern_type, self.operation, self.permission)
 
     def matches(self, acl: Acl) -> bool:
-        """Whether a binding is as it says."""
+        """Whether a binding matches."""
         return (
             self.resource_type in (ResourceType.ANY, acl.resource_type)
             and self.operation in (Operation.ANY, acl.operation)
@@ -102,15 +102,15 @@ class AclFilter:
 
 
 def known(kind: Any, code: int) -> Any:
-    """The member of an enumeration with this code; UNKNOWN where there is none."""
+    """Return the member of an enumeration with this code, UNKNOWN if there is none."""
     return kind(code) if code in kind.__members__.values() else kind(0)
 
 
 def check_acl(acl: Acl) -> None:
-    """Looks at a binding that is to be created.
+    """Check a binding that is to be created.
 
     Raises:
-        InvalidRequestError: it names nothing, no host, or what is no resource, pattern or operation.
+        InvalidRequestError: the resource name or host is empty, or a code or the principal is illegal.
     """
     if acl.resource_type in (ResourceType.UNKNOWN, ResourceType.ANY):
         raise InvalidRequestError(f"Invalid resourceType {acl.resource_type.name}")
@@ -130,7 +130,7 @@ def check_acl(acl: Acl) -> None:
 
 
 def check_principal(principal: str) -> None:
-    """Looks at the form of a principal: ``type:name``, of which Kafka lets either be empty.
+    """Check the form of a principal: ``type:name``; Kafka allows either part to be empty.
 
     Raises:
         InvalidRequestError: it has no colon.
@@ -142,7 +142,7 @@ def check_principal(principal: str) -> None:
 
 
 def acl_of(asked: AclCreation) -> Acl:
-    """The ACL that a client wants; codes that are not known here are UNKNOWN."""
+    """Return the ACL of a request; unknown codes become UNKNOWN."""
     return Acl(
         resource_type=known(ResourceType, asked.resource_type),
         resource_name=asked.resource_name,
@@ -155,7 +155,7 @@ def acl_of(asked: AclCreation) -> Acl:
 
 
 def filter_of(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
-    """The filter of a client; likewise."""
+    """Return the filter of a request; unknown codes become UNKNOWN."""
     return AclFilter(
         resource_type=known(ResourceType, asked.resource_type_filter),
         resource_name=asked.resource_name_filter,
@@ -179,7 +179,7 @@ _Enums: tuple[tuple[str, Any], ...] = (
 
 
 class TakesAcls(Protocol):
-    """Decides by the ACLs that it was given last (`StandardAuthorizer`)."""
+    """An authorizer that is given the ACLs (`StandardAuthorizer`)."""
 
     def take(self, acls: Iterable[Acl]) -> None:
         """Decides by these ACLs from now on."""
@@ -187,11 +187,11 @@ class TakesAcls(Protocol):
 
 
 class AclStore:
-    """The ACLs in a directory; only the process whose it is may change them.
+    """The ACLs in a directory; only the process that has locked it may change them.
 
     Args:
         files: the file system.
-        directory: where the file is.
+        directory: of the file.
 
     Raises:
         KafkaStorageError: the file does not hold ACLs.
@@ -206,7 +206,7 @@ class AclStore:
         self._lines: dict[Acl, str] = {} if not data else {acl: _line(acl) for acl in self._parsed(data)}
 
     def inform(self, authorizer: TakesAcls) -> None:
-        """Lets an authorizer decide by these ACLs, now and whenever they change."""
+        """Pass the ACLs to an authorizer, now and whenever they change."""
         self._authorizers.add(authorizer)
         authorizer.take(self._lines)
 
@@ -216,7 +216,7 @@ class AclStore:
         return tuple(self._lines)
 
     def add(self, acls: Iterable[Acl]) -> Steps[None]:
-        """Adds ACLs with one write of the file; what is there already stays.
+        """Add ACLs with one write of the file; those that exist already are kept.
 
         Raises:
             KafkaStorageError: they cannot be written; nothing has changed.
@@ -227,7 +227,7 @@ class AclStore:
             self._replace({**self._lines, **added})
 
     def delete(self, acls: Iterable[Acl]) -> None:
-        """Deletes those that are there, with one write of the file.
+        """Delete ACLs with one write of the file; unknown ones are ignored.
 
         Raises:
             KafkaStorageError: as ``add``.

@@ -1,4 +1,4 @@
-"""The SASL session of one connection, and what the broker knows of users and tokens. No I/O.
+"""The SASL session of one connection, and the check of passwords and tokens. No I/O.
 
 As in Kafka's ``SaslServerAuthenticator``: before a client has proven who it is, it may ask for versions and
 choose a mechanism, and nothing else; later it may prove it anew (KIP-368), with the same mechanism and as
@@ -40,7 +40,7 @@ from splashdam.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHan
 
 
 class SessionState(Stage):
-    """Where a session is in its life."""
+    """State of a SASL session."""
 
     STRANGE = auto()
     PROVING = auto()
@@ -50,7 +50,7 @@ class SessionState(Stage):
 
 
 class SessionEvent(Stage):
-    """What can happen to a session."""
+    """Event in a SASL session."""
 
     CHOOSE = auto()
     PROVE = auto()
@@ -74,7 +74,10 @@ _LEGAL: dict[SessionState, frozenset[int]] = {
     SessionState.PROVING: frozenset({_AUTHENTICATE, _HANDSHAKE}),
     SessionState.RENEWING: frozenset({_AUTHENTICATE, _HANDSHAKE}),
 }
-"""What may be asked when; what of that comes too early is answered with 34. Who is known may ask anything."""
+"""Legal requests by state; those that are legal but out of order get ILLEGAL_SASL_STATE (34).
+
+In the state KNOWN every request is legal.
+"""
 
 
 async def _at_once(work: Callable[[], Any]) -> Any:
@@ -82,14 +85,14 @@ async def _at_once(work: Callable[[], Any]) -> Any:
 
 
 class SaslSession:
-    """One connection's.
+    """The SASL session of one connection.
 
     Args:
-        authority: knows users.
-        mechanisms: those that are offered.
-        max_reauth_ms: how long a proof holds at most, 0 without end.
-        clock: for both.
-        aside: does what takes long, see ``takes_long``.
+        authority: checks credentials.
+        mechanisms: that are offered.
+        max_reauth_ms: ``connections.max.reauth.ms``, 0 for no limit.
+        clock: for session lifetimes.
+        aside: runs work that hashes, see ``takes_long``.
 
     Attributes:
         user: who the client is, None before that is proven.
@@ -120,24 +123,24 @@ class SaslSession:
 
     @property
     def is_known(self) -> bool:
-        """Whether the client has proven who it is."""
+        """Whether the client has authenticated."""
         return self.user is not None
 
     @property
     def is_proving(self) -> bool:
-        """Whether an exchange is under way, for the first time or again."""
+        """Whether an authentication or re-authentication is under way."""
         return self._state in (SessionState.PROVING, SessionState.RENEWING)
 
     @property
     def takes_long(self) -> bool:
-        """Whether the next message is checked by hashing, for which the loop must not wait."""
+        """Whether the next message is checked by hashing, which must not block the loop."""
         return self._side is not None and MECHANISMS[self._mechanism].hashes
 
     def admit(self, api_key: int) -> None:
-        """Lets a request pass.
+        """Check that a request is legal in this state.
 
         Raises:
-            CloseConnectionError: it must not be asked now.
+            CloseConnectionError: it is not, or the session has expired.
         """
         if self._state is SessionState.KNOWN:
             if self._clock.now_ms() >= self._ends_at_ms and api_key != _HANDSHAKE:
@@ -148,7 +151,7 @@ class SaslSession:
             raise CloseConnectionError(f"API key {api_key} is not answered before authentication has ended")
 
     def choose(self, mechanism: str, version: int) -> SaslHandshakeResponse:
-        """The answer to SaslHandshake."""
+        """Handle SaslHandshake."""
         if self._state not in (SessionState.STRANGE, SessionState.KNOWN):
             self._fail("SaslHandshake came in the middle of an exchange")
             return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
@@ -166,7 +169,7 @@ class SaslSession:
         return SaslHandshakeResponse(mechanisms=self._mechanisms)
 
     def prove(self, message: bytes) -> SaslAuthenticateResponse:
-        """The answer to SaslAuthenticate."""
+        """Handle SaslAuthenticate."""
         side = self._side
         if side is None:
             self._fail("SaslAuthenticate came before SaslHandshake")
@@ -190,12 +193,12 @@ class SaslSession:
         return SaslAuthenticateResponse(auth_bytes=answer, session_lifetime_ms=lifetime_ms)
 
     async def prove_aside(self, message: bytes) -> SaslAuthenticateResponse:
-        """As ``prove``, where it ``takes_long``; nothing else must be asked of the session meanwhile."""
+        """As ``prove``, in a thread, if it ``takes_long``; the session must not be used meanwhile."""
         answer: SaslAuthenticateResponse = await self._aside(partial(self.prove, message))
         return answer
 
     async def prove_bare(self, message: bytes) -> bytes | None:
-        """The same for a bare token; None where the client is not let in: there is no way to tell it."""
+        """As ``prove``, for a bare token (SaslHandshake 0); None to close the connection."""
         answer = await self.prove_aside(message) if self.takes_long else self.prove(message)
         return None if answer.error_code else bytes(answer.auth_bytes)
 
@@ -227,21 +230,21 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _MOST_HASHING = 2
-"""Passwords that are hashed at a time: guessers leave threads to the disks, and a core to the broker."""
+"""Passwords hashed at a time, so that guessing clients leave threads for disks and a core for the broker."""
 
 TokenValidator = Callable[[str], Authenticated]
-"""For OAUTHBEARER: says whose token it is, or raises. Called in the broker's loop, so it must not wait."""
+"""For OAUTHBEARER: returns whose token it is, or raises. Called in the broker's loop: it must not block."""
 
 
 class BrokerAuthority:
-    """Users of the data directory, and tokens.
+    """Checks passwords of the data directory's users, and tokens.
 
     Args:
-        files: of the broker; runs what takes long aside.
+        files: of the broker; runs hashing in threads.
         users: for passwords.
-        clock: for tokens.
-        token_validator: for tokens; None: those without a signature are believed, as Kafka does by default.
-        keytab: where the broker's own Kerberos keys are; empty: where Kerberos looks for them.
+        clock: for the expiry of tokens.
+        token_validator: for tokens; None accepts unsigned tokens, which is Kafka's default.
+        keytab: path of the broker's Kerberos keys; empty for Kerberos' default.
     """
 
     def __init__(
@@ -276,7 +279,7 @@ class BrokerAuthority:
         return False
 
     async def aside(self, work: Callable[[], _T]) -> _T:
-        """Does work that hashes, while the broker's loop goes on."""
+        """Run work that hashes in a thread."""
         async with self._hashing:
             return await self._files.run(work)
 
@@ -289,6 +292,6 @@ class BrokerAuthority:
         except Refusal:
             raise
         except Exception as error:
-            # Only its kind: its text may hold the token.
+            # Only the type is logged: the text may contain the token.
             _log.warning("the token validator raised %s", type(error).__name__)
             raise Refusal("Authentication failed: the token is not valid") from None

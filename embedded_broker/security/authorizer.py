@@ -1,8 +1,8 @@
-"""Who may do what: Kafka's ``StandardAuthorizer``, on an index of the ACLs. Pure.
+"""The authorizer: Kafka's ``StandardAuthorizer`` on an index of the ACLs. Pure.
 
-A super user may do everything. A matching DENY wins over every ALLOW. Where no ACL is about the resource,
-``allow.everyone.if.no.acl.found`` decides; where there are some and none matches, the answer is no. ALLOW of
-READ, WRITE, DELETE or ALTER implies DESCRIBE, one of ALTER_CONFIGS implies DESCRIBE_CONFIGS; a DENY implies
+A super user may do everything. A matching DENY overrides every ALLOW. For a resource without any ACL
+``allow.everyone.if.no.acl.found`` decides; if it has ACLs and none matches, the operation is denied. ALLOW of
+READ, WRITE, DELETE or ALTER implies DESCRIBE, and of ALTER_CONFIGS implies DESCRIBE_CONFIGS; a DENY implies
 nothing.
 """
 
@@ -27,11 +27,11 @@ _IMPLYING = {
     ),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS}),
 }
-"""Which operations, allowed, allow another."""
+"""Operations whose ALLOW implies that of the key."""
 
 
 class _OfType:
-    """The ACLs about resources of one type."""
+    """Index of the ACLs of one resource type."""
 
     def __init__(self) -> None:
         self._literal: dict[str, list[Acl]] = {}
@@ -45,7 +45,7 @@ class _OfType:
             insort(self._prefix_lengths, len(acl.resource_name))
 
     def about(self, name: str) -> Iterator[Acl]:
-        """Those about the resource of this name."""
+        """Yield the ACLs that apply to the resource of this name."""
         yield from self._literal.get(name, ())
         if name != WILDCARD:
             yield from self._literal.get(WILDCARD, ())
@@ -61,11 +61,11 @@ class _OfType:
 
 
 class StandardAuthorizer:
-    """Decides by the ACLs it was given last.
+    """Decides by the ACLs that it was given last.
 
     Args:
         super_users: principals that may do everything.
-        allow_if_none: what is answered where no ACL is about a resource.
+        allow_if_none: the decision for a resource without any ACL.
     """
 
     def __init__(self, super_users: Iterable[str] = (), *, allow_if_none: bool = False) -> None:
@@ -74,14 +74,14 @@ class StandardAuthorizer:
         self._by_type: dict[ResourceType, _OfType] = {}
 
     def take(self, acls: Iterable[Acl]) -> None:
-        """Decides by these ACLs from now on."""
+        """Replace the ACLs."""
         by_type: dict[ResourceType, _OfType] = {}
         for acl in acls:
             by_type.setdefault(acl.resource_type, _OfType()).add(acl)
         self._by_type = by_type
 
     def allows(self, requester: Requester, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """Whether the requester may do this with the resource of this name."""
+        """Whether the requester may perform an operation on a resource."""
         if requester.principal in self._super_users:
             return True
         found = self._by_type.get(kind)
@@ -95,7 +95,7 @@ class StandardAuthorizer:
         return is_allowed if has_acls else self._allow_if_none
 
     def allows_some(self, requester: Requester, operation: Operation, kind: ResourceType) -> bool:
-        """Whether the requester may do this with at least one resource of a type, be it there or not."""
+        """Whether the requester may perform an operation on at least one possible resource of a type."""
         if self.allows(requester, operation, kind, "hardcode"):
             return True
         allowed: dict[PatternType, set[str]] = {PatternType.LITERAL: set(), PatternType.PREFIXED: set()}

@@ -1,7 +1,7 @@
-"""What a client may be allowed to do, and with what: Kafka's operations and resource types.
+"""Kafka's ACL operations and resource types.
 
-Handlers ask ``RequestContext.authorize``; without an authorizer the answer is yes, at the cost of looking at
-one attribute. Which request needs what is as in Kafka's ``KafkaApis``.
+Handlers and guards ask ``RequestContext.authorize``; without an authorizer that is one attribute look-up.
+Which operation a request needs is as in Kafka's ``KafkaApis``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ResourceType(IntEnum):
 
 
 CLUSTER_NAME = "kafka-cluster"
-"""The one name of a resource of type CLUSTER."""
+"""The only name of a resource of type CLUSTER."""
 
 _O = Operation
 SUPPORTED: dict[ResourceType, tuple[Operation, ...]] = {
@@ -62,15 +62,15 @@ SUPPORTED: dict[ResourceType, tuple[Operation, ...]] = {
     ResourceType.DELEGATION_TOKEN: (_O.DESCRIBE,),
     ResourceType.USER: (_O.CREATE_TOKENS, _O.DESCRIBE_TOKENS),
 }
-"""What can be done with a resource of each type: what ``authorized_operations`` of answers may name."""
+"""Operations by resource type, as ``authorized_operations`` of answers may name them."""
 
 
 def operation_bits(kind: ResourceType, may: Callable[[Operation], bool]) -> int:
-    """The bit field of those operations on a resource that are allowed."""
+    """Return the bit field of the operations on a resource type that ``may`` allows."""
     return sum(1 << operation for operation in SUPPORTED[kind] if may(operation))
 
 
 @cache
 def all_operation_bits(kind: ResourceType) -> int:
-    """The same where everything is allowed."""
+    """Return the bit field of all operations."""
     return operation_bits(kind, lambda _: True)

@@ -1,8 +1,8 @@
 """The users of a broker, in the file ``splashdam-users.json`` of its data directory (docs/format/users.md).
 
-No password is kept: each user has a credential for each SCRAM mechanism, which also checks a password that
-PLAIN sends. The file is read whenever somebody wants in, so a change counts at once, for new connections and
-for those that have to prove anew who they are.
+Passwords are not stored: each user has a SCRAM credential per mechanism, which also checks passwords that
+PLAIN sends. The file is read with every authentication, so changes take effect at once, for new connections
+and for re-authentications.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CODES: Mapping[str, int] = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 MECHANISMS: Mapping[int, str] = {code: mechanism for mechanism, code in CODES.items()}
 
 MOST_ITERATIONS = 16_384
-"""Kafka's own maximum for what its clients set."""
+"""Kafka's maximum for iterations that clients set."""
 
 
 FILE_NAME = "splashdam-users.json"
@@ -37,7 +37,7 @@ _Credentials = dict[str, ScramCredential]
 
 
 class Cost(NamedTuple):
-    """What it takes to check a password."""
+    """Cost of checking a password."""
 
     mechanism: str
     iterations: int
@@ -47,18 +47,18 @@ _CHEAPEST = Cost("SCRAM-SHA-256", MIN_ITERATIONS)
 
 
 class _Seen(NamedTuple):
-    """The file as it was read last."""
+    """The parsed file, cached until its bytes change."""
 
     data: bytes
     users: dict[str, _Credentials]
     password_cost: Cost
-    """Of most users' passwords, as PLAIN checks them."""
+    """The most common cost of checking a password that PLAIN sent."""
     iterations: dict[str, int]
-    """Of most users, by mechanism."""
+    """The most common iterations by mechanism."""
 
 
 class UserStore:
-    """The users of a data directory; made anew, it sees the same ones. Any process may change them.
+    """The users of a data directory; any process may change them.
 
     Args:
         files: the file system.
@@ -79,17 +79,17 @@ class UserStore:
         mechanisms: Sequence[str] = tuple(HASHES),
         iterations: int = MIN_ITERATIONS,
     ) -> None:
-        """Adds a user, or gives one that exists a new password, for these mechanisms; others keep theirs.
+        """Add a user, or set a user's password for these mechanisms; other mechanisms keep theirs.
 
         Args:
             name: of the user.
-            password: only what proves it is kept.
-            mechanisms: for which SCRAM mechanisms; one is enough for PLAIN.
-            iterations: how slow guessing is made, 4096 to 1,000,000.
+            password: not stored, only credentials derived from it.
+            mechanisms: SCRAM mechanisms; one is enough for PLAIN.
+            iterations: hash iterations, 4096 to 1,000,000; more make guessing slower.
 
         Raises:
-            IllegalArgumentError: an argument is empty, unknown, or out of range; or name or password is a
-                text that clients may send in several forms.
+            IllegalArgumentError: an argument is empty, unknown or out of range; or SASLprep would change name
+                or password, so that clients may send different bytes for it.
             KafkaStorageError: the file is damaged or cannot be written.
         """
         _check_text("user name", name)
@@ -105,10 +105,10 @@ class UserStore:
             self._write({**users, name: {**users.get(name, {}), **made}})
 
     def change(self, changes: Mapping[str, Mapping[str, ScramCredential | None]]) -> None:
-        """Sets credentials by user and mechanism, and takes away those that are None; all of them or none.
+        """Set credentials by user and mechanism, and delete those that are None; all of them or none.
 
         Raises:
-            IllegalArgumentError: a new name is a text that clients may send in several forms.
+            IllegalArgumentError: SASLprep would change a new name.
             KafkaStorageError: as ``add``.
         """
         with self._changing():
@@ -123,12 +123,12 @@ class UserStore:
             self._write(users)
 
     def check_name(self, name: str) -> None:
-        """Raises IllegalArgumentError for a new name that clients may send in several forms."""
+        """Raise IllegalArgumentError for a new name that SASLprep would change."""
         if name not in self._read():
             _check_text("user name", name)
 
     def delete(self, name: str) -> bool:
-        """Removes a user; whether there was one."""
+        """Delete a user; return whether it existed."""
         with self._changing():
             users = dict(self._read())
             was_there = users.pop(name, None) is not None
@@ -137,23 +137,23 @@ class UserStore:
         return was_there
 
     def names(self) -> list[str]:
-        """Who is there, sorted."""
+        """Return all user names, sorted."""
         return sorted(self._read())
 
     def mechanisms_of(self, name: str) -> list[str]:
-        """For which SCRAM mechanisms a user has a credential; none where there is no such user."""
+        """Return the SCRAM mechanisms for which a user has a credential; none for an unknown user."""
         return sorted(self._read().get(name, {}))
 
     def credentials_of(self, name: str) -> dict[str, ScramCredential]:
-        """By mechanism; empty where there is no such user."""
+        """Return a user's credentials by mechanism; empty for an unknown user."""
         return self._read().get(name, {})
 
     def usual_iterations(self, mechanism: str) -> int:
-        """How often the passwords of most users are hashed for a mechanism."""
+        """Return the most common iterations for a mechanism, used for unknown users, too."""
         return self._look().iterations.get(mechanism, MIN_ITERATIONS)
 
     def usual_password_cost(self) -> Cost:
-        """What it takes to check the password of most users."""
+        """Return the most common cost; spent on unknown users, too, so that timing does not reveal them."""
         return self._look().password_cost
 
     def _read(self) -> dict[str, _Credentials]:
@@ -175,7 +175,7 @@ class UserStore:
                 for name, credentials in found["users"].items()
             }
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            kind = type(error).__name__  # its text may quote the file
+            kind = type(error).__name__  # the text may quote secrets of the file
             raise KafkaStorageError(f"{self._path} does not hold users ({kind}); move it away") from None
 
     def _write(self, users: dict[str, _Credentials]) -> None:
@@ -190,7 +190,7 @@ class UserStore:
         self._files.write_atomic(self._path, json.dumps(content, indent=1).encode() + b"\n", private=True)
 
     def _changing(self) -> Any:
-        """One process or thread at a time, so that no change overwrites another."""
+        """Lock the directory, so that concurrent changes do not overwrite each other."""
         if not isinstance(self._files, DiskFiles):
             return nullcontext()
         self._files.make_directory(self._directory)

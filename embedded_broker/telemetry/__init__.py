@@ -1,4 +1,4 @@
-"""What clients tell of themselves (KIP-714).
+"""Client metrics that clients push to the broker (KIP-714).
 
 May import: groups.
 """

@@ -1,7 +1,7 @@
-"""What clients tell of themselves (KIP-714): who is asked for which metrics, and what they pushed.
+"""Client metrics (KIP-714): subscriptions, and the metrics that clients pushed.
 
-As in Kafka the broker offers the two APIs only where somebody wants metrics: after the first ``subscribe``,
-to clients that connect then. Semantics are those of Kafka's ``ClientMetricsManager``.
+As in Kafka, the two APIs are offered only after the first ``subscribe``, to clients that connect from then
+on. Semantics are those of Kafka's ``ClientMetricsManager``.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _MATCHES = ("client_instance_id", "client_id")
 
 @attrs.frozen(kw_only=True)
 class Subscription:
-    """Which metrics are wanted of which clients: Kafka's ``client-metrics`` resource.
+    """Metrics that some clients should push: Kafka's ``client-metrics`` resource.
 
     Attributes:
-        metrics: beginnings of names, ``*`` for all.
-        interval_ms: how often, 100 to 3,600,000.
-        match: patterns in RE2's syntax; the ``client_id`` and ``client_instance_id`` match them in full.
+        metrics: prefixes of metric names, ``*`` for all.
+        interval_ms: push interval, 100 to 3,600,000 ms.
+        match: RE2 patterns that ``client_id`` and ``client_instance_id`` have to match as a whole.
     """
 
     metrics: tuple[str, ...]
@@ -52,19 +52,19 @@ class Subscription:
     match: Mapping[str, str] = attrs.field(factory=dict)
 
     def matches(self, client: Mapping[str, str]) -> bool:
-        """Whether it is for a client with these properties."""
+        """Whether it applies to a client with these properties."""
         return all(_is_match(pattern, client[name]) for name, pattern in self.match.items())
 
 
 @attrs.frozen(kw_only=True)
 class Push:
-    """What one client pushed at one time.
+    """One push of one client.
 
     Attributes:
-        client_instance_id: which client.
-        client_id: what it calls itself.
-        terminating: it closes, and this is the last one.
-        wall_ms: when it came.
+        client_instance_id: of the client.
+        client_id: of the client.
+        terminating: the client is closing, and this is its last push.
+        wall_ms: time of arrival.
         metrics: an OTLP ``MetricsData`` message, decompressed.
     """
 
@@ -75,7 +75,7 @@ class Push:
     metrics: bytes
 
     def names(self) -> set[str]:
-        """The names of the metrics.
+        """Return the names of the metrics.
 
         Raises:
             ImportError: ``opentelemetry-proto`` is not installed (``pip install splashdam[telemetry]``).
@@ -91,10 +91,10 @@ class Push:
 
 
 def checked_subscription(metrics: Iterable[str], interval_ms: int, match: Mapping[str, str]) -> Subscription:
-    """A subscription of these, as ``ClientTelemetry.subscribe`` takes them.
+    """Return a subscription, checked.
 
     Raises:
-        KafkaConfigurationError: the interval, a name in ``match`` or its expression is illegal.
+        KafkaConfigurationError: the interval, a name in ``match`` or its pattern is illegal.
     """
     if interval_ms not in INTERVALS_MS:
         raise KafkaConfigurationError(f"interval_ms={interval_ms}: must be 100 to 3,600,000")
@@ -109,7 +109,7 @@ def checked_subscription(metrics: Iterable[str], interval_ms: int, match: Mappin
 
 
 def _is_match(expression: str, text: str) -> bool:
-    """In bounded time: one that would take longer matches nothing."""
+    """Whether a pattern matches; one that takes too many steps matches nothing."""
     try:
         return bool(_pattern(expression, text).matching([text]))
     except ValueError:
@@ -117,7 +117,7 @@ def _is_match(expression: str, text: str) -> bool:
 
 
 def _pattern(expression: str, text: str) -> Pattern:
-    """Raises ValueError where it is none."""
+    """Compile a pattern; raises ValueError for an illegal one."""
     from splashdam.embedded_broker.groups.patterns import Pattern  # most brokers need none
 
     return Pattern(expression, frozenset(text))
@@ -130,7 +130,7 @@ def _metrics_of(message: Any) -> Iterable[Any]:
 
 
 class _Client:
-    """One client instance, as far as the broker remembers it."""
+    """The broker's state of one client instance."""
 
     def __init__(self, wanted: Subscription, version: int, subscription_id: int) -> None:
         self.wanted = wanted
@@ -141,7 +141,7 @@ class _Client:
         self.must_ask = self.has_asked = False
 
     def may_ask(self, now_ms: float) -> bool:
-        """Not before the interval is over, but for one whose push was refused for what it has to ask anew."""
+        """Whether it may ask: after the interval, or at once if it needs a new subscription."""
         last_ms = max(self.asked_ms, self.pushed_ms)
         if not self.must_ask and now_ms - last_ms < self.wanted.interval_ms - _TOLERANCE_MS:
             return False
@@ -149,7 +149,7 @@ class _Client:
         return True
 
     def may_push(self, now_ms: float) -> bool:
-        """Once after it has asked, and then at the interval."""
+        """Whether it may push: once after it has asked, then at the interval."""
         if not self.has_asked and now_ms - self.pushed_ms < self.wanted.interval_ms - _TOLERANCE_MS:
             return False
         self.pushed_ms, self.has_asked = now_ms, False
@@ -157,14 +157,14 @@ class _Client:
 
 
 class ClientTelemetry:
-    """Subscriptions, and what came of them. ``subscribe`` and ``pushes`` may be used from any thread.
+    """Subscriptions and pushed metrics. ``subscribe`` and ``pushes`` may be used from any thread.
 
     Args:
-        max_bytes: Kafka's ``telemetry.max.bytes``: most bytes of one push as it is sent.
+        max_bytes: Kafka's ``telemetry.max.bytes``: largest push, compressed.
 
     Attributes:
         max_bytes: as above.
-        pushes: what was pushed, the latest last; the last 1,000 are kept, and at most 64 MiB of them.
+        pushes: the last 1,000 pushes, at most 64 MiB of them, the latest last.
         on_push: called with each push, in the broker's thread; must not raise.
     """
 
@@ -178,12 +178,12 @@ class ClientTelemetry:
 
     @property
     def offered(self) -> bool:
-        """Whether clients that connect now are told of the two APIs."""
+        """Whether the two APIs are offered to clients that connect now."""
         return self._version > 0
 
     @property
     def codecs(self) -> list[int]:
-        """What pushes may be compressed with, the best first."""
+        """Codecs for pushes, in the order of preference."""
         return [int(codec) for codec in _PREFERRED if available(codec)]
 
     def subscribe(
@@ -194,34 +194,34 @@ class ClientTelemetry:
         interval_ms: int = DEFAULT_INTERVAL_MS,
         match: Mapping[str, str] | None = None,
     ) -> None:
-        """Asks clients for metrics from now on; another subscription of the same name is replaced.
+        """Ask clients for metrics from now on; replaces a subscription of the same name.
 
         Args:
             name: of the subscription.
-            metrics: beginnings of names, as ``org.apache.kafka.producer.``; ``*`` for all.
-            interval_ms: how often, 100 to 3,600,000 ms.
+            metrics: prefixes of metric names, such as ``org.apache.kafka.producer.``; ``*`` for all.
+            interval_ms: push interval, 100 to 3,600,000 ms.
             match: patterns (RE2) for ``client_id`` and ``client_instance_id``; default: every client.
 
         Raises:
-            KafkaConfigurationError: the interval, a name in ``match`` or its expression is illegal.
+            KafkaConfigurationError: the interval, a name in ``match`` or its pattern is illegal.
         """
         wanted = checked_subscription(metrics, interval_ms, match or {})
         self._subscriptions = {**self._subscriptions, name: wanted}
         self._version += 1
 
     def unsubscribe(self, name: str = "default") -> None:
-        """Ends a subscription; one that does not exist is no error."""
+        """End a subscription; an unknown name is ignored."""
         self._subscriptions = {key: each for key, each in self._subscriptions.items() if key != name}
         self._version += 1
 
     def asked(self, instance_id: bytes, client_id: str, now_ms: float) -> tuple[bytes, int, Subscription]:
-        """A client asks what is wanted of it.
+        """Handle GetTelemetrySubscriptions.
 
         Returns:
-            its instance id, the id of its subscription, and what is wanted.
+            Client instance id, subscription id, and all matching subscriptions as one.
 
         Raises:
-            BrokerResponseError: 89, it asks too often.
+            BrokerResponseError: THROTTLING_QUOTA_EXCEEDED (89): the client asks too often.
         """
         if instance_id == _NO_ID:
             instance_id = uuid.uuid4().bytes
@@ -231,12 +231,13 @@ class ClientTelemetry:
         return instance_id, client.subscription_id, client.wanted
 
     def pushed(self, push: Push, data: bytes, codec: int, subscription_id: int, now_ms: float) -> None:
-        """A client pushes; ``push`` has everything but the metrics, which are in ``data``.
+        """Handle PushTelemetry; ``push`` has everything but the metrics, which are in ``data``.
 
         Raises:
-            BrokerResponseError: 42, it has no id, or has said before that it was its last push; 89, it pushes
-                too often; 117, it does not know the present subscription; 76, the codec is none of ours; 118,
-                there are too many bytes; 87, they do not decompress.
+            BrokerResponseError: INVALID_REQUEST (42): no client instance id, or a push after the last one;
+                THROTTLING_QUOTA_EXCEEDED (89): too often; UNKNOWN_SUBSCRIPTION_ID (117);
+                UNSUPPORTED_COMPRESSION_TYPE (76); TELEMETRY_TOO_LARGE (118); INVALID_RECORD (87): the data
+                cannot be decompressed.
         """
         if push.client_instance_id.bytes == _NO_ID:
             raise error_for(
@@ -270,14 +271,14 @@ class ClientTelemetry:
             self.on_push(push)
 
     def _keep(self, push: Push) -> None:
-        """With as many earlier ones as have room: a megabyte may hold many of zeros."""
+        """Keep a push, and drop the oldest beyond 64 MiB: a small push may decompress to 16 MiB."""
         self.pushes.append(push)
         kept_bytes = sum(len(each.metrics) for each in self.pushes)
         while kept_bytes > _MOST_KEPT_BYTES:
             kept_bytes -= len(self.pushes.popleft().metrics)
 
     def _client(self, instance_id: bytes, client_id: str) -> _Client:
-        """As we know it, or anew where it is not known or subscriptions have changed."""
+        """Return a client's state; created anew if it is unknown or subscriptions have changed."""
         known = self._clients.get(instance_id)
         if known is not None and known.version == self._version:
             self._clients.move_to_end(instance_id)
@@ -285,7 +286,7 @@ class ClientTelemetry:
         wanted = self._wanted_of(instance_id, client_id)
         checksum = zlib.crc32(repr(wanted).encode()) ^ zlib.crc32(instance_id)
         client = _Client(wanted, self._version, checksum - (1 << 32) if checksum >> 31 else checksum)
-        if known is not None:  # what has changed is the subscription, and it may ask for it at once
+        if known is not None:  # its subscription has changed, so it may ask at once
             client.pushed_ms, client.terminated, client.must_ask = known.pushed_ms, known.terminated, True
         self._clients[instance_id] = client
         self._clients.move_to_end(instance_id)
@@ -294,7 +295,7 @@ class ClientTelemetry:
         return client
 
     def _wanted_of(self, instance_id: bytes, client_id: str) -> Subscription:
-        """All subscriptions that match, as one."""
+        """Return all matching subscriptions as one."""
         client = {"client_instance_id": str(uuid.UUID(bytes=instance_id)), "client_id": client_id}
         found = [each for each in self._subscriptions.values() if each.matches(client)]
         metrics = {name for each in found for name in each.metrics}

@@ -147,7 +147,7 @@ def run(spark: SparkSession, folder: Path, out: Path, flights: list[Flight], con
 
 def started(log: Path, memory: str) -> SparkSession:
     """A session whose log goes to a file, not among the tables."""
-    from splashdam.cli.endings import interrupts_wait
+    from splashdam.cli.exiting import interrupts_wait
     from splashdam.pipeline import spark_session
     from splashdam.pipeline.session import children_log_into
 
@@ -197,7 +197,7 @@ def main() -> int:
     if lacking is not None:
         print(lacking, file=sys.stderr)
         return CANNOT_RUN
-    from splashdam.cli.endings import exit_status, signals_interrupt
+    from splashdam.cli.exiting import exit_status, signals_interrupt
     from splashdam.pipeline.session import interrupts_unlogged
 
     log = arguments.out / "spark.log"

@@ -26,7 +26,7 @@ from lab.pipeline_chaos.driver_process import Driver, DriverStuck
 from lab.pipeline_chaos.table_check import compare
 from lab.trial import Verdict, run_trial, trial_parser
 from splashdam import EmbeddedBroker, KafkaProducer
-from splashdam.cli.endings import interrupts_wait
+from splashdam.cli.exiting import interrupts_wait
 from splashdam.pipeline.session import JavaMissingError, need_java
 from splashdam.pipeline.tables import FORMATS
 from splashdam.testing.topics import create_topic

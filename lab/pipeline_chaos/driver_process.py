@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from splashdam.cli.endings import interrupts_wait
+from splashdam.cli.exiting import interrupts_wait
 
 _COMMIT_SECONDS = 180
 _FINISH_SECONDS = 400

@@ -1,4 +1,4 @@
-"""Which columns of Arrow data hold values and keys, and how each is laid out."""
+"""Select the columns of values and keys in an Arrow schema, and determine their layouts."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ _NAMES = {
     "+m": "map",
     "+r": "run_end_encoded",
 }
-"""What people call the formats that are refused most often."""
+"""Names of the formats that are rejected most often."""
 
 
 class ColumnType(NamedTuple):
-    """How a column is laid out.
+    """The layout of a column.
 
     Attributes:
         name: for errors.
         layout: of the values.
-        size_bytes: of each value where all have the same size, else 0.
-        code_bytes: as ``ArrowParts``: not 0 where rows are codes of a dictionary.
+        size_bytes: size of fixed-size values, else 0.
+        code_bytes: as in ``ArrowParts``: not 0 if rows are codes of a dictionary.
     """
 
     name: str
@@ -59,12 +59,12 @@ class ColumnType(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """What to take from each array.
+    """The selected columns.
 
     Attributes:
-        value, key: numbers of the columns; -1 for the value: the array itself is the column. No key: None.
-        value_type, key_type: how they are laid out.
-        column_count: how many columns each array must have.
+        value, key: indexes of the columns; value -1: the array itself is the column; key None: no keys.
+        value_type, key_type: their layouts.
+        column_count: number of columns that each array must have.
     """
 
     value: int
@@ -75,15 +75,15 @@ class Selection(NamedTuple):
 
 
 def select(schema: Any, value: str, key: str | None, *, key_needed: bool) -> Selection:
-    """Finds the columns by name; an array that is no table holds the values.
+    """Find the columns by name; an array that is no table is the column of values.
 
     Args:
         schema: an ``ArrowSchema``.
         value, key: names of the columns; None for no keys.
-        key_needed: whether it is a mistake if the key's column is missing.
+        key_needed: whether a missing key column is an error.
 
     Raises:
-        IllegalArgumentError: a column is missing, is there twice, or has a type that is not bytes.
+        IllegalArgumentError: a column is missing, exists twice, or is not of bytes or text.
     """
     if format_of(schema, "the data") != "+s":
         if key is not None and key_needed:
@@ -105,7 +105,7 @@ def select(schema: Any, value: str, key: str | None, *, key_needed: bool) -> Sel
 
 
 def find_column(names: list[str], name: str, option: str) -> int:
-    """The number of the column of this name.
+    """Return the index of the column with this name.
 
     Raises:
         IllegalArgumentError: there is none, or more than one.
@@ -120,7 +120,7 @@ def find_column(names: list[str], name: str, option: str) -> int:
 
 
 def column_type(schema: Any, name: str) -> ColumnType:
-    """How a column is laid out.
+    """Return the layout of a column.
 
     Raises:
         IllegalArgumentError: its type is not bytes or text; the text says which one it is.
@@ -139,12 +139,12 @@ def column_type(schema: Any, name: str) -> ColumnType:
 
 
 def name_of(schema: Any) -> str:
-    """What a column is called."""
+    """Return the name of a column."""
     return (schema.name or b"").decode(errors="replace")
 
 
 def format_of(schema: Any, name: str) -> str:
-    """The format string of a column.
+    """Return the Arrow format of a column.
 
     Raises:
         IllegalArgumentError: it has none.
@@ -164,5 +164,5 @@ def _refusal(name: str, form: str) -> IllegalArgumentError:
 
 
 def called(form: str) -> str:
-    """An Arrow format as people call it."""
+    """Return the name of an Arrow format, for messages."""
     return f"{_NAMES[form]} (format {form!r})" if form in _NAMES else f"format {form!r}"

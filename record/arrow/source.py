@@ -1,9 +1,9 @@
-"""Arrow data of any library, through the PyCapsule interface: taken over, checked, and given back once.
+"""Read Arrow data of any library through the PyCapsule interface: import it, check it, release it once.
 
-Nothing of Arrow has to be installed. The two structs of the C data interface are read through ``ctypes`` on
-both twins, which costs some microseconds per chunk; the rows are the kernel's (``arrow_column.py``).
-
-Columns of Arrow data that are no bytes: partitions, timestamps and headers.
+No Arrow library is needed. The structs of the C data interface are read through ``ctypes`` with both twins,
+which costs some microseconds per chunk; the kernel reads the rows (``kernel/bulk/blob_column.py``).
+Everything that an array says of itself is checked here; what its buffers contain is checked there, row by
+row.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from splashdam.record.kernel.bulk.header_lists import ListParts
 
 
 class ArrowChunk(NamedTuple):
-    """Some rows of the data.
+    """A chunk of rows.
 
     Attributes:
         values: the column of values.
-        keys: the column of keys, None without.
-        headers: the column of headers, None without.
-        partitions, timestamps: a number or None of each row; None without such a column.
+        keys: the column of keys, or None.
+        headers: the column of headers, or None.
+        partitions, timestamps: for each row a number or None; None without the column.
     """
 
     values: ArrowParts
@@ -58,22 +58,23 @@ class ArrowChunk(NamedTuple):
 
 
 class ArrowSource:
-    """Values and keys of something that speaks Arrow's PyCapsule interface, chunk by chunk::
+    """The rows of an object with Arrow's PyCapsule interface, chunk by chunk::
 
         with ArrowSource(table, value="value", key="key", key_needed=False) as source:
             while (chunk := source.next()) is not None:
                 ...
 
-    A chunk keeps its memory as long as anybody refers to its ``owner``. Leaving the block ends the stream.
+    A chunk's memory lives as long as something refers to its ``owner``. Leaving the block releases the
+    stream.
 
     Args:
         data: has ``__arrow_c_stream__`` or ``__arrow_c_array__``.
-        value, key, key_needed: as ``arrow_schema.select``.
-        headers, partition, timestamp_ms: names of the columns that have these of each row; None for none.
+        value, key, key_needed: as in ``schema.select``.
+        headers, partition, timestamp_ms: names of the columns with these; None for none.
 
     Raises:
-        TypeError: ``data`` has neither, or does not answer what it should.
-        IllegalArgumentError: the columns are not there or not bytes, or the data are damaged.
+        TypeError: ``data`` has neither, or does not return what it should.
+        IllegalArgumentError: columns are missing or of another type than bytes, or the data are damaged.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class ArrowSource:
             raise
 
     def _open(self, data: Any) -> Held:
-        """Takes the data over; answers their schema."""
+        """Import the data; return their schema."""
         kind = type(data).__name__
         if isinstance(data, type):
             pass
@@ -128,7 +129,7 @@ class ArrowSource:
         return self._selection.key is not None
 
     def next(self) -> ArrowChunk | None:
-        """The next rows; None at the end.
+        """Return the next chunk; None at the end.
 
         Raises:
             IllegalArgumentError: the stream fails, or an array contradicts itself or the schema.
@@ -138,7 +139,7 @@ class ArrowSource:
         return None if array is None else _chunk(array, self._selection, self._more)
 
     def close(self) -> None:
-        """Ends the stream. Repeating it does nothing."""
+        """Release the stream; a repeated call does nothing."""
         if self._stream is not None:
             self._stream.release()
         if self._array is not None:
@@ -174,7 +175,7 @@ def _chunk(held: Held, selection: Selection, more: MoreColumns) -> ArrowChunk:
 
 
 def _has_null(validity: int, first: int, length: int) -> bool:
-    """Whether a bit of a row is not set."""
+    """Return whether a row's validity bit is not set."""
     if not length:
         return False
     low, high = first >> 3, (first + length + 7) >> 3
@@ -184,21 +185,21 @@ def _has_null(validity: int, first: int, length: int) -> bool:
 
 
 _WHOLE_NUMBERS = {"c": "b", "C": "B", "s": "h", "S": "H", "i": "i", "I": "I", "l": "q", "L": "Q"}
-"""Format -> type code of an ``array`` of the same numbers."""
+"""Arrow format -> type code of an ``array``."""
 _TO_MS = {"tss": (1000, 1), "tsm": (1, 1), "tsu": (1, 1000), "tsn": (1, 1_000_000), "tdm": (1, 1)}
-"""Format -> factor and divisor that make milliseconds of it; a time zone stands behind the colon."""
+"""Arrow format -> factor and divisor to convert to milliseconds; a time zone follows the colon."""
 
 _LISTS: dict[str, Any] = {"+l": ctypes.c_int32, "+L": ctypes.c_int64, "+m": ctypes.c_int32}
 
 
 class NumberColumn(NamedTuple):
-    """Whole numbers.
+    """A column of integers.
 
     Attributes:
-        at: number of the column.
+        at: index of the column.
         name: for errors.
-        kind: type code of an ``array`` of them.
-        factor, divisor: what is read is multiplied by the one or divided by the other.
+        kind: type code of an ``array``.
+        factor, divisor: values are multiplied or divided by these.
     """
 
     at: int
@@ -208,7 +209,7 @@ class NumberColumn(NamedTuple):
     divisor: int = 1
 
     def read(self, held: Held, array: Any, skip: int, length: int) -> Sequence[int | None]:
-        """Rows from ``skip`` on. ``held`` keeps the memory meanwhile.
+        """Read rows from ``skip`` on; ``held`` keeps the memory meanwhile.
 
         Raises:
             IllegalArgumentError: the array contradicts itself.
@@ -235,13 +236,13 @@ class NumberColumn(NamedTuple):
 
 
 class HeaderColumn(NamedTuple):
-    """Lists of a key and a value each.
+    """A column of lists of key and value.
 
     Attributes:
-        at: number of the column.
+        at: index of the column.
         name: for errors.
         offset_type: of the lists.
-        key, value: how these are laid out.
+        key, value: their layouts.
     """
 
     at: int
@@ -251,7 +252,7 @@ class HeaderColumn(NamedTuple):
     value: ColumnType
 
     def read(self, held: Held, array: Any, skip: int, length: int) -> ListParts:
-        """Rows from ``skip`` on.
+        """Read rows from ``skip`` on.
 
         Raises:
             IllegalArgumentError: the array contradicts itself.
@@ -282,14 +283,14 @@ class HeaderColumn(NamedTuple):
 
 
 class MoreColumns(NamedTuple):
-    """What is taken from each array beside values and keys; None: nothing."""
+    """The columns beside values and keys; None for a missing one."""
 
     headers: HeaderColumn | None = None
     partition: NumberColumn | None = None
     timestamp: NumberColumn | None = None
 
     def read(self, held: Held, columns: Sequence[Any], skip: int, length: int) -> tuple[Any, Any, Any]:
-        """Headers, partitions and timestamps of these rows; None for a column that there is not."""
+        """Read headers, partitions and timestamps of some rows; None for a missing column."""
         headers, partitions, timestamps = (
             None if column is None else column.read(held, columns[column.at], skip, length) for column in self
         )
@@ -299,10 +300,10 @@ class MoreColumns(NamedTuple):
 def select_more(
     schema: Any, headers: str | None, partition: str | None, timestamp_ms: str | None
 ) -> MoreColumns:
-    """Finds these columns by name.
+    """Find these columns by name.
 
     Raises:
-        IllegalArgumentError: one is missing or there twice, or has a type that will not do.
+        IllegalArgumentError: a column is missing, exists twice, or has a wrong type.
     """
     wanted = {"headers": headers, "partition": partition, "timestamp_ms": timestamp_ms}
     if not any(name is not None for name in wanted.values()):
@@ -366,7 +367,7 @@ def _first_row(array: Any, name: str, skip: int, length: int) -> int:
 
 
 def _bits(address: int, first: int, length: int) -> list[bool]:
-    """The bits from ``first`` on; all set where there are none."""
+    """Return the validity bits from ``first`` on; all True without a buffer."""
     if not address or not length:
         return [True] * length
     low = first >> 3
@@ -376,7 +377,7 @@ def _bits(address: int, first: int, length: int) -> list[bool]:
 
 
 def parts(held: Held, array: Any, kind: ColumnType, skip: int, length: int | None) -> ArrowParts:
-    """A column without its first ``skip`` rows; ``length`` rows of it, or all.
+    """Return ``length`` rows of a column, or all, without its first ``skip`` rows.
 
     Raises:
         IllegalArgumentError: the array contradicts itself.
@@ -409,7 +410,7 @@ def parts(held: Held, array: Any, kind: ColumnType, skip: int, length: int | Non
 
 
 def _views(held: Held, array: Any, kind: ColumnType, first: int, length: int) -> ArrowParts:
-    """A column of views: behind them their buffers, and at the end the sizes of these."""
+    """Read a column of views: then come their data buffers, and last the sizes of these."""
     count = max(array.n_buffers - 3, 0)
     buffers(array, count + 3, kind.name)
     views = needed(array, 1, kind.name, needed=length > 0)
@@ -423,7 +424,7 @@ def _views(held: Held, array: Any, kind: ColumnType, first: int, length: int) ->
 
 
 def _coded(held: Held, array: Any, kind: ColumnType, first: int, length: int) -> ArrowParts:
-    """A column of codes, and the dictionary that says what they mean."""
+    """Read a dictionary-encoded column: codes, and the dictionary."""
     buffers(array, 2, kind.name)
     codes = needed(array, 1, kind.name, needed=length > 0)
     if not array.dictionary:
@@ -454,7 +455,7 @@ def check_numbers(array: Any, what: str) -> None:
 
 
 def buffers(array: Any, count: int, what: str) -> bool:
-    """True; raises where the array has another number of buffers."""
+    """Return True; raise if the array has another number of buffers."""
     if array.n_buffers != count or not array.buffers:
         found = array.n_buffers if array.buffers else 0
         raise IllegalArgumentError(f"{what} has {found} buffers, its type has {count}")
@@ -462,7 +463,7 @@ def buffers(array: Any, count: int, what: str) -> bool:
 
 
 def buffer(array: Any, number: int, what: str) -> int:
-    """The address of a buffer, 0 for none."""
+    """Return the address of a buffer, 0 for none."""
     if number >= array.n_buffers:
         raise IllegalArgumentError(f"{what} has no buffer {number}")
     return array.buffers[number] or 0

@@ -1,4 +1,4 @@
-"""The structs of Arrow's C data interface as ``ctypes`` sees them, and who releases them, exactly once.
+"""The structs of Arrow's C data interface in ``ctypes``, each released exactly once.
 
 Layouts: "The Arrow C data interface", "The Arrow C stream interface", "The Arrow PyCapsule interface".
 """
@@ -70,12 +70,11 @@ _get_pointer.restype, _get_pointer.argtypes = c_void_p, [ctypes.py_object, c_cha
 
 
 class Held:
-    """A struct that is to be released once: by ``release``, or when nobody refers to this any more.
+    """A struct that is released once: by ``release``, or when this object is collected.
 
     Args:
-        struct: filled already, or to be filled by somebody else's function.
-        capsule: who owns the struct's memory, if it is a capsule. It would release the struct as well, and
-            finds that done.
+        struct: filled, or to be filled by a function of the producer.
+        capsule: the capsule that owns the struct's memory, if any. Its destructor skips a released struct.
     """
 
     __slots__ = ("_capsule", "struct")
@@ -86,11 +85,11 @@ class Held:
 
     @property
     def released(self) -> bool:
-        """Whether there is nothing in it (any more)."""
+        """Whether the struct is released or empty."""
         return not self.struct.release
 
     def release(self) -> None:
-        """Gives back what the struct holds; repeating it does nothing."""
+        """Release the struct; a repeated call does nothing."""
         function = self.struct.release
         if function:
             _RELEASE(function)(ctypes.addressof(self.struct))
@@ -101,18 +100,18 @@ class Held:
 
 
 def from_capsule(capsule: object, name: bytes, kind: type[Structure], giver: str) -> Held:
-    """What a capsule of the PyCapsule interface holds.
+    """Import the struct of a capsule.
 
     Raises:
         TypeError: it is no such capsule.
-        IllegalArgumentError: somebody has used it before.
+        IllegalArgumentError: its struct was imported before.
     """
     if not _is_valid(capsule, name):
-        raise TypeError(f"{giver} did not answer a PyCapsule named {name.decode()!r} but {capsule!r:.80}")
+        raise TypeError(f"{giver} did not return a PyCapsule named {name.decode()!r} but {capsule!r:.80}")
     held = Held(kind.from_address(_get_pointer(capsule, name)), capsule)
     if held.released:
         raise IllegalArgumentError(
-            f"{giver} answered Arrow data that were released already; it must answer new ones with each call"
+            f"{giver} returned Arrow data that were released already; each call must return new data"
         )
     return held
 
@@ -124,20 +123,20 @@ class Stream:
         self._held = held
 
     def schema(self) -> Held:
-        """The schema of its arrays.
+        """Return the schema of the arrays.
 
         Raises:
-            IllegalArgumentError: the stream fails; the text is its own.
+            IllegalArgumentError: the stream failed; the text is its own.
         """
         return self._fill(self._held.struct.get_schema, ArrowSchema())
 
     def next(self) -> Held | None:
-        """The next array, None at the end. Raises as ``schema``."""
+        """Return the next array, None at the end; raise as ``schema``."""
         held = self._fill(self._held.struct.get_next, ArrowArray())
         return None if held.released else held
 
     def release(self) -> None:
-        """Ends it; repeating it does nothing."""
+        """Release the stream; a repeated call does nothing."""
         self._held.release()
 
     def _fill(self, function: int | None, struct: Structure) -> Held:
@@ -147,7 +146,7 @@ class Stream:
         address = ctypes.addressof(self._held.struct)
         error = _FILL(function)(address, ctypes.addressof(struct))
         if error:
-            struct.release = None  # of a call that failed nothing is to be released
+            struct.release = None  # a failed call leaves nothing to release
             raise IllegalArgumentError(f"the Arrow stream failed with error {error}: {self._last_error()}")
         return held
 
@@ -158,10 +157,10 @@ class Stream:
 
 
 def children(struct: Any, what: str) -> Iterator[Any]:
-    """The structs that hang below another one.
+    """Return the child structs of a struct.
 
     Raises:
-        IllegalArgumentError: they are not there.
+        IllegalArgumentError: they are missing.
     """
     if struct.n_children < 0 or (struct.n_children and not struct.children):
         raise IllegalArgumentError(f"{what} says it has {struct.n_children} children, which are not there")
@@ -173,7 +172,7 @@ def children(struct: Any, what: str) -> Iterator[Any]:
 
 @contextmanager
 def released_at_end(held: Held) -> Iterator[Any]:
-    """The struct, for the time of the block."""
+    """Provide the struct for the block, then release it."""
     try:
         yield held.struct
     finally:

@@ -83,7 +83,7 @@ def tls(connection: socket.socket) -> None:
 KINDS = {
     "closed": (None, "Connection refused"),
     "silent": (silent, "1000 ms|within 1|no success"),
-    "http": (http, "does not speak Kafka's protocol: it answers 'HTTP'"),
+    "http": (http, "does not speak Kafka's protocol: it sent 'HTTP'"),
     "tls": (tls, "speaks TLS; set security_protocol to SSL or SASL_SSL"),
 }
 

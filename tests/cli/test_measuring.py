@@ -12,7 +12,7 @@ import attrs
 import pytest
 from rich.console import Console
 
-from splashdam.cli.clusters import Cluster
+from splashdam.cli.connecting import Cluster
 from splashdam.cli.measuring import scenarios, turns
 from splashdam.cli.measuring.clock import Acks, latency_figures, percentile
 from splashdam.cli.measuring.cluster import BenchTopic

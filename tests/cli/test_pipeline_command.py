@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from splashdam.cli.commands import splashdam
-from splashdam.cli.endings import EndedBySignal
+from splashdam.cli.exiting import EndedBySignal
 from splashdam.cli.pipeline import spark as spark_commands
 from splashdam.cli.pipeline.command import names, pipeline
 from splashdam.cli.pipeline.query_progress import progress_line
@@ -80,7 +80,7 @@ def test_cluster_options_are_those_of_the_source(monkeypatch: pytest.MonkeyPatch
         asked.append((servers, properties))
         return nullcontext(Cluster())
 
-    monkeypatch.setattr("splashdam.cli.clusters.named_cluster", named_cluster)
+    monkeypatch.setattr("splashdam.cli.connecting.named_cluster", named_cluster)
     config = tmp_path / "client.properties"
     config.write_text("security.protocol=SSL\nclient.id=file\n")
     result = CliRunner().invoke(

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from splashdam.cli.endings import exit_status, interrupts_wait, signals_interrupt
+from splashdam.cli.exiting import exit_status, interrupts_wait, signals_interrupt
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -89,7 +89,11 @@ def test_what_make_test_leaves_out_is_what_make_test_rest_runs(checkout: Path) -
     assert marks("test-rest") == [f"not ({everybodys})"]
     assert marks("test-all") == [everybodys, f"not ({everybodys})"]
     commands = (ROOT / ".ci/run").read_text().splitlines()
-    assert commands[-3:] == ["make check", "make test", "make test-rest"]
+    assert [line for line in commands if line.startswith("make ")] == [
+        "make check",
+        "make test",
+        "make test-rest",
+    ]
 
 
 def test_compiled_files_are_kept(checkout: Path) -> None:

@@ -18,7 +18,7 @@ from support.running.house_tree import ROOT
 
 from lab.pipeline_chaos import driver_process
 from lab.pipeline_chaos.table_check import TableCounts, compare
-from splashdam.cli.endings import EndedBySignal, signals_interrupt
+from splashdam.cli.exiting import EndedBySignal, signals_interrupt
 from splashdam.pipeline.session import JavaMissingError, need_java
 
 pytest.importorskip("pyspark", reason="needs splashdam[spark]")

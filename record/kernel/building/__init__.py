@@ -1,4 +1,4 @@
-"""Batches that are built: records encoded as they are appended, and the straight path there.
+"""Build batches: records are encoded as they are appended; the straight path of ``send``.
 
 May import: outcomes.
 """

@@ -18,7 +18,7 @@ HEADER_BYTES = 61
 CRC_FROM = 21  # batch.CRC_FROM
 MAX_BATCH_BYTES = 0x7FFFFFFF
 RECORD_OVERHEAD_BYTES = 21
-"""Length 5, attributes 1, timestamp delta 10, offset delta 5: the most a record adds to its parts."""
+"""Length 5, attributes 1, timestamp delta 10, offset delta 5: the maximum overhead of a record."""
 
 _FITS_ONE_BYTE = 64  # varints below this
 _NULL = b"\x01"
@@ -26,17 +26,17 @@ _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
 class BatchBuffer:
-    """The records of one batch, each encoded when it is appended, behind 61 bytes for the header.
+    """The records of one batch, each encoded when it is appended, after 61 bytes for the header.
 
-    Not safe for two threads at once; its owner guards it. Views that were handed out stay valid for ever: a
-    buffer that grows moves to new memory and leaves the old to them.
+    Not thread-safe; its owner guards it. Views stay valid for ever: a buffer that grows moves to new memory
+    and leaves the old memory to them.
 
     Attributes:
         record_count: records appended.
-        size_bytes: bytes in use, the header's 61 among them.
+        size_bytes: bytes in use, the header's 61 included.
         capacity_bytes: bytes allocated.
-        base_timestamp_ms: of the first record, -1 without one.
-        max_timestamp_ms: largest of all records, -1 without one.
+        base_timestamp_ms: of the first record, -1 without records.
+        max_timestamp_ms: largest of all records, -1 without records.
     """
 
     __slots__ = (
@@ -50,7 +50,7 @@ class BatchBuffer:
     )
 
     def __init__(self, capacity_bytes: int) -> None:
-        """Allocates ``capacity_bytes``, the header's 61 among them.
+        """Allocate ``capacity_bytes``, the header's 61 included.
 
         Raises:
             IllegalArgumentError: fewer than 61, or more than 2,147,483,647.
@@ -72,12 +72,12 @@ class BatchBuffer:
         value: Buffer | None,
         headers: HeaderPairs | None,
     ) -> bool:
-        """Encodes one record behind the others; False, and nothing changed, if it does not fit.
+        """Encode and append one record; return False, without a change, if it does not fit.
 
         Args:
-            timestamp_ms: milliseconds since the epoch; may be below that of earlier records, and negative.
-            key: its bytes, None for a null key; ``b""`` is a key.
-            value: its bytes, None for a null value (a tombstone on a compacted topic).
+            timestamp_ms: milliseconds since the epoch; may be smaller than earlier ones, and negative.
+            key: the key, None for a null key; ``b""`` is a key.
+            value: the value, None for a null value (a tombstone in a compacted topic).
             headers: ``(str, bytes or None)`` pairs in order, None for none.
 
         Raises:
@@ -128,7 +128,7 @@ class BatchBuffer:
         return True
 
     def _append_value(self, timestamp_ms: int, value: bytes) -> int:
-        """As ``try_append``, for a value and nothing else. Its arguments are checked already."""
+        """Append a record with only a value; return its number, -1 if it does not fit. Checks no argument."""
         number = self.record_count
         layouts = self._layouts
         if timestamp_ms != layouts.timestamp_ms or number >= layouts.end:
@@ -151,7 +151,7 @@ class BatchBuffer:
         *_, size_bytes = layouts[len(value)]
         if self.size_bytes + size_bytes > self.capacity_bytes:
             return -1
-        self._note_time(timestamp_ms)  # first: a Ctrl-C in between must not leave a record without it
+        self._note_time(timestamp_ms)  # first: a Ctrl-C must not leave a record without its timestamp noted
         return self._append_value(timestamp_ms, value)
 
     def _note_time(self, timestamp_ms: int) -> None:
@@ -161,7 +161,7 @@ class BatchBuffer:
             self.max_timestamp_ms = timestamp_ms
 
     def reserve(self, capacity_bytes: int) -> None:
-        """Grows the buffer to ``capacity_bytes``; a smaller number changes nothing.
+        """Grow the buffer to ``capacity_bytes``; a smaller number changes nothing.
 
         Raises:
             IllegalArgumentError: more than 2,147,483,647.
@@ -172,20 +172,20 @@ class BatchBuffer:
             old, size_bytes = self._memory, self.size_bytes
             memory = memoryview(bytearray(capacity_bytes))
             memory[:size_bytes] = old[:size_bytes]
-            if self._memory is old and self.size_bytes == size_bytes:  # no finalizer has used it meanwhile
+            if self._memory is old and self.size_bytes == size_bytes:  # no finalizer has appended meanwhile
                 self._memory = memory
                 self.capacity_bytes = capacity_bytes
 
     def recycle(self) -> bool:
-        """Empties the buffer for other records, keeping its memory; False if somebody still has a view of it.
+        """Empty the buffer for reuse, keeping its memory; return False if a view of it still exists.
 
-        Only for whoever alone refers to the buffer.
+        Only for the owner of the one reference to the buffer.
         """
         memory = self._memory.obj
         assert isinstance(memory, bytearray)
         self._memory.release()
         try:
-            memory.pop()  # refused while there are views
+            memory.pop()  # raises while there are views
         except BufferError:
             self._memory = memoryview(memory)
             return False
@@ -200,22 +200,22 @@ class BatchBuffer:
         return True
 
     def checksum(self) -> int:
-        """CRC-32C of all bytes in use from the header's attributes on, which must be written.
+        """Return CRC-32C of all bytes in use from the header's attributes on, which must be written before.
 
-        The compiled twin has most of it by then: it checksums records as they are appended, while they are in
-        the processor's cache, if the processor has an instruction for it (x86-64 with SSE 4.2). A buffer that
-        is used again after a batch that did not ask for its checksum, as compressed ones do not, leaves that.
-        Records must not have been changed in a `view` meanwhile.
+        The compiled twin has computed most of it by then: it checksums records as they are appended, while
+        they are in the processor's cache, if the processor has the instruction (x86-64 with SSE 4.2). It
+        stops doing so in a recycled buffer whose last batch did not need the checksum, as compressed batches
+        do not. Records must not be changed through a `view` meanwhile.
         """
         return crc32c(self._memory[CRC_FROM : self.size_bytes])
 
     def view(self) -> memoryview:
-        """All bytes in use, writable; the header in front is only what a seal has written there."""
+        """Return a writable view of all bytes in use; the header is undefined before a seal."""
         return self._memory[: self.size_bytes]
 
 
 def _as_number(number: int) -> int:
-    """As an exact ``int``: what is checked must be what is used, also of a subclass that compares oddly."""
+    """Convert to an exact ``int``: a subclass could compare as one number and be used as another."""
     return int.__pos__(as_int(number))
 
 
@@ -227,9 +227,9 @@ def _check_capacity(capacity_bytes: int) -> None:
 
 
 def record_size_upper_bound(key: Buffer | None, value: Buffer | None, headers: HeaderPairs | None) -> int:
-    """Bytes that a record takes at most in any batch, without the batch's header.
+    """Return the maximum size of a record in any batch, without the batch's header.
 
-    As the Java producer's ``estimateSizeInBytesUpperBound``, which adds the 61 bytes of the header.
+    Like the Java producer's ``estimateSizeInBytesUpperBound``, which adds the 61 bytes of the header.
 
     Raises:
         TypeError: an argument has the wrong type.
@@ -244,28 +244,28 @@ def record_size_upper_bound(key: Buffer | None, value: Buffer | None, headers: H
     return size
 
 
-# Records that are a value and nothing else, ready made but for their number and the value. Most records are
-# that, and those of one millisecond and one size differ in nothing else. Only the Python twin needs it, where
-# to compute such a record's other bytes takes longer than all the rest of an append.
+# Layouts of records that have only a value: those of one millisecond and one size differ only in number and
+# value, so all other bytes are prepared once. Only the Python twin needs this: there, encoding these bytes
+# takes longer than the rest of an append.
 
 ValueLayout: TypeAlias = tuple[Callable[..., None], bytes, bytes, int]
-"""``write(memory, place, front, number, back, value)``; ``front``; ``back``; how many bytes it writes."""
+"""``write(memory, position, front, number, back, value)``; ``front``; ``back``; size of the record."""
 
 _BITS_PER_BYTE = 7
 
 
 class ValueLayouts(dict[int, ValueLayout]):
-    """The layouts by size of the value, each made when it is first asked for.
+    """Layouts by size of the value, each made when first used.
 
     Attributes:
-        timestamp_ms: of all records that are written with these.
-        end: they serve records of lower numbers; from here on the number takes more bytes.
+        timestamp_ms: timestamp of the records.
+        end: first record number that needs more bytes; the layouts serve lower numbers.
     """
 
     __slots__ = ("_delta", "_number_bytes", "end", "timestamp_ms")
 
     def __init__(self, timestamp_ms: int, delta_ms: int, number: int) -> None:
-        """For records of this time, ``delta_ms`` after the batch's first, from ``number`` on."""
+        """For records of one timestamp, ``delta_ms`` after the batch's first, from ``number`` on."""
         super().__init__()
         self._delta = encode_varint(delta_ms)
         self._number_bytes = size_of_varint(number) or 1
@@ -288,4 +288,4 @@ def _layout(front_bytes: int, number_bytes: int, back_bytes: int, size: int) -> 
 
 NO_LAYOUTS = ValueLayouts(0, 0, 0)
 NO_LAYOUTS.end = 0
-"""Serves no record."""
+"""Serves no record, so that the first append makes new layouts."""

@@ -1,4 +1,4 @@
-"""Record headers: what may be given, and how they are encoded.
+"""Record headers: check what applications pass, and encode it.
 
 A record carries its headers in order; keys are UTF-8 strings and may repeat, values are bytes or null.
 """
@@ -16,19 +16,19 @@ _NULL = b"\x01"  # varint -1
 
 
 class HeaderBlock(bytes):
-    """What ``encode_headers`` has made of a record's headers; it takes it as it is."""
+    """Headers that ``encode_headers`` has encoded already."""
 
     __slots__ = ()
 
 
 def checked_headers(headers: Any) -> tuple[tuple[str, bytes | None], ...]:
-    """A private copy of ``headers`` in exactly the form the encoders take.
+    """Copy ``headers`` to exactly the form that the encoders accept.
 
     Args:
         headers: a sequence of ``(str, bytes-like or None)`` pairs.
 
     Raises:
-        TypeError: it is not a sequence, or an item of it is not such a pair.
+        TypeError: it is not a sequence of such pairs.
     """
     if isinstance(headers, str | bytes | bytearray | Mapping) or not isinstance(headers, Sequence):
         raise TypeError(
@@ -47,10 +47,10 @@ def _checked_pair(pair: Any) -> tuple[str, bytes | None]:
 
 
 def as_bytes(data: Any, what: str) -> bytes:
-    """The bytes of a bytes-like object; ``what`` names it in the error.
+    """Return the bytes of a bytes-like object; ``what`` names it in errors.
 
     Raises:
-        TypeError: it is not bytes-like, or its bytes are not contiguous.
+        TypeError: it is not bytes-like, or not contiguous.
     """
     if type(data) is bytes:
         return data
@@ -64,7 +64,7 @@ def as_bytes(data: Any, what: str) -> bytes:
 
 
 def encode_headers(headers: HeaderPairs | HeaderBlock) -> bytes:
-    """The header part of a record: count, then key and value of each.
+    """Encode the header part of a record: count, then key and value of each header.
 
     Raises:
         TypeError: as ``checked_headers``.
@@ -90,9 +90,9 @@ def encode_headers(headers: HeaderPairs | HeaderBlock) -> bytes:
 
 
 def header_block(headers: Any) -> bytes | None:
-    """The header part of a record, from a list or tuple of exact ``(str, bytes or None)`` pairs; None: none.
+    """Encode a list or tuple of exact ``(str, bytes or None)`` pairs, or None for no headers.
 
-    Answers None, and raises nothing, where they are anything else: who knows what is wrong says so.
+    Return None for anything else, and raise nothing: the slow path reports what is wrong.
     """
     if headers is None:
         return NO_HEADERS

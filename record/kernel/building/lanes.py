@@ -1,10 +1,10 @@
-"""Where records go that fit as they are: the open batch of each partition.
+"""Lanes: the open batch of each partition, to which ``send`` appends.
 
-``lanes.pxi`` has the same classes. Its appends run no Python code, so the interpreter lock makes
-each one step, also beside the holder of the producer's guard. What keeps that safe is an order: *publish
-last, withdraw first*. Who opens a batch publishes it in its lane when all else is done; who closes one
-withdraws it before he reads what it holds. So whoever finds a buffer in a lane may append to it. In this twin
-an append is many steps, and its caller holds the guard.
+The compiled twin's appends run no Python code, so the GIL makes each an atomic step, also while another
+thread holds the producer's guard. That is safe because of an order: *publish last, withdraw first*. A batch
+is published in its lane as the last step of opening it, and withdrawn before anything reads it to close it.
+So any buffer that is found in a lane may be appended to. In this twin an append takes many steps, and its
+caller holds the guard.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 FutureT = TypeVar("FutureT", bound="FutureCell")
 
 RECORD_FRAMING_BYTES = 13
-"""What a record usually takes beside key, value and headers: enough to see a batch fill up."""
+"""Usual overhead of a record beside key, value and headers; an estimate of how full a batch is."""
 
 HEADER_FRAMING_BYTES = 10
-"""What a header takes at most beside its key and value."""
+"""Maximum overhead of a header beside its key and value."""
 
 
 class PartitionLane:
-    """The open batch of one partition, as far as an append has to know it.
+    """The open batch of one partition, as appends see it.
 
     Attributes:
         topic_partition: the partition.
-        buffer: of the batch that takes records; None while none does.
+        buffer: of the open batch; None while none is open.
         outcome: of the same batch.
     """
 
@@ -46,10 +46,10 @@ class PartitionLane:
         self.outcome: BatchOutcome | None = None
 
     def open(self, buffer: BatchBuffer, outcome: BatchOutcome) -> None:
-        """A batch takes records from now on. Called last of all that its opening consists of.
+        """Publish an open batch, as the last step of opening it.
 
         Raises:
-            IllegalStateError: another batch does; withdraw that first.
+            IllegalStateError: another batch is open; withdraw it first.
         """
         if self.buffer is not None:
             raise IllegalStateError(f"the lane of {self.topic_partition} is open already")
@@ -57,7 +57,7 @@ class PartitionLane:
         self.buffer = buffer
 
     def withdraw(self) -> None:
-        """No batch takes records any more. Called before all else that closing a batch consists of."""
+        """Withdraw the open batch, as the first step of closing it."""
         self.buffer = None
         self.outcome = None
 
@@ -69,9 +69,9 @@ class PartitionLane:
         headers: HeaderPairs | None,
         future_type: type[FutureT],
     ) -> FutureT | None:
-        """Into the open batch if there is one and the record fits as it is; else None, and nothing changed.
+        """Append a record to the open batch; return None, and change nothing, if that is not possible.
 
-        The future is made before: no record is in a batch that nobody can be told of.
+        The future is made first: no record may be in a batch without a future to report it.
 
         Raises:
             TypeError, OverflowError, UnicodeEncodeError: as ``BatchBuffer.try_append``; nothing has changed.
@@ -95,13 +95,14 @@ class PartitionLane:
 
 
 class TopicLanes:
-    """What ``send`` has to know of a topic.
+    """A topic's lanes, and the sticky partition for records with null keys.
 
     Attributes:
         lanes: one per partition, by number.
-        sticky: where records with null keys go now.
-        sticky_bytes: how much went there since it was chosen.
-        sticky_limit_bytes: from here on the straight path leaves null keys to the slow one, which switches.
+        sticky: lane of the sticky partition.
+        sticky_bytes: bytes sent to the sticky partition since it was chosen.
+        sticky_limit_bytes: from this number on records with null keys take the slow path, which switches to
+            another sticky partition.
         missed: a key that the straight path has hashed and whose lane had no room, with that lane: so the
             slow path does not hash it again.
     """
@@ -122,11 +123,11 @@ class TopicLanes:
         self.missed: tuple[bytes, PartitionLane] | None = None
 
     def stick_to(self, lane: PartitionLane, sticky_bytes: int) -> None:
-        """Null keys go to ``lane`` from now on, where ``sticky_bytes`` are counted already."""
+        """Make ``lane`` the sticky one, with ``sticky_bytes`` counted already."""
         self.sticky = lane
         self.sticky_bytes = sticky_bytes
 
 
 def payload_size(headers: HeaderPairs) -> int:
-    """Bytes of all keys (as UTF-8) and values."""
+    """Return the size of all keys (as UTF-8) and values."""
     return sum(len(str.encode(key)) + (0 if value is None else len(value)) for key, value in headers)

@@ -1,4 +1,4 @@
-"""The hash of Kafka's default partitioner, in plain Python."""
+"""The hash function of Kafka's default partitioner."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _MAX_KEY_BYTES = 0x7FFFFFFF
 
 
 def murmur2(data: Buffer) -> int:
-    """Kafka's key hash (``Utils.murmur2``, seed 0x9747b28c), as a signed 32-bit number.
+    """Return Kafka's key hash (``Utils.murmur2``, seed 0x9747b28c) as a signed 32-bit integer.
 
     Raises:
         TypeError: ``data`` is not bytes-like.
-        IllegalArgumentError: it has 2 GiB or more, which no Java array holds.
+        IllegalArgumentError: it has 2 GiB or more, the limit of Java arrays.
     """
     data = as_bytes(data, "key")
     length = len(data)

@@ -1,7 +1,7 @@
-"""``send`` for a record that fits into the open batch of its partition, and the producers' methods on top.
+"""The straight path: ``send`` of a usual record that fits into the open batch of its partition.
 
-``straight.pxi`` has the same classes: there a ``send`` is one call without a lock and without a
-Python frame. Here it holds the guard, and a record that is a value and nothing else has a way of its own.
+In the compiled twin such a ``send`` is one call without a lock and without a Python frame. Here it holds the
+guard, and records that have only a value take a shorter way.
 """
 
 from __future__ import annotations
@@ -28,47 +28,47 @@ _new = object.__new__  # without the call of an ``__init__``
 
 
 class Guard(Protocol):
-    """What the Python twin needs of the producer's guard; see ``net/guard.py``. Held around every change.
+    """The producer's guard, as the Python twin uses it; see ``net/guard.py``. Held for every change.
 
-    Who comes here and has it already is a signal handler or a ``__del__`` that has interrupted the holder.
-    ``try_send`` and ``_try_value`` repeat the body of its ``run``, which spares each record a call.
-    ``tests/net/test_guard.py`` holds all three to one rule: whatever is raised at whichever call, the lock is
-    free afterwards, unless another thread holds it.
+    A caller that holds it already is a signal handler or a ``__del__`` that interrupted the holder.
+    ``try_send`` and ``_try_value`` repeat the body of ``Guard.run``, which saves a call per record.
+    ``tests/net/test_guard.py`` checks all three: whatever is raised at whichever call, the lock is free
+    afterwards, unless another thread holds it.
 
     Attributes:
-        holder: number of the thread that has it; 0: nobody.
+        holder: ident of the thread that holds it; 0: none.
     """
 
     holder: int
 
     @property
     def acquire(self) -> Callable[[], bool]:
-        """Waits until the caller has the lock. In C: Ctrl-C may strike where a Python function begins."""
+        """Acquire the lock. Implemented in C: Ctrl-C may be raised where a Python function begins."""
 
     @property
     def release(self) -> Callable[[], None]:
-        """Gives it back; likewise."""
+        """Release the lock; likewise."""
 
     @property
     def caller(self) -> Callable[[], int]:
-        """The calling thread."""
+        """Return the ident of the calling thread."""
 
 
 class StraightPath(Generic[FutureT]):
-    """Brings records into open batches, if nothing about them is unusual; refuses none, raises nothing.
+    """Appends usual records to open batches. Leaves all others to the slow path, and raises nothing.
 
     Args:
-        wall_ns: nanoseconds since the epoch, for records without a timestamp.
+        wall_ns: returns nanoseconds since the epoch, for records without a timestamp.
         future_type: class of the futures.
-        fits_bytes: records of more bytes (key, value, headers) go the slow way, which checks their size.
-        guard: is held in this twin; the compiled one needs none.
-        plain: keys and values are bytes as the application gives them, so that ``send`` may come here at
-            once. False: there are serializers, and the slow path comes here with their results.
+        fits_bytes: larger records (key, value, headers) take the slow path, which checks their size.
+        guard: held by this twin; the compiled one needs none.
+        plain: whether applications pass keys and values as bytes, so that ``send`` starts here. Otherwise
+            there are serializers, and the slow path calls this with their results.
 
     Attributes:
-        closed: True: no record passes; set while the producer is not running.
-        detour: True: no record passes for now, or ever: the application has a partitioner of its own, or
-            there are late records, which others of the same thread must not overtake.
+        closed: whether all records take the slow path because the producer is not running.
+        detour: whether all records take the slow path because of a custom partitioner, or because records
+            wait for metadata, which later ones of the same thread must not overtake.
         plain: as given.
     """
 
@@ -93,16 +93,16 @@ class StraightPath(Generic[FutureT]):
         self._guard = guard
 
     def publish(self, topic: str, lanes: TopicLanes) -> None:
-        """Records for ``topic`` find their lane now; a name that is no exact ``str`` stays unknown."""
+        """Publish a topic's lanes; ignored unless ``topic`` is an exact ``str``."""
         if type(topic) is str:
             self._routes[topic] = lanes
 
     def route(self, topic: str) -> TopicLanes | None:
-        """What was published last for this topic, if it is still known."""
+        """Return the published lanes of a topic, or None."""
         return self._routes.get(topic) if type(topic) is str else None
 
     def clear(self) -> None:
-        """Forgets all topics, because the metadata have changed."""
+        """Forget all topics, because the metadata has changed."""
         self._routes = {}
 
     def try_send(  # noqa: PLR0911, PLR0912, PLR0917 (one frame per record: every call costs as much as encoding)
@@ -114,7 +114,7 @@ class StraightPath(Generic[FutureT]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> FutureT | None:
-        """The record's future if it is in a batch now; None if it has to go the slow way. Nobody is woken."""
+        """Append a record; return its future, or None if it must take the slow path. Wakes no thread."""
         if self.closed or self.detour or type(topic) is not str:
             return None
         if type(value) is bytes:
@@ -167,15 +167,17 @@ class StraightPath(Generic[FutureT]):
                 guard.holder = 0
             try:  # noqa: SIM105 (a call may be interrupted)
                 guard.release()
-            except RuntimeError:  # Ctrl-C came while it waited
+            except RuntimeError:  # Ctrl-C interrupted the wait
                 pass
         if future is None and key is not None and partition is None:
             route.missed = (key, lane)
         return future
 
     def _try_value(self, topic: str, value: Any) -> FutureT | None:
-        """As ``try_send``, for what most records are: a value and nothing else. Each step costs more than to
-        copy the value, so it has few."""
+        """As ``try_send``, for records that have only a value, as most do.
+
+        There are few steps, since each costs more than copying the value.
+        """
         if self.closed or self.detour or type(topic) is not str or type(value) is not bytes:
             return None
         timestamp_ms = self._wall_ns() // 1_000_000
@@ -214,7 +216,7 @@ class StraightPath(Generic[FutureT]):
 
 
 def _plain_headers(headers: Any) -> tuple[tuple[str, bytes | None], ...] | None:
-    """A copy, if the encoder takes them as they are."""
+    """Return a copy if the encoder accepts the headers as they are, else None."""
     if type(headers) is not list and type(headers) is not tuple:
         return None
     pairs = tuple(headers)
@@ -229,7 +231,7 @@ def _plain_headers(headers: Any) -> tuple[tuple[str, bytes | None], ...] | None:
 
 
 class NowaitSends(Generic[FutureT]):
-    """``send_nowait`` that takes the straight path first."""
+    """Provides a ``send_nowait`` that tries the straight path first."""
 
     __slots__ = ("_path",)
 
@@ -245,7 +247,7 @@ class NowaitSends(Generic[FutureT]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> FutureT:
-        """The straight path, then the class's own ``send_nowait``; see ``straight_first``."""
+        """Try the straight path, then call the class's own ``send_nowait``; see ``straight_first``."""
         path = self._path
         if path.plain:
             if key is None and headers is None and partition is None and timestamp_ms is None:
@@ -258,7 +260,7 @@ class NowaitSends(Generic[FutureT]):
 
 
 class Sends(NowaitSends[FutureT]):
-    """``send`` that takes the straight path first, and ``send_nowait``."""
+    """Provides ``send`` and ``send_nowait`` that try the straight path first."""
 
     __slots__ = ()
 
@@ -273,7 +275,7 @@ class Sends(NowaitSends[FutureT]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> FutureT:
-        """The straight path, then the class's own ``send``; see ``straight_first``."""
+        """Try the straight path, then call the class's own ``send``; see ``straight_first``."""
         path = self._path
         if path.plain:
             if key is None and headers is None and partition is None and timestamp_ms is None:
@@ -286,15 +288,14 @@ class Sends(NowaitSends[FutureT]):
 
 
 def straight_first(cls: type[SendsT]) -> type[SendsT]:
-    """Class decorator: a class's ``send`` and ``send_nowait`` are for records that cannot go straight.
+    """Class decorator: put the kernel's ``send`` and ``send_nowait`` before the class's own.
 
-    The kernel's methods, which cost no frame of Python, are found under these names instead: they try the
-    straight path, and call the class's own for what it leaves alone. So a reader finds signature, docstring
-    and the slow way of a record in the class.
+    The kernel's methods, which cost no Python frame, try the straight path and call the class's own methods
+    for all other records. So the class itself shows signature, docstring and the slow path of a record.
     """
     for name in ("send", "send_nowait"):
         own = cls.__dict__.get(name)
-        if own is not None and hasattr(super(cls, cls), name):  # ``send`` of trio is a coroutine function
+        if own is not None and hasattr(super(cls, cls), name):  # not the trio producer's async ``send``
             setattr(cls, f"_own_{name}", own)
             delattr(cls, name)
             getattr(cls, name).__doc__ = own.__doc__

@@ -1,4 +1,4 @@
-"""Zigzag base-128 integers, as record fields are written: low seven bits first, sign in the lowest bit."""
+"""Zigzag base-128 integers of record fields: low seven bits first, the sign in the lowest bit."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ def _encode(value: int) -> bytes:
 
 
 def encode_varint(value: int) -> bytes:
-    """Encodes a signed integer; beyond 64 bits it wraps, as Kafka's own ``long`` arithmetic does."""
+    """Encode a signed integer; beyond 64 bits it wraps, like Java's ``long``."""
     if 0 <= value < 64:
         return bytes((value << 1,))
     if 0 < value < 8192:
         return bytes((value << 1 & 0x7F | 0x80, value >> 6))
-    if 0 < value < 1 << 20:  # numbers of records in a full batch
+    if 0 < value < 1 << 20:  # record numbers of a full batch
         return bytes((value << 1 & 0x7F | 0x80, value >> 6 & 0x7F | 0x80, value >> 13))
     wrapped = value & _UINT64
     return _encode(wrapped - (1 << 64) if wrapped >> 63 else wrapped)
 
 
 def size_of_varint(value: int) -> int:
-    """Bytes that ``encode_varint`` makes of a value above 0."""
+    """Return the encoded size of a value above 0."""
     return ((value << 1).bit_length() + 6) // 7
 
 
 def _encode_all() -> tuple[bytes, ...]:
-    """A table that is made in a fraction of the time its 8,192 numbers would take one by one."""
+    """Make the table in a fraction of the time that encoding its 8,192 numbers one by one would take."""
     lows = bytes(range(0x80, 0x100, 2)) * 127
     highs = b"".join(bytes([high]) * 64 for high in range(1, 128))
     pairs = bytearray(2 * len(lows))
@@ -45,6 +45,6 @@ def _encode_all() -> tuple[bytes, ...]:
 
 
 ENCODED = _encode_all()
-"""What 0, 1, 2, … encode to, as far as two bytes reach: nearly every length and delta of a batch."""
+"""The encodings of 0, 1, 2, … up to two bytes: nearly every length and delta of a batch."""
 
 TABLE_SIZE = len(ENCODED)

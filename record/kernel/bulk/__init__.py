@@ -1,4 +1,4 @@
-"""Rows of columns, Arrow columns among them, encoded without an object for each record.
+"""Encode rows of columns, also of Arrow columns, without an object per record.
 
 May import: building, outcomes.
 """

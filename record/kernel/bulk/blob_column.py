@@ -1,7 +1,7 @@
-"""Keys and values as they lie in memory, one row at a time: Python sequences and Arrow's buffers alike.
+"""Columns of keys and values, read row by row: Python sequences and Arrow's buffers.
 
-The Python twin of ``c/arrow.pxi``. What an Arrow array says of itself was checked when it was taken over
-(``arrow.py``); what its buffers say is checked here, row by row, as far as it can be.
+What an Arrow array says of itself is checked when it is imported (``record/arrow/source.py``); what its
+buffers contain is checked here, row by row, as far as possible.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any, Final, NamedTuple
 
 from splashdam.model.errors import IllegalArgumentError
 
-DAMAGED_ROW: Final = "the row points outside of its column: whoever made this Arrow array made a mistake"
+DAMAGED_ROW: Final = "the row points outside of its column: the Arrow array is invalid"
 
 _VIEW_BYTES = 16
 _INLINE_BYTES = 12
 
 
 class Layout(IntEnum):
-    """How a column's rows are found; the compiled twin counts on these numbers."""
+    """Layout of a column's rows; the compiled twin uses these numbers."""
 
     OBJECTS = 0
     OFFSETS_32 = 1
@@ -30,20 +30,20 @@ class Layout(IntEnum):
 
 
 class ArrowParts(NamedTuple):
-    """The buffers of one Arrow column, as addresses that ``owner`` keeps valid; 0 for none.
+    """The buffers of an Arrow column, as addresses that ``owner`` keeps valid; 0 for none.
 
     Attributes:
-        layout: how rows are found in ``data``.
-        owner: keeps the memory.
+        layout: layout of the rows in ``data``.
+        owner: keeps the memory alive.
         first: row of the buffers that is row 0 of the column.
-        length: rows.
-        validity: bits, set for what is not null.
-        offsets: of rows in ``data``.
-        data: the bytes; for ``VIEWS`` the views, for a dictionary's column the codes.
-        end: with offsets, how far they may reach; of a fixed size, the size.
+        length: number of rows.
+        validity: bitmap, set for rows that are not null.
+        offsets: of the rows in ``data``.
+        data: the bytes; for ``VIEWS`` the views, with a dictionary the codes.
+        end: maximum of the offsets; for fixed-size rows their size.
         spans: address and size of the buffers that views point into.
-        code_bytes: bytes of a dictionary's code, negative where codes are signed; 0 without dictionary.
-        dictionary: what the codes mean.
+        code_bytes: size of a dictionary code, negative for signed codes; 0 without dictionary.
+        dictionary: the dictionary's values.
     """
 
     layout: Layout
@@ -60,7 +60,7 @@ class ArrowParts(NamedTuple):
 
 
 class BlobColumn:
-    """Rows of bytes or nothing, for ``BulkRecords``. Made by ``of_objects`` or ``of_arrow``."""
+    """A column of bytes and nulls for ``BulkRecords``, made by ``of_objects`` or ``of_arrow``."""
 
     __slots__ = ("_dictionary", "_parts", "_source")
 
@@ -71,7 +71,7 @@ class BlobColumn:
 
     @staticmethod
     def of_objects(source: list[Any] | tuple[Any, ...]) -> BlobColumn:
-        """A list or tuple as it is, not copied. Rows may be anything; the kernels take bytes and None.
+        """Wrap a list or tuple without copying it. Rows may be anything; the kernels accept bytes and None.
 
         Raises:
             TypeError: ``source`` is neither.
@@ -84,7 +84,7 @@ class BlobColumn:
 
     @staticmethod
     def of_arrow(parts: ArrowParts) -> BlobColumn:
-        """A column of an Arrow array. The addresses are trusted."""
+        """Wrap a column of an Arrow array. The addresses are trusted."""
         column = BlobColumn()
         column._parts = parts
         if parts.dictionary is not None:
@@ -92,7 +92,7 @@ class BlobColumn:
         return column
 
     def close(self) -> None:
-        """Lets go of the memory; the column has no rows from then on."""
+        """Release the memory; the column has no rows afterwards."""
         self._source, self._parts, self._dictionary = (), None, None
 
     def __len__(self) -> int:
@@ -101,7 +101,7 @@ class BlobColumn:
         return len(self._source)
 
     def __getitem__(self, row: int) -> Any:
-        """The row: the object of a sequence, bytes or None of an Arrow array.
+        """Return a row: the object of a sequence, bytes or None of an Arrow array.
 
         Raises:
             IndexError: there is no such row.
@@ -117,7 +117,7 @@ class BlobColumn:
         return found
 
     def at(self, row: int) -> bytes | Odd | None:
-        """What row ``row``, which exists, holds; ``ODD``: no bytes, or beyond what the column holds."""
+        """Return an existing row; ``ODD`` if it is neither bytes nor null, or out of bounds."""
         parts = self._parts
         if parts is None:
             item = self._source[row]

@@ -1,8 +1,8 @@
-"""Many records in one call: what the bulk kernels do, in plain Python.
+"""Append many records in one call.
 
-``c/bulk.pxi`` has the same classes. There a call is one step for all threads; here the caller holds the
-producer's guard. A call stops at the first row that is unusual in any way, raises nothing and leaves that row
-to the slow path, which says what is wrong with it.
+In the compiled twin a call is one atomic step under the GIL; here the caller holds the producer's guard. A
+call stops at the first unusual row, raises nothing, and leaves that row to the slow path, which reports what
+is wrong with it.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 NULL_KEY_SLOT = 0xFFFF
 ODD_KEY_SLOT = 0xFFFE
-"""In place of a partition's number: the key is null, or is nothing that can be hashed here."""
+"""In place of a partition number: the key is null, or cannot be hashed here."""
 
 
 class RunTails:
-    """Where the last run of each slot has got to.
+    """The end of each slot's last run.
 
-    A run is what went into one batch without a gap; it is written down once, not per record. A slot is a
-    partition, or 0 where all records go to one.
+    A run is a sequence of records in one batch without a gap, stored once, not per record. A slot is a
+    partition, or 0 if all records go to one.
 
     Attributes:
-        record_count: how many records are in batches. The kernels count in the step in which they append, for
-            a signal handler may raise as soon as they return.
+        record_count: number of records in batches. The kernels count in the same step in which they append: a
+            signal handler may raise as soon as they return.
     """
 
     __slots__ = ("_lengths", "_next", "_outcomes", "record_count")
@@ -46,16 +46,16 @@ class RunTails:
         self._lengths: list[int] = []
 
     def reserve(self, slots: int) -> None:
-        """Makes room for this many slots; never takes any away."""
+        """Make room for this many slots; never removes any."""
         more = slots - len(self._next)
         self._outcomes += [None] * more
         self._next += [0] * more
         self._lengths += [0] * more
 
     def begin(self, slot: int, lane: PartitionLane) -> tuple[BatchOutcome, int] | None:
-        """Begins a run in the lane's open batch: its outcome and the index of the run's first record.
+        """Begin a run in the lane's open batch; return its outcome and the index of the run's first record.
 
-        None: there is no open batch, or the slot's last run goes on in it.
+        Return None if there is no open batch, or if the slot's last run continues in it.
         """
         self._check(slot)
         if lane.buffer is None or lane.outcome is None or self.goes_on(slot, lane):
@@ -65,24 +65,24 @@ class RunTails:
         return run
 
     def next_index(self, slot: int) -> int:
-        """The index behind the last record of the slot's last run."""
+        """Return the index after the slot's last run."""
         self._check(slot)
         return self._next[slot]
 
     def length(self, slot: int) -> int:
-        """How many records the slot has."""
+        """Return the number of the slot's records."""
         self._check(slot)
         return self._lengths[slot]
 
     def went(self, slot: int, outcome: BatchOutcome, index: int, count: int = 1) -> None:
-        """``count`` records came in by the slow path, the first at ``index``."""
+        """Record ``count`` records that took the slow path, the first at ``index``."""
         self._check(slot)
         self._outcomes[slot] = outcome
         self._next[slot] = index
         self.advance(slot, count)
 
     def goes_on(self, slot: int, lane: PartitionLane) -> bool:
-        """Whether the next record of the lane's open batch continues the slot's last run."""
+        """Return whether the next record of the lane's open batch continues the slot's last run."""
         buffer = lane.buffer
         return (
             buffer is not None
@@ -91,7 +91,7 @@ class RunTails:
         )
 
     def advance(self, slot: int, count: int = 1) -> None:
-        """The slot's last run is longer."""
+        """Extend the slot's last run."""
         self._next[slot] += count
         self._lengths[slot] += count
         self.record_count += count
@@ -105,16 +105,16 @@ class RunTails:
 
 
 class BulkRecords:
-    """Rows of values and keys on their way into batches.
+    """Rows of values and keys to append to batches.
 
     Args:
         values: one per record.
-        keys: one per record, None for none at all.
+        keys: one per record; None for no keys.
         headers: of every record.
-        max_bytes: rows with more bytes of key, value and headers of their own are left to the slow path.
-        timestamps: of each record, native 64-bit numbers; None: those that the calls are told.
-        header_blocks: of each record, as ``encode_headers`` makes them, instead of ``headers``.
-        header_lists: of each record, as Arrow has them, instead of both.
+        max_bytes: larger rows (key, value, own headers) are left to the slow path.
+        timestamps: one per record, native 64-bit integers; None: those passed to the calls.
+        header_blocks: encoded headers of each record, instead of ``headers``.
+        header_lists: Arrow headers of each record, instead of both.
 
     Attributes:
         values, keys: as given.
@@ -157,17 +157,17 @@ class BulkRecords:
         start: int,
         stop: int,
     ) -> int:
-        """Appends rows from ``start`` on to the lane's open batch, as long as they continue slot 0's run.
+        """Append rows from ``start`` on to the lane's open batch, as long as they continue slot 0's run.
 
         Args:
-            lane: where they go.
-            topic: is told of what they take, because this is its sticky lane; else None.
-            tails: of the runs.
-            timestamp_ms: of all of them.
+            lane: the lane.
+            topic: counts the bytes, if this is its sticky lane; else None.
+            tails: ends of the runs.
+            timestamp_ms: of all rows.
             start, stop: the rows.
 
         Returns:
-            the first row that is not in; ``stop`` (or the number of rows) if all are.
+            The first row that was not appended; ``stop`` (or the number of rows) if all were.
         """
         tails.next_index(0)
         stop = self._begin(start, stop)
@@ -183,12 +183,12 @@ class BulkRecords:
         return row
 
     def hash_keys(self, partition_count: int, slots: bytearray, at: int, start: int, stop: int) -> None:
-        """Writes where the keys of some rows belong, by Kafka's rule, into ``slots`` from entry ``at`` on.
+        """Write the partitions of some rows' keys, by Kafka's rule, to ``slots`` from entry ``at`` on.
 
-        Entries are native 16-bit numbers: the partition, ``NULL_KEY_SLOT`` or ``ODD_KEY_SLOT``.
+        Entries are native 16-bit integers: the partition, ``NULL_KEY_SLOT`` or ``ODD_KEY_SLOT``.
 
         Raises:
-            IllegalArgumentError: there is no room for these rows, there are too many partitions, or no keys.
+            IllegalArgumentError: there is no room for these rows, too many partitions, or no keys.
         """
         out = self._checked_slots(slots, at, start, stop)
         if not 0 < partition_count <= ODD_KEY_SLOT:
@@ -213,12 +213,12 @@ class BulkRecords:
         start: int,
         stop: int,
     ) -> int:
-        """Appends rows from ``start`` on, each to the open batch of the partition that ``hash_keys`` wrote.
+        """Append rows from ``start`` on, each to the open batch of the partition that ``hash_keys`` wrote.
 
-        Null keys go to the sticky partition, whose number is written in their place.
+        Null keys go to the sticky partition, whose number replaces their entry.
 
         Returns:
-            the first row that is not in; ``stop`` (or the number of rows) if all are.
+            The first row that was not appended; ``stop`` (or the number of rows) if all were.
 
         Raises:
             IllegalArgumentError: there are no slots for these rows.
@@ -267,7 +267,7 @@ class BulkRecords:
         return stop if self.keys is None else min(stop, len(self.keys))
 
     def _put(self, buffer: BatchBuffer, timestamp_ms: int, row: int) -> int:
-        """Appends a row; the bytes it took, 0 if it is odd, too large or does not fit."""
+        """Append a row; return its size, 0 if it is unusual, too large or does not fit."""
         value = self.values.at(row)
         key = None if self.keys is None else self.keys.at(row)
         if isinstance(value, Odd) or isinstance(key, Odd) or (value is None and key is None):
@@ -289,12 +289,12 @@ class BulkRecords:
         return buffer.size_bytes - before_bytes
 
     def _block(self, row: int) -> bytes | Odd | None:
-        """The row's own headers; None for none."""
+        """Return the row's own headers, or None."""
         if self._blocks is not None:
             return self._blocks.at(row)
         return None if self._lists is None else self._lists.block(row)
 
 
 def count_slot(slots: bytearray, slot: int, stop: int) -> int:
-    """How many of the first ``stop`` entries are ``slot``."""
+    """Return how many of the first ``stop`` entries are ``slot``."""
     return memoryview(slots).cast("H")[: max(stop, 0)].tolist().count(slot)

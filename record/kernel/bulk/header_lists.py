@@ -1,8 +1,7 @@
-"""Headers of records as Arrow has them: for each row a list of keys and values, or a map.
+"""Record headers in Arrow's layout: for each row a list of keys and values, or a map.
 
-The Python twin of ``c/header_lists.pxi``. The kernels encode them into records straight from Arrow's buffers,
-a row at a time; what they cannot take (``ODD``) is left to the slow path, which looks at the row as pairs and
-says what is wrong.
+The kernels encode them directly from Arrow's buffers, row by row. Rows that they cannot encode (``ODD``) are
+left to the slow path, which reads them as pairs and reports what is wrong.
 
 The compiled twin is 200 times as fast (``python -m benchmarks.twins``: 1,000 rows of two headers in 0.12 ms,
 not 26). To make the blocks here for the compiled append would take nearly as long as the Python append.
@@ -18,24 +17,24 @@ from splashdam.record.kernel.building.headers import encode_headers
 from splashdam.record.kernel.bulk.blob_column import ODD, ArrowParts, BlobColumn, Odd
 
 MAX_HEADERS = 256
-"""Rows with more are left to the slow path; the compiled twin has room for so many."""
+"""Maximum of headers per row in the kernels; rows with more take the slow path."""
 
 Pairs: TypeAlias = list[tuple[str, bytes | None]]
 
 
 class ListParts(NamedTuple):
-    """The buffers of such a column, as addresses that ``keys.owner`` keeps valid; 0 for none.
+    """The buffers of a column of headers, as addresses that ``keys.owner`` keeps valid; 0 for none.
 
     Attributes:
         name: of the column, for errors.
         first: row of the buffers that is row 0 of the column.
-        length: rows.
-        validity: bits, set for the rows that are not null.
+        length: number of rows.
+        validity: bitmap, set for rows that are not null.
         offsets: of the rows in the entries.
-        offset_bytes: of each offset, 4 or 8.
+        offset_bytes: size of an offset, 4 or 8.
         keys, values: the entries, equally many.
-        present: bits, set for the entries that are not null.
-        first_present: the bit of the first entry.
+        present: bitmap, set for entries that are not null.
+        first_present: bit of the first entry.
     """
 
     name: str
@@ -51,7 +50,7 @@ class ListParts(NamedTuple):
 
 
 class HeaderLists:
-    """Rows of headers, for ``BulkRecords``. Made by ``of_arrow``; else it has no rows."""
+    """A column of headers for ``BulkRecords``, made by ``of_arrow``; otherwise empty."""
 
     __slots__ = ("_keys", "_parts", "_values")
 
@@ -61,14 +60,14 @@ class HeaderLists:
 
     @staticmethod
     def of_arrow(parts: ListParts) -> HeaderLists:
-        """A column of an Arrow array. The addresses are trusted."""
+        """Wrap a column of an Arrow array. The addresses are trusted."""
         lists = HeaderLists()
         lists._keys, lists._values = BlobColumn.of_arrow(parts.keys), BlobColumn.of_arrow(parts.values)
         lists._parts = parts
         return lists
 
     def close(self) -> None:
-        """Lets go of the memory; there are no rows from then on."""
+        """Release the memory; the column has no rows afterwards."""
         self._parts = None
         self._keys.close()
         self._values.close()
@@ -77,18 +76,19 @@ class HeaderLists:
         return 0 if self._parts is None else self._parts.length
 
     def __getitem__(self, row: int) -> Pairs | None:
-        """The row's headers; None where it is null.
+        """Return the row's headers; None if it is null.
 
         Raises:
             IndexError: there is no such row.
-            IllegalArgumentError: a header has no key or no UTF-8 as key, or buffers contradict each other.
+            IllegalArgumentError: a header has no key or a key that is not UTF-8, or the buffers are
+                inconsistent.
         """
         if self._parts is None or not 0 <= row < len(self):
             raise IndexError(f"row {row} of {len(self)}")
         return pairs_of(self._parts, self._keys, self._values, row)
 
     def block(self, row: int) -> bytes | Odd:
-        """The header part of a record, of row ``row``, which exists; ``ODD``: none can be made here."""
+        """Encode the headers of an existing row; return ``ODD`` if that is not possible here."""
         try:
             pairs = self[row]
         except IllegalArgumentError:
@@ -97,7 +97,7 @@ class HeaderLists:
 
 
 def pairs_of(parts: ListParts, keys: Any, values: Any, row: int) -> Pairs | None:
-    """The headers of a row, for both twins: ``keys`` and ``values`` are columns of either.
+    """Return the headers of a row, for both twins: ``keys`` and ``values`` are columns of either.
 
     Raises:
         IllegalArgumentError: as ``HeaderLists.__getitem__``.
@@ -118,7 +118,7 @@ def pairs_of(parts: ListParts, keys: Any, values: Any, row: int) -> Pairs | None
         try:
             found.append((key.decode(), values[at]))
         except UnicodeDecodeError as error:
-            raise IllegalArgumentError(f"{parts.name}: a header's key is no UTF-8: {error}") from error
+            raise IllegalArgumentError(f"{parts.name}: a header's key is not UTF-8: {error}") from error
     return found
 
 

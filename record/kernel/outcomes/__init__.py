@@ -1,4 +1,4 @@
-"""What became of a batch and its records: states, handles, futures' cells and callbacks.
+"""The outcome of a batch and its records: states, waiters, delivery futures and callbacks.
 
 May import: nothing.
 """

@@ -1,16 +1,16 @@
-"""What became of a batch, and the cell a delivery future is made of (Python twin).
+"""The outcome of a batch, shared by the delivery futures of its records, and the base of those futures.
 
-No lock is taken anywhere here; two rules make that safe, and both rest on the GIL:
+No lock is taken here. Two rules make that safe, and both rely on the GIL:
 
-* A result is stored before the state that announces it. Who sees the state sees the result.
-* Waiters stand in a ``deque`` whose single operations (``append``, ``popleft``, ``remove`` of an object that
-  compares by identity) are atomic. ``add_waiter`` appends its handle and *then* looks at the state once more;
-  the completer stores the state and *then* pops until nothing is left. So either the completer finds the
-  handle, or the adder sees that the batch ended and tries to take its own handle back: whoever gets it out of
-  the deque acts, and the other one does not. Every waiter is called exactly once or refused exactly once.
+* A result is stored before the state that announces it: a thread that sees the state sees the result.
+* Waiters are in a ``deque`` whose single operations (``append``, ``popleft``, ``remove`` of an object that
+  compares by identity) are atomic. ``add_waiter`` appends its handle and *then* checks the state again; the
+  completing thread stores the state and *then* pops until the deque is empty. So either the completing thread
+  finds the handle, or the adding thread sees that the batch is done and tries to remove its handle. The one
+  that gets it out of the deque acts on it: every waiter is called exactly once or rejected exactly once.
 
-One thread at a time completes a batch (its owner: the sender, or who holds the producer's guard); any number
-of threads may add and remove waiters meanwhile.
+One thread at a time completes a batch: the sender, or the holder of the producer's guard. Any number of
+threads may add and remove waiters meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from splashdam.record.kernel.outcomes.outcome_table import FAILED, PENDING, SPLI
 
 
 class Handle:
-    """One waiter in line: ``index`` is its record in the batch it waits for, -1 for the whole batch."""
+    """A waiter in the queue of a batch; ``index`` is its record there, -1 for the whole batch."""
 
     __slots__ = ("index", "waiter")
 
@@ -45,7 +45,7 @@ class Handle:
 class AllOf:
     """Waits for the parts of a split batch, one after the other, then calls the handle.
 
-    It stands in line at one part at a time, so only one thread ever goes on with it.
+    It is in the queue of one part at a time, so only one thread runs it.
     """
 
     __slots__ = ("_handle", "_rest")
@@ -55,7 +55,7 @@ class AllOf:
         self._handle = handle
 
     def all_done(self) -> bool:
-        """True if every part is done; else it stands in line at the first that is not."""
+        """Return whether all parts are done; else join the queue of the first that is not."""
         return all(part.add_waiter(self) is None for part in self._rest)
 
     def __call__(self) -> None:
@@ -64,13 +64,13 @@ class AllOf:
 
 
 class BatchOutcome:
-    """What became of one batch; shared by the futures of all its records.
+    """The outcome of one batch, shared by the futures of all its records.
 
     Attributes:
-        topic_partition: where the batch goes.
+        topic_partition: partition of the batch.
         state: one of ``PENDING``, ``SUCCEEDED``, ``FAILED``, ``SPLIT``.
         base_offset: offset of the first record, -1 while unknown and with ``acks=0``.
-        log_append_time_ms: the broker's append time, -1 where the topic keeps the producer's timestamps.
+        log_append_time_ms: the broker's append time, -1 if the topic keeps the producer's timestamps.
         error: why the batch failed, else None.
     """
 
@@ -98,14 +98,14 @@ class BatchOutcome:
         self._waiters: deque[Handle] = deque()
 
     def succeed(self, base_offset: int, log_append_time_ms: int) -> None:
-        """The broker has the batch. Does not run the waiters.
+        """Mark the batch as delivered, without running waiters. Ignored after a failure.
 
         Args:
-            base_offset: offset of the first record, -1 where the broker does not tell (``acks=0``).
-            log_append_time_ms: as the broker answered, -1 for none.
+            base_offset: offset of the first record, -1 if unknown (``acks=0``).
+            log_append_time_ms: from the broker's response, -1 for none.
 
         Raises:
-            IllegalStateError: the batch succeeded or was split before. After a failure it is ignored.
+            IllegalStateError: the batch succeeded or was split before.
         """
         if takes(self.state, Event.SUCCEED):
             self.base_offset = base_offset
@@ -113,14 +113,14 @@ class BatchOutcome:
             self.state = SUCCEEDED
 
     def fail(self, error: BaseException, record_errors: Mapping[int, BaseException] | None = None) -> None:
-        """The batch will not be delivered. Does not run the waiters.
+        """Mark the batch as failed, without running waiters. Ignored after a failure.
 
         Args:
-            error: what became of each record; futures raise copies of it (``fresh``).
-            record_errors: by index, for the records that have an error of their own.
+            error: error of each record; futures raise copies of it (``fresh``).
+            record_errors: by index, for records that have an error of their own.
 
         Raises:
-            IllegalStateError: the batch succeeded or was split before. After a failure it is ignored.
+            IllegalStateError: the batch succeeded or was split before.
         """
         if takes(self.state, Event.FAIL):
             self.error = error
@@ -128,13 +128,13 @@ class BatchOutcome:
             self.state = FAILED
 
     def split(self, bounds: Sequence[int], children: Sequence[BatchOutcome]) -> None:
-        """The records travel on in new batches: child ``i`` holds records ``bounds[i]`` to ``bounds[i + 1]``.
+        """Split the batch: child ``i`` has records ``bounds[i]`` to ``bounds[i + 1]``.
 
         Waiters of a record move to its child; waiters of the whole batch wait for all children.
 
         Raises:
-            IllegalArgumentError: bounds do not start at 0, do not ascend or do not fit the children, or a
-                child is not pending; or, when all is done, a waiter waits for a record that was not there.
+            IllegalArgumentError: the bounds do not start at 0, do not ascend or do not match the children, or
+                a child is not pending; or, after the split, a waiter waits for a record that does not exist.
             IllegalStateError: the batch is not pending.
         """
         bounds, children = tuple(bounds), tuple(children)
@@ -147,17 +147,16 @@ class BatchOutcome:
         for handle in self._take_waiters():
             try:
                 self._enqueue_at_parts(handle)
-            except Exception as error:  # the others wait for their records all the same
+            except Exception as error:  # the other waiters are moved nevertheless
                 problem = problem or error
         if problem is not None:
             raise problem
 
     def run_waiters(self) -> None:
-        """Takes each waiter once and calls it. Call it after completion, outside every lock.
+        """Call each waiter once. Call this after completion, without any lock.
 
-        A waiter that raises does not keep the others from being called; its exception goes to
-        ``outcome_table.on_waiter_error``. ``KeyboardInterrupt`` and the like are raised at the end, and so is
-        whatever that hook raises itself.
+        An exception of a waiter goes to ``outcome_table.on_waiter_error``, and the other waiters are called
+        nevertheless. ``KeyboardInterrupt`` and the like, and exceptions of that hook, are raised at the end.
         """
         interrupt: BaseException | None = None
         for waiter in self._take_waiters():
@@ -180,23 +179,22 @@ class BatchOutcome:
                 return
 
     def done(self) -> bool:
-        """True once it succeeded or failed, or was split and all its parts are done."""
+        """Return whether it succeeded or failed, or was split and all parts are done."""
         if self.state == SPLIT:
             return all(part.done() for part in self._parts)
         return self.state != PENDING
 
     def add_waiter(self, waiter: Callable[[], None], index: int = -1) -> Handle | None:
-        """Has ``waiter`` called once when record ``index`` (-1: the whole batch) is done.
+        """Call ``waiter`` once when record ``index`` (-1: the whole batch) is done.
 
         Returns:
-            A handle for ``remove_waiter``; None if it is done already: then the waiter is not kept, and the
-            caller acts by itself.
+            A handle for ``remove_waiter``; None if it is done already: then the waiter is not called.
         """
         handle = Handle(waiter, index)
         return handle if self._enqueue(handle) else None
 
     def remove_waiter(self, handle: Handle) -> None:
-        """Takes a waiter out of the line, if it is still there; one that is just being called may yet run."""
+        """Remove a waiter, if it is still in the queue; one that is being called may still run."""
         handle.waiter = None
         try:
             self._waiters.remove(handle)
@@ -205,7 +203,7 @@ class BatchOutcome:
                 part.remove_waiter(handle)
 
     def _enqueue(self, handle: Handle) -> bool:
-        """True: it stands in line, or the completer has taken it and calls it. False: nothing to wait for."""
+        """Return True if the handle is queued or taken by the completing thread; False: already done."""
         if self.state == PENDING:
             self._waiters.append(handle)
             if self.state == PENDING:
@@ -229,23 +227,23 @@ class BatchOutcome:
         return self._parts[at], index - self._bounds[at]
 
     def leaf_of(self, index: int) -> tuple[BatchOutcome, int]:
-        """The outcome that decides about record ``index``, through all splits, and its index there."""
+        """Follow all splits: return the outcome of record ``index``, and its index there."""
         outcome = self
         while outcome.state == SPLIT:
             outcome, index = outcome._part_of(index)
         return outcome, index
 
     def error_of(self, index: int) -> BaseException | None:
-        """Why record ``index`` failed, None if it did not (or not yet). To look at: raise ``fresh`` ones."""
+        """Return the error of record ``index``, or None. Do not raise it: raise a ``fresh`` copy."""
         leaf, index = self.leaf_of(index)
         return (leaf._record_errors or {}).get(index, leaf.error)
 
     def offset_of(self, index: int) -> int:
-        """The offset of record ``index``; -1 where the broker did not tell.
+        """Return the offset of record ``index``; -1 if the broker did not send it.
 
         Raises:
-            IllegalStateError: it is not done.
-            BaseException: a copy of the error it failed with.
+            IllegalStateError: the batch is not done.
+            BaseException: a copy of the record's error.
         """
         leaf, index = self.leaf_of(index)
         if leaf.state == PENDING:
@@ -257,11 +255,11 @@ class BatchOutcome:
 
 
 def fresh(error: BaseException) -> BaseException:
-    """A copy to raise or to give to an application: type, text, attributes and cause, but no traceback.
+    """Copy an error to raise it or pass it on: with type, text, attributes and cause, without traceback.
 
-    The stored error is shared by all records of a batch, and its batch's outcome refers to it. Raising it
-    itself would hang the raising frames onto it, and with them futures that refer to the outcome: a cycle
-    that is never collected, since futures are not tracked.
+    The stored error belongs to the batch's outcome. Raising it would attach the raising frames to it, and
+    with them futures that refer to the outcome: a cycle that is never collected, since the compiled twin's
+    futures are not tracked by the garbage collector.
     """
     copy = type(error).__new__(type(error), *error.args)
     copy.__dict__.update(error.__dict__)
@@ -272,7 +270,7 @@ def fresh(error: BaseException) -> BaseException:
 
 
 def check_parts(bounds: Sequence[int], states: Sequence[int]) -> None:
-    """Refuses bounds and children that do not make a split."""
+    """Raise if bounds and children do not make a split."""
     ascending = all(low < high for low, high in pairwise(bounds))
     if not states or len(bounds) != len(states) + 1 or bounds[0] != 0 or not ascending:
         raise IllegalArgumentError(f"bounds {list(bounds)} do not divide a batch into {len(states)} parts")
@@ -286,15 +284,15 @@ ON_SUCCESS, ON_FAILURE = 1, 2
 
 
 class FutureCell:
-    """What a delivery future consists of: a batch's outcome and the record's place in the batch.
+    """The data of a delivery future: a batch's outcome, and the record's index in the batch.
 
-    The base of ``client``'s future, which adds methods and no slots. The compiled twin is not tracked by the
-    garbage collector, so that millions of them cost nothing while they live. The price: nothing that an
-    outcome keeps may lead back to one of its futures. So a batch drops its waiters when it ends, and its
-    errors leave it as copies (``fresh``), which tracebacks can hang on.
+    Base of ``client``'s future, which adds methods and no slots. The compiled twin is not tracked by the
+    garbage collector, so that millions of futures cost it no time. The price: nothing that an outcome keeps
+    may refer to one of its futures. So a batch drops its waiters when it is done, and its errors are passed
+    on as copies (``fresh``), which may get tracebacks.
 
     Attributes:
-        outcome: the batch's.
+        outcome: of the batch.
         index: of the record in the batch, from 0.
         timestamp_ms: the record's own.
         key_size: bytes, -1 for a null key.
@@ -321,22 +319,22 @@ class FutureCell:
         self.header_size = header_size
 
     def done(self) -> bool:
-        """True once this record succeeded or failed."""
+        """Return whether the record succeeded or failed."""
         state = self.outcome.state
         if state == SPLIT:
             state = self.outcome.leaf_of(self.index)[0].state
         return state != PENDING
 
     def add_callback(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Self:
-        """Calls ``function(*args, record_metadata, **kwargs)`` once the record was delivered.
+        """Call ``function(*args, record_metadata, **kwargs)`` once the record was delivered.
 
-        It runs on the sender's thread, in order of sending per partition; on a record that is done already it
-        runs at once in the caller's. What it raises is logged. It may send, but not wait.
+        It runs in the sender's thread, in the order of sending per partition; if the record is done already,
+        at once in the caller's thread. Its exceptions are logged. It may send, but must not wait.
         """
         return self._call_back(ON_SUCCESS, function, args, kwargs)
 
     def add_errback(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Self:
-        """Calls ``function(*args, error, **kwargs)`` once the record has failed; see ``add_callback``."""
+        """Call ``function(*args, error, **kwargs)`` once the record has failed; see ``add_callback``."""
         return self._call_back(ON_FAILURE, function, args, kwargs)
 
     def add_both(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Self:
@@ -344,11 +342,11 @@ class FutureCell:
         return self._call_back(ON_SUCCESS | ON_FAILURE, function, args, kwargs)
 
     def metadata(self) -> RecordMetadata:
-        """Where the record went.
+        """Return the record's metadata.
 
         Raises:
-            IllegalStateError: it is not done.
-            BaseException: a copy of the error it failed with.
+            IllegalStateError: the record is not done.
+            BaseException: a copy of the record's error.
         """
         leaf, index = self.outcome.leaf_of(self.index)
         topic_partition = leaf.topic_partition
@@ -375,9 +373,9 @@ class FutureCell:
 
 
 class Callback(Handle):
-    """A function of the application that waits for a record.
+    """A callback of the application for a record.
 
-    The hooks of ``outcome_table`` surround it: what it raises must reach nobody else's record.
+    It runs between the hooks of ``outcome_table``; its exceptions must not affect other records.
     """
 
     __slots__ = ("_args", "_function", "_future", "_kinds", "_kwargs")
@@ -390,7 +388,7 @@ class Callback(Handle):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> None:
-        self.waiter = None  # it is called itself
+        self.waiter = None  # the callback itself is called
         self.index = future.index
         self._future = future
         self._kinds = kinds
@@ -408,7 +406,7 @@ class Callback(Handle):
             try:
                 before = outcome_table.enter_callbacks()
                 inside = True
-            finally:  # also if that was interrupted: a callback is called once
+            finally:  # even if that was interrupted: a callback is called once
                 self._tell(error)
         finally:
             if inside:
@@ -423,9 +421,10 @@ class Callback(Handle):
 
 
 def uncollected(cls: type[FutureT]) -> type[FutureT]:
-    """Class decorator: what a class without slots adds to ``FutureCell``, without the collector's share.
+    """Class decorator: exclude a subclass of ``FutureCell`` from garbage collection, in the compiled twin.
 
-    The compiled twin makes a type of it that is no collector's type, which every class made in Python is: a
-    third of a future's size, and of the time a ``send`` takes. It can have no subclass. Here it is the class.
+    Every class made in Python is a type of the garbage collector. The compiled twin makes one that is not,
+    which saves a third of a future's size and of the time of a ``send``. It can have no subclasses. Here it
+    is returned unchanged.
     """
     return cls

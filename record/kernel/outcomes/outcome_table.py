@@ -1,4 +1,4 @@
-"""The life of a batch, as its futures see it: states, events, and what each event does in each state.
+"""The lifecycle of a batch as its futures see it: states, events, and what each event does in each state.
 
 ========== ========== ========= =======
 state      SUCCEED    FAIL      SPLIT
@@ -9,9 +9,10 @@ SUCCEEDED  illegal    illegal   illegal
 SPLIT      illegal    illegal   illegal
 ========== ========== ========= =======
 
-A batch that failed here (it expired, the producer was closed) may still be on its way: the broker's late
-answer changes nothing any more and is no mistake. Everything else would tell an application two different
-things about one record. Semantics: ``ProducerBatch.done`` of the Java producer.
+A batch that failed here (it expired, or the producer was closed) may still be in flight: the broker's late
+response is ignored, and is no error. Any other second event would report two different results for one
+record.
+Semantics: the Java producer's ``ProducerBatch.done``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from splashdam.model import lifecycle
 
 
 class State(IntEnum):
-    """Where a batch is in its life; the compiled twin counts on these numbers."""
+    """State of a batch; the compiled twin uses these numbers."""
 
     PENDING = 0
     SUCCEEDED = 1
@@ -33,14 +34,12 @@ class State(IntEnum):
 
 
 class Event(lifecycle.Stage):
-    """What can happen to a batch."""
-
     SUCCEED = auto()
     FAIL = auto()
     SPLIT = auto()
 
 
-PENDING, SUCCEEDED, FAILED, SPLIT = map(int, State)  # plain: futures compare them millions of times
+PENDING, SUCCEEDED, FAILED, SPLIT = map(int, State)  # plain ints: futures compare them millions of times
 
 TABLE: dict[tuple[State, Event], State | None] = {
     (State.PENDING, Event.SUCCEED): State.SUCCEEDED,
@@ -53,7 +52,7 @@ TABLE: dict[tuple[State, Event], State | None] = {
 
 
 def takes(state: int, event: Event) -> bool:
-    """Whether an event changes a batch that is in this state; False where it is ignored.
+    """Return whether an event changes a batch in this state; False if it is ignored.
 
     Raises:
         IllegalStateError: the event is not legal in this state.
@@ -65,23 +64,23 @@ def takes(state: int, event: Event) -> bool:
 
 
 def log_waiter_error(error: Exception) -> None:
-    """The hook until somebody sets another: an error that nobody hears of is the worst kind."""
-    logging.getLogger("splashdam.record").error("a waiter for a batch raised", exc_info=error)
+    """The default hook: log the error, so that it is not lost."""
+    logging.getLogger("splashdam.record").error("a batch's waiter raised an exception", exc_info=error)
 
 
 on_waiter_error: Callable[[Exception], None] = log_waiter_error
-"""Called with each exception that a waiter raises; ``client`` sets it to write into its own log."""
+"""Called with each exception of a waiter; ``client`` sets it to its own log."""
 
 
 def log_callback_error(error: BaseException) -> None:
-    """The hook until somebody sets another."""
+    """The default hook: log exceptions, raise ``KeyboardInterrupt`` and the like."""
     if not isinstance(error, Exception):
         raise error
     log_waiter_error(error)
 
 
 on_callback_error: Callable[[BaseException], None] = log_callback_error
-"""Called with what an application's callback raised; raises what has to go on to the sender."""
+"""Called with the exception of an application's callback; raises those that must reach the sender."""
 
 
 def _not_inside() -> bool:
@@ -93,6 +92,6 @@ def _back_to(_before: bool) -> None:
 
 
 enter_callbacks: Callable[[], bool] = _not_inside
-"""Called before callbacks run in this thread; ``leave_callbacks`` gets its answer when they have run."""
+"""Called before callbacks run in this thread; ``leave_callbacks`` gets its result afterwards."""
 
 leave_callbacks: Callable[[bool], None] = _back_to

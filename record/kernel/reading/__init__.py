@@ -1,4 +1,4 @@
-"""Batches that are read: walked, checked, decoded to records or columns, searched and compacted.
+"""Read batches: walk through their records, check, decode, search and compact them.
 
 May import: building.
 """

@@ -1,4 +1,4 @@
-"""The Python twin of the columns' memory (``c/columns.pxi``): records as buffers in Arrow's layout."""
+"""Collect records in buffers of Arrow's layout, for ``record/columns.py``."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _RECORD_COST = 32  # two numbers of 8 bytes, up to three of 4, and bits
 _HEADER_COST = 8
 
 ColumnParts: TypeAlias = tuple[int, bytearray | None, bytearray, bytearray]
-"""Number of nulls, validity bits (None without nulls), ends as 32-bit numbers behind a 0, bytes."""
+"""Number of nulls, validity bitmap (None without nulls), 0 and then the ends as 32-bit integers, bytes."""
 
 HeaderParts: TypeAlias = tuple[bytearray, ColumnParts, ColumnParts]
-"""Where each record's headers end, behind a 0; keys; values."""
+"""0 and then the end of each record's headers; keys; values."""
 
 
 class BufferParts(NamedTuple):
-    """What ``finish`` hands out, in this order (the compiled twin's is a plain tuple)."""
+    """The result of ``finish`` (a plain tuple in the compiled twin)."""
 
     record_count: int
     offsets: bytearray
@@ -33,12 +33,12 @@ class BufferParts(NamedTuple):
 
 
 class ColumnBuffers:
-    """Takes the records of batches, one batch after the other, and makes no object of any.
+    """Adds the records of batches, one batch after the other, without making record objects.
 
     Attributes:
-        record_count: records taken.
-        size_bytes: what they cost of ``max_bytes``: their encoded bytes, 32 more for each, and 8 for each
-            header. The buffers never hold more.
+        record_count: number of records.
+        size_bytes: what they count of ``max_bytes``: their encoded size, 32 bytes for each record, and 8 for
+            each header. The buffers are never larger.
     """
 
     __slots__ = (
@@ -73,14 +73,14 @@ class ColumnBuffers:
         values: bool,
         headers: bool,
     ) -> None:
-        """Empty columns.
+        """Create empty columns.
 
         Args:
-            first_offset: records before it are passed over.
-            last_offset: as are those behind it.
-            max_records: how many to take.
-            max_bytes: for how many bytes to take, 2,147,483,647 at most, so that 32 bits tell every end. One
-                record is taken whatever its size.
+            first_offset: skip records before it.
+            last_offset: skip records after it.
+            max_records: maximum number of records.
+            max_bytes: maximum size, at most 2,147,483,647, so that ends fit 32 bits. The first record is
+                taken whatever its size.
             keys: whether to keep keys; likewise ``values`` and ``headers``.
         """
         self._first_offset, self._last_offset = first_offset, last_offset
@@ -102,20 +102,20 @@ class ColumnBuffers:
         base_timestamp: int,
         append_time: int | None,
     ) -> int | None:
-        """Takes the records of one batch that are wanted and for which there is room.
+        """Add the wanted records of one batch for which there is room.
 
         Args:
-            records: what follows the header of the batch, unpacked.
-            record_count: as the header says.
-            base_offset: the header's.
-            base_timestamp: the header's.
-            append_time: what is every record's timestamp with LogAppendTime, None without.
+            records: decompressed records of the batch.
+            record_count: from the header.
+            base_offset: from the header.
+            base_timestamp: from the header.
+            append_time: timestamp of all records with LogAppendTime, else None.
 
         Returns:
-            None when the batch was read to its end; else the offset to read on at, the first that is not in.
+            None if the whole batch was read; else the first offset that was not added.
 
         Raises:
-            DamagedError: the records are damaged, as far as they were looked at; nothing changed.
+            DamagedError: a record is damaged; nothing was added.
             IllegalStateError: the columns are finished.
         """
         if self._finished:
@@ -158,7 +158,7 @@ class ColumnBuffers:
         for _ in range(header_count):
             header_key, header_value = walk.header()
             if self._wants_headers:
-                text = header_key.decode(errors="replace").encode()  # what reads columns relies on UTF-8
+                text = header_key.decode(errors="replace").encode()  # readers of the columns rely on UTF-8
                 if text != header_key:
                     self._header_keys.check_room(walk, len(header_key))
                     cost += len(text) - len(header_key)
@@ -176,10 +176,10 @@ class ColumnBuffers:
         return None
 
     def finish(self) -> BufferParts:
-        """Hands out the buffers; no batch can be added any more.
+        """Return the buffers; nothing can be added afterwards.
 
         Raises:
-            IllegalStateError: they were handed out before.
+            IllegalStateError: it was called before.
         """
         if self._finished:
             raise IllegalStateError("these columns are finished")
@@ -209,7 +209,7 @@ class ColumnBuffers:
 
 
 class _ByteColumn:
-    """Byte strings one behind the other, where each ends, and which of them are null."""
+    """Concatenated byte strings, their ends, and which of them are null."""
 
     __slots__ = ("data", "ends", "nulls")
 
@@ -230,7 +230,7 @@ class _ByteColumn:
         self.ends.append(len(self.data))
 
     def check_room(self, walk: Walk, size: int) -> None:
-        """Refuses a text that grows as it is made sound, where the rest of its record might have no room."""
+        """Raise if a text grows by its conversion to UTF-8 and the rest of the record might have no room."""
         if len(self.data) + 3 * size + walk.bytes_left > MAX_COLUMN_BYTES:
             raise damaged(
                 Damage.HEADER_KEY_TEXT, Field.HEADER_KEY, walk.number, walk.position, said=0, left=0

@@ -1,9 +1,9 @@
 """The map that compaction goes by: newest offsets by key in a fixed size of memory (``SkimpyOffsetMap``).
 
-A key is known by its 128-bit digest alone, 24 bytes per key whatever its length. The digest is MurmurHash3
-(x64) and never leaves the process, so it need not be the MD5 that Kafka takes for this, and it is many times
-faster. Two keys with one digest would lose records: by chance that happens to fewer than one in 10^20 logs of
-a billion keys, and whoever makes up such keys on purpose loses records of their own topic.
+A key is stored as its 128-bit digest, 24 bytes per key whatever its length. The digest is MurmurHash3 (x64):
+it never leaves the process, so it need not be MD5 as in Kafka, and is many times faster. Two keys with one
+digest would lose records: by chance in fewer than one of 10^20 logs of a billion keys; a producer that
+constructs such keys loses records of its own topic.
 
 The compiled twin is 70 times as fast (``python -m benchmarks.twins``: 1,000 records in 0.24 ms, not 18), and
 the cleaner shares its processor with the broker's loop.
@@ -25,16 +25,16 @@ from splashdam.record.record import KeptRecords
 SLOT_BYTES = 24
 """Digest and offset of one key."""
 
-_JUMPS = 8  # after so many tries in places that the digest names, the next free slot is taken
+_JUMPS = 8  # number of probes by double hashing; then linear probing
 _UINT64 = (1 << 64) - 1
 
 
 class OffsetMap:
-    """Newest offsets by key. It never forgets, and takes no more keys than it was told.
+    """Newest offsets by key, for a limited number of keys.
 
     Args:
-        slots: places for keys, ``SLOT_BYTES`` each.
-        limit: how many keys it takes; fewer than ``slots``, or looking for one would take long.
+        slots: number of slots, ``SLOT_BYTES`` each.
+        limit: maximum number of keys; less than ``slots``, since a search in a full map takes long.
 
     Raises:
         IllegalArgumentError: ``limit`` is not between 1 and ``slots - 1``.
@@ -53,7 +53,7 @@ class OffsetMap:
         return self._size
 
     def put(self, key: bytes, offset: int) -> bool:
-        """Notes that ``key`` was written at ``offset``, the newest so far; False: the map takes no more."""
+        """Set the newest offset of ``key``; return False if the map is full."""
         if self._size >= self._limit:
             return False
         slot = self._find(key)
@@ -62,23 +62,23 @@ class OffsetMap:
         return True
 
     def get(self, key: bytes) -> int:
-        """The newest offset of ``key``, -1 where it is not here."""
+        """Return the newest offset of ``key``, -1 if it is unknown."""
         return self._offsets[self._find(key)]
 
     def put_records(self, records: Buffer, record_count: int, *, base_offset: int, first_offset: int) -> int:
-        """Notes the keys of a batch's records; those without a key have none to note.
+        """Add the keys of a batch's records.
 
         Args:
-            records: what follows the header of a batch, unpacked.
-            record_count: as the header says.
-            base_offset: the header's.
-            first_offset: records before it are passed over.
+            records: decompressed records of a batch.
+            record_count: from the header.
+            base_offset: from the header.
+            first_offset: skip records before it.
 
         Returns:
-            The offset of the first record that found no room, -1 where all did.
+            The offset of the first record without room, -1 if all had room.
 
         Raises:
-            DamagedError: the bytes are not so many records; those before the damage are noted.
+            DamagedError: a record is damaged; keys before it were added.
         """
         walk = Walk(records, record_count)
         while walk.number < record_count:
@@ -105,25 +105,25 @@ class OffsetMap:
         horizon_ms: int,
         is_marker: bool,
     ) -> KeptRecords:
-        """What compaction leaves of the records of a batch; their offsets and timestamps stay.
+        """Compact the records of a batch; the rest keeps its offsets and timestamps.
 
-        A record stays if it lies behind ``last_offset``, or if it has a key of which no newer record is known
-        and is not a tombstone that may go.
+        A record is kept if it is after ``last_offset``, or if it has a key without a newer record and is not
+        a tombstone to drop.
 
         Args:
-            records: what follows the header of a batch, unpacked.
-            record_count: as the header says.
-            base_offset: the header's.
-            base_timestamp: the header's.
-            append_time: what is every record's timestamp with LogAppendTime, None without.
-            last_offset: up to where the map knows the log.
-            drops_tombstones: whether tombstones may go.
-            has_horizon: whether ``base_timestamp`` is a delete horizon, which then stays.
-            horizon_ms: the delete horizon that a batch gets which has none and keeps a tombstone.
-            is_marker: all records stay, as if one of them were a tombstone.
+            records: decompressed records of a batch.
+            record_count: from the header.
+            base_offset: from the header.
+            base_timestamp: from the header.
+            append_time: timestamp of all records with LogAppendTime, else None.
+            last_offset: last offset that the map covers.
+            drops_tombstones: whether to drop tombstones.
+            has_horizon: whether ``base_timestamp`` is a delete horizon, which is then kept.
+            horizon_ms: delete horizon for a batch that has none and keeps a tombstone.
+            is_marker: keep all records, as if one were a tombstone.
 
         Raises:
-            DamagedError: the bytes are not so many records.
+            DamagedError: a record is damaged.
         """
         walk = Walk(records, record_count)
         kept: list[tuple[int, bytes]] = []  # timestamp, and all from the offset delta on
@@ -157,7 +157,7 @@ class OffsetMap:
         )
 
     def _find(self, key: bytes) -> int:
-        """The slot of ``key``, or the free one that it would get."""
+        """Return the slot of ``key``, or the free one for it."""
         digest = mmh3.hash128(key, 0, True, signed=False)
         low, high = digest & _UINT64, digest >> 64
         place, tries = low, 0

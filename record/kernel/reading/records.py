@@ -16,21 +16,21 @@ _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
 def scan_records(records: Buffer, record_count: int, base_timestamp: int, exact: bool = False) -> RecordScan:
-    """Looks at the structure of all records and makes no object of any.
+    """Check the structure of all records, without making record objects.
 
-    Lengths, numbers and header counts are sound, and the records are exactly the bytes given.
-    Gaps in the offsets are told, not refused: compaction leaves some.
+    Lengths, numbers and header counts must be valid, and the records must be exactly the bytes given. Gaps in
+    the offsets are reported, not rejected: compaction leaves some.
 
     Args:
-        records: what follows the header of a batch, unpacked.
-        record_count: as the header says.
-        base_timestamp: the header's; the timestamps are relative to it.
-        exact: what some readers stop at is damage, too: a 32-bit number with bits beyond its type (Java's
-            readers drop them, and so do ours) and the highest bit of the attributes, of which none is defined
-            (kafka-python reads them as a number).
+        records: decompressed records of a batch.
+        record_count: from the header.
+        base_timestamp: from the header; base of the timestamps.
+        exact: also reject what some readers fail on: a 32-bit number with bits beyond its type (Java's
+            readers and ours drop them), and the highest bit of the attributes (kafka-python reads them as a
+            varint).
 
     Raises:
-        DamagedError: the bytes are not so many records.
+        DamagedError: a record is damaged, or the count is wrong.
     """
     walk = Walk(records, record_count, exact=exact)
     smallest, largest, null_keys = _INT64_MAX, _INT64_MIN, 0
@@ -56,19 +56,19 @@ def faulty_records(
     latest_ms: int,
     most: int,
 ) -> list[tuple[int, int | None]]:
-    """The records that break a topic's rules, by number: each with its timestamp, or with None for no key.
+    """Return the records that a topic rejects: number and timestamp of each, or None for a missing key.
 
     Args:
-        records: what follows the header of a batch, unpacked.
-        record_count: as the header says.
-        base_timestamp: the header's.
-        needs_key: a record must have a key.
-        earliest_ms: the smallest timestamp that is accepted; -1, which is none, always is.
-        latest_ms: the largest one.
-        most: of how many it tells at most.
+        records: decompressed records of a batch.
+        record_count: from the header.
+        base_timestamp: from the header.
+        needs_key: whether records must have a key.
+        earliest_ms: smallest accepted timestamp; -1, which stands for none, is always accepted.
+        latest_ms: largest accepted timestamp.
+        most: maximum length of the result.
 
     Raises:
-        DamagedError: the bytes up to the last one told are not so many records.
+        DamagedError: a record before the last one returned is damaged.
     """
     walk = Walk(records, record_count)
     faulty: list[tuple[int, int | None]] = []
@@ -94,20 +94,20 @@ def decode_records(
     base_timestamp: int,
     append_time: int | None,
 ) -> tuple[list[Record], int]:
-    """The records from number ``first`` up to ``stop``, and the position behind the last of them.
+    """Return the records from number ``first`` up to ``stop``, and the position after them.
 
-    Fewer where one of them is damaged: the next call, which begins there, raises. Whether bytes follow the
-    last record of the batch is the caller's to see.
+    It returns fewer if one is damaged: the next call, which begins there, raises. The caller must check that
+    no bytes follow the last record of the batch.
 
     Args:
-        records: what follows the header of a batch, unpacked.
+        records: decompressed records of a batch.
         position: where record ``first`` begins.
-        first: its number in the batch, from 0.
-        stop: number behind the last one wanted.
-        record_count: as the header says.
-        base_offset: the header's.
-        base_timestamp: the header's.
-        append_time: what is every record's timestamp with LogAppendTime, None without.
+        first: number of the first record, from 0.
+        stop: number after the last record.
+        record_count: from the header.
+        base_offset: from the header.
+        base_timestamp: from the header.
+        append_time: timestamp of all records with LogAppendTime, else None.
 
     Raises:
         DamagedError: record ``first`` is damaged.
@@ -153,20 +153,20 @@ def find_by_time(
     from_offset: int,
     timestamp_ms: int | None,
 ) -> tuple[int, int] | None:
-    """Offset and timestamp of the first record that is at least so late, or None.
+    """Return offset and timestamp of the first record with at least a timestamp, or None.
 
     The records behind it are not looked at, and of none more than its offset and its timestamp. The compiled
     twin is 60 times as fast (``python -m benchmarks.twins``: 0.07 ms for 1,000 records, not 4.2) and lets
     other threads run meanwhile. Each ListOffsets request with a timestamp calls it.
 
     Args:
-        records: what follows the header of a batch, unpacked.
-        record_count: as the header says; likewise ``base_offset`` and ``base_timestamp``.
-        base_offset: that of the first record.
-        base_timestamp: the timestamps are relative to it.
-        append_time: what all records count as written at instead.
-        from_offset: records before it are passed over.
-        timestamp_ms: the earliest wanted; None: the largest of all, and the first record that has it.
+        records: decompressed records of a batch.
+        record_count: from the header.
+        base_offset: from the header.
+        base_timestamp: from the header.
+        append_time: timestamp of all records with LogAppendTime, else None.
+        from_offset: skip records before it.
+        timestamp_ms: the smallest timestamp wanted; None: find the first record with the largest timestamp.
 
     Raises:
         DamagedError: the bytes are not so many records, as far as they were looked at.
@@ -193,14 +193,15 @@ HeaderFields: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int
 
 
 def usual_batch(batch: Buffer) -> tuple[HeaderFields, int, int] | None:
-    """The fields of its ``BatchHeader``, the smallest timestamp, and how many records have no key.
+    """Validate a usual batch: uncompressed, and without any fault.
 
-    A batch of a transaction is usual if it has a producer id; whether its producer began one is not told.
-    None for any other batch, damaged or only unusual: ``validate_records`` and who calls it tell what it is.
-    A leader asks this of each batch that a producer sends, so it is one call, and a short one.
+    Return the fields of its ``BatchHeader``, the smallest timestamp, and the number of records without a key;
+    None for any other batch, damaged or only unusual, which ``validate_records`` then examines. A
+    transactional batch is usual if it has a producer id; whether its transaction is open is not checked. A
+    leader calls this for each batch of a producer, so it is one call, and a fast one.
 
     Args:
-        batch: as a producer sent it, from its first byte to its last.
+        batch: exactly one batch, as a producer sent it.
     """
     if len(batch) < HEADER_BYTES:
         return None

@@ -1,7 +1,7 @@
-"""The Python twin of the walk through a batch's records (``c/walk.pxi``, ``c/records.pxi``).
+"""Walk through the records of a batch, field by field.
 
-Every length and count is compared with the bytes that are there before anything is made of it. Both twins
-look at the fields in the same order, so both meet the same damage first.
+Every length and count is compared with the bytes that are left before anything is allocated. Both twins read
+the fields in the same order, so both report the same damage first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
 class Walk:
-    """Walks through the bytes of one batch's records."""
+    """A position in the records of one batch, with the fields of the current record."""
 
     __slots__ = (
         "_end",
@@ -36,17 +36,17 @@ class Walk:
         if not 0 <= record_count * _SMALLEST_RECORD_BYTES <= len(self.body):
             raise damaged(Damage.COUNT, Field.RECORD, 0, 0, said=record_count, left=len(self.body))
         self.position = 0
-        self.number = 0  # of the record at hand
-        self._end = 0  # of the record at hand
+        self.number = 0  # of the current record
+        self._end = 0  # of the current record
         self.timestamp_delta = self.offset_delta = self.offset_delta_at = self.record_bytes = 0
 
     @property
     def bytes_left(self) -> int:
-        """Of the record at hand."""
+        """Bytes left of the current record."""
         return self._end - self.position
 
     def begin(self) -> None:
-        """Reads the next record as far as its key."""
+        """Read the next record up to its key."""
         self._end = len(self.body)
         at = self.position
         length = self._varint(Field.RECORD, 32)
@@ -65,7 +65,7 @@ class Walk:
         self.offset_delta = self._varint(Field.OFFSET_DELTA, 32)
 
     def scan(self) -> bool:
-        """Passes the next record; whether its key is null."""
+        """Read the whole next record; return whether its key is null."""
         self.begin()
         is_null = self.blob(Field.KEY)[0] < 0
         self.blob(Field.VALUE)
@@ -75,19 +75,19 @@ class Walk:
         return is_null
 
     def offset(self, base_offset: int) -> int:
-        """The offset of the record at hand."""
+        """Return the offset of the current record."""
         offset = base_offset + self.offset_delta
-        if not _INT64_MIN <= offset < _INT64_MAX:  # the offset behind it must exist as well
+        if not _INT64_MIN <= offset < _INT64_MAX:  # the next offset must fit, too
             raise self._damage(Damage.OFFSET, Field.OFFSET_DELTA, self.offset_delta_at, self.offset_delta)
         return offset
 
     def data(self, field: Field) -> bytes | None:
-        """Key or value, whichever is next."""
+        """Read the next field, key or value."""
         size, start = self.blob(field)
         return None if size < 0 else self.body[start : start + size]
 
     def blob(self, field: Field) -> tuple[int, int]:
-        """Size (-1 for null) and position of the next bytes, which are passed over."""
+        """Skip the next field; return its size, -1 for null, and its position."""
         at = self.position
         size = self._varint(field, 32)
         start = self.position
@@ -99,7 +99,7 @@ class Walk:
         return size, start
 
     def header_count(self) -> int:
-        """How many headers follow."""
+        """Read the number of headers."""
         at = self.position
         count = self._varint(Field.HEADER_COUNT, 32)
         left = self._end - self.position
@@ -108,7 +108,7 @@ class Walk:
         return count
 
     def header(self) -> tuple[bytes, tuple[int, int]]:
-        """The next header: its key, which may be no UTF-8, and size and position of its value."""
+        """Read the next header: its key, perhaps invalid UTF-8, and size and position of its value."""
         at = self.position
         size, start = self.blob(Field.HEADER_KEY)
         if size < 0:
@@ -116,19 +116,19 @@ class Walk:
         return self.body[start : start + size], self.blob(Field.HEADER_VALUE)
 
     def finish(self) -> None:
-        """Ends the record at hand: no byte of it may be left."""
+        """End the current record; raise if bytes of it are left."""
         left = self._end - self.position
         if left:
             raise self._damage(Damage.LEFT_OVER, Field.RECORD, self.position, 0, left)
         self.number += 1
 
     def pass_over(self) -> None:
-        """Ends the record at hand without a look at the rest of it."""
+        """Skip the rest of the current record."""
         self.position = self._end
         self.number += 1
 
     def check_end(self) -> None:
-        """Nothing may follow the last record."""
+        """Raise if bytes follow the last record."""
         left = len(self.body) - self.position
         if left:
             raise self._damage(Damage.BEHIND_LAST, Field.RECORD, self.position, 0, left)
@@ -161,6 +161,6 @@ class Walk:
 
 
 def wrapped(value: int) -> int:
-    """Timestamps wrap at 64 bits, as in the Java clients."""
+    """Wrap a timestamp at 64 bits, as Java's clients do."""
     value &= _UINT64
     return value - (1 << 64) if value >> 63 else value

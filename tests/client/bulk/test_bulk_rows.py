@@ -253,7 +253,9 @@ async def test_arrow_headers_that_cannot_be_sent(cluster: Any, autojump_clock: A
     table = pa.table({"value": [b"v"] * len(rows), "h": pa.array(headers, kind)})
     chunks = pa.concat_tables([table.slice(0, 1), table.slice(1)])
     async with cluster.producer() as producer:
-        with pytest.raises(BulkSendError, match="record 4: column 'h': a header's key is no UTF-8") as raised:
+        with pytest.raises(
+            BulkSendError, match="record 4: column 'h': a header's key is not UTF-8"
+        ) as raised:
             await producer.send_arrow("one", chunks, headers="h")
         assert raised.value.index == 4
         assert raised.value.delivery is not None

@@ -281,7 +281,7 @@ async def test_a_client_that_speaks_tls_to_a_plaintext_listener(
     """The log says what it was, instead of a frame of 369,295,617 bytes."""
     await talk.stream.send_all(bytes.fromhex("1603010200"))
     assert await talk.is_closed()
-    assert "the other side speaks TLS, and this one does not" in caplog.text
+    assert "the peer speaks TLS, and this side does not" in caplog.text
 
 
 async def test_a_token_validator_of_ones_own(autojump_clock: MockClock, caplog: Any) -> None:

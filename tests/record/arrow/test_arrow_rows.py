@@ -127,5 +127,5 @@ def test_a_key_that_is_no_text() -> None:
     """Binary keys are taken where they are UTF-8."""
     kind = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
     assert read(table_of(pa.array([[{"key": b"k", "value": b"v"}]], kind)), headers="x")[0] == [[("k", b"v")]]
-    with pytest.raises(IllegalArgumentError, match="a header's key is no UTF-8"):
+    with pytest.raises(IllegalArgumentError, match="a header's key is not UTF-8"):
         read(table_of(pa.array([[{"key": b"\xff", "value": b"v"}]], kind)), headers="x")

@@ -251,7 +251,7 @@ def test_what_answers_no_capsule() -> None:
         def __arrow_c_stream__(self, requested_schema: object = None) -> object:
             return b"no capsule"
 
-    with pytest.raises(TypeError, match=r"Wrong.__arrow_c_stream__\(\) did not answer a PyCapsule"):
+    with pytest.raises(TypeError, match=r"Wrong.__arrow_c_stream__\(\) did not return a PyCapsule"):
         ArrowSource(Wrong(), value="value", key="key", key_needed=False)
 
     class Again:

@@ -226,7 +226,7 @@ def test_a_sound_batch_is_not_copied() -> None:
 def test_records_that_are_numbered_wrongly_are_refused() -> None:
     """Their consumers would skip records, or ask for offsets that do not exist."""
     data = altered(lambda data: data.__setitem__(64, 2))
-    with pytest.raises(InvalidRecordError, match="record 0: offset delta 1 at 3, due is 0"):
+    with pytest.raises(InvalidRecordError, match="record 0: offset delta 1 at 3, not 0"):
         check_batch(data, SETTINGS, NOW_MS)
 
 

@@ -86,7 +86,7 @@ def hang_up(connection: socket.socket) -> None:
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
 def test_an_http_server_is_named_at_once(protocol: str) -> None:
     """Not after ``max_block_ms``, which is 60 s."""
-    words = {"PLAINTEXT": "does not speak Kafka's protocol: it answers 'HTTP'", "SSL": "does not speak TLS"}
+    words = {"PLAINTEXT": "does not speak Kafka's protocol: it sent 'HTTP'", "SSL": "does not speak TLS"}
     with (
         listening(http) as address,
         KafkaProducer(bootstrap_servers=address, security_protocol=protocol) as producer,
@@ -150,9 +150,7 @@ def test_a_balancer_without_its_broker_is_named_when_the_time_is_up() -> None:
     with (
         listening(away) as address,
         KafkaProducer(bootstrap_servers=address, max_block_ms=1_500) as producer,
-        pytest.raises(
-            KafkaTimeoutError, match="does not speak Kafka's protocol: it answers 'HTTP'"
-        ) as caught,
+        pytest.raises(KafkaTimeoutError, match="does not speak Kafka's protocol: it sent 'HTTP'") as caught,
     ):
         producer.send("t", b"v")
     assert address in str(caught.value)

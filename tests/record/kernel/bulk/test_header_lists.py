@@ -183,7 +183,7 @@ def test_buffers_that_lie(
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"key": b"\xed\xa0\x80"}, "column 'h': a header's key is no UTF-8"),
+        ({"key": b"\xed\xa0\x80"}, "column 'h': a header's key is not UTF-8"),
         ({"present": 0}, "column 'h': a header has no key"),
         ({"keys": 0}, "column 'h': a header has no key"),
         ({"ends": (0, 2)}, "column 'h' points outside of its entries"),

@@ -12,7 +12,7 @@ import attrs
 import click
 import trio
 
-from splashdam.cli.endings import failures_reported
+from splashdam.cli.exiting import failures_reported
 from splashdam.cli.parameters import cluster_options, settled_cluster
 from splashdam.client.local import ADDRESS, Lease, local_address
 from splashdam.client.running.connecting import authenticator, secured

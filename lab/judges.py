@@ -1,0 +1,284 @@
+"""Runs everything that `make test` leaves out, as one list that can be resumed: ``make judges``.
+
+Each judge is a `make` target. Its closing line and status are kept in ``build/judges.json``, with the date,
+the duration and the commit of the product's code that it judged. A run goes on with the judges that have not
+passed on that commit; what a machine lacks is named instead of run. ``--list`` prints the table, ``--only
+storm,fuzz`` runs some again, ``--page`` writes the last complete run into docs/contract.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import attrs
+from rich.console import Console
+from rich.table import Table
+
+from lab import ROOT
+
+STATE = ROOT / "build" / "judges.json"
+PAGE = ROOT / "docs" / "contract.md"
+BEGIN, END = "<!-- judges: make judges -->\n", "<!-- end of judges -->\n"
+PASSED, FAILED, NOT_HERE = "passed", "failed", "not possible here"
+PYTEST = r"\d+ (passed|failed|error)"
+_KEPT_LINES = 200
+_INTERRUPTED = 130
+
+
+class Judge(NamedTuple):
+    """One program that judges the product.
+
+    Attributes:
+        name: what ``--only`` takes.
+        about: what it holds the product against.
+        command: runs it; its status says whether the product passed.
+        needs: programs that have to be on the path.
+        closing: a pattern of the line that sums the run up; the last such line counts, else the last line.
+    """
+
+    name: str
+    about: str
+    command: Sequence[str]
+    needs: Sequence[str] = ()
+    closing: str = ""
+
+    def missing(self) -> str:
+        """Return why the judge cannot run on this machine; empty if it can."""
+        lacking = [program for program in self.needs if shutil.which(program) is None]
+        return f"{' and '.join(lacking)} not on the path" if lacking else ""
+
+
+JUDGES = (
+    Judge("test-rest", "slow tests and Spark's", ("make", "test-rest"), ("java",), PYTEST),
+    Judge("kafka", "real Kafka 4.4, 4.3 and 3.9", ("make", "kafka"), ("java", "mvn"), PYTEST),
+    Judge("contract", "every behaviour, client and cluster", ("make", "contract"), ("java", "mvn")),
+    Judge("spark-connector", "Spark's own connector", ("make", "spark-connector"), ("java", "mvn"), PYTEST),
+    Judge("kerberos", "a KDC of MIT Kerberos", ("make", "kerberos"), ("krb5-config", "krb5kdc"), PYTEST),
+    Judge("s3", "moto's object store", ("make", "s3"), (), PYTEST),
+    Judge("sanitize", "gcc's sanitizers", ("make", "sanitize"), ("gcc",)),
+    Judge("simulate", "faults in virtual time", ("make", "simulate"), (), r"runs from .* failed"),
+    Judge("storm", "three brokers under faults", ("make", "storm"), (), r"^storm: "),
+    Judge("endurance", "a broker killed every few seconds", ("make", "endurance"), (), r"^endurance: "),
+    Judge("fuzz", "hostile requests", ("make", "fuzz")),
+    Judge("chaos", "killed ingests", ("make", "pipeline-chaos"), ("java",), r"^(verified|violated): "),
+    Judge("suites", "kafka-python's own tests", ("make", "suites"), (), r"^suites: "),
+)
+
+
+@attrs.frozen
+class Ruling:
+    """How a judge's last run ended.
+
+    Attributes:
+        outcome: `PASSED`, `FAILED` or `NOT_HERE`.
+        commit: of the product's code, with ``+`` where it was changed since.
+        date: of the end, in UTC.
+        seconds: that it took.
+        closing: the line that sums it up, or why it cannot run.
+    """
+
+    outcome: str
+    commit: str
+    date: str
+    seconds: float
+    closing: str
+
+
+class Court:
+    """The judges and what they last said.
+
+    Args:
+        judges: all of them, in the order they run in.
+        state: the file that keeps the rulings.
+        commit: of the product's code.
+        console: where progress and the table go.
+    """
+
+    def __init__(self, judges: Sequence[Judge], state: Path, commit: str, console: Console) -> None:
+        self.judges = judges
+        self.rulings = {name: Ruling(**kept) for name, kept in _read(state).items()}
+        self._state = state
+        self._commit = commit
+        self._console = console
+
+    def run(self, only: Sequence[str] = ()) -> int:
+        """Run what has not passed on this commit, or exactly these; 1 if one fails."""
+        wanted = [each for each in self.judges if each.name in only or not (only or self._has_passed(each))]
+        for judge in wanted:
+            self.rulings[judge.name] = self._rule(judge)
+            self._keep()
+        self.show()
+        return int(any(self.rulings[each.name].outcome == FAILED for each in wanted))
+
+    def show(self) -> None:
+        """Print what each judge last said."""
+        table = Table("judge", "outcome", "commit", "date", "seconds", "closing line", box=None)
+        for judge in self.judges:
+            ruling = self.rulings.get(judge.name)
+            if ruling is None:
+                table.add_row(judge.name, "has not run", "", "", "", judge.about)
+                continue
+            commit = ruling.commit if ruling.commit == self._commit else f"{ruling.commit} (before)"
+            row = (judge.name, ruling.outcome, commit, ruling.date, f"{ruling.seconds:,.0f}", ruling.closing)
+            table.add_row(*row)
+        self._console.print(table)
+
+    def page(self) -> str:
+        """Return the last complete run as a section of Markdown.
+
+        Raises:
+            ValueError: a judge has not run on this commit.
+        """
+        left = [each.name for each in self.judges if not self._is_current(each)]
+        if left:
+            raise ValueError(f"not complete on {self._commit}: {', '.join(left)}; run `make judges`")
+        rows = [(each, self.rulings[each.name]) for each in self.judges]
+        lines = [
+            f"The last complete run, on the code of commit {self._commit}:",
+            "",
+            "| judge | held against | outcome | date | seconds | closing line |",
+            "|---|---|---|---|--:|---|",
+            *(
+                f"| {judge.name} | {judge.about} | {ruling.outcome} | {ruling.date} | {ruling.seconds:,.0f} |"
+                f" {ruling.closing.replace('|', chr(92) + '|')} |"
+                for judge, ruling in rows
+            ),
+        ]
+        return "".join(f"{line}\n" for line in lines)
+
+    def _is_current(self, judge: Judge) -> bool:
+        ruling = self.rulings.get(judge.name)
+        return ruling is not None and ruling.commit == self._commit
+
+    def _has_passed(self, judge: Judge) -> bool:
+        # Code that is changed and not committed has no name: what passed on it is judged again.
+        return (
+            self._is_current(judge)
+            and not self._commit.endswith("+")
+            and self.rulings[judge.name].outcome == PASSED
+        )
+
+    def _rule(self, judge: Judge) -> Ruling:
+        why, began = judge.missing(), time.monotonic()
+        if why:
+            return Ruling(NOT_HERE, self._commit, _now(), 0.0, why)
+        self._console.rule(judge.name)
+        status, lines = _run(judge.command, self._state.with_name("judges") / f"{judge.name}.log")
+        matching = [line for line in lines if re.search(judge.closing, line)] or list(lines) or [""]
+        outcome = FAILED if status else PASSED
+        return Ruling(outcome, self._commit, _now(), round(time.monotonic() - began, 1), matching[-1])
+
+    def _keep(self) -> None:
+        self._state.parent.mkdir(parents=True, exist_ok=True)
+        kept = {name: attrs.asdict(ruling) for name, ruling in self.rulings.items()}
+        fresh = self._state.with_suffix(".new")
+        fresh.write_text(json.dumps(kept, indent=1) + "\n")
+        fresh.replace(self._state)
+
+
+def product_commit() -> str:
+    """Return the commit that last changed the product's code, with ``+`` if it is changed since."""
+    rooms = sorted(path.parent.name for path in ROOT.glob("*/__init__.py") if path.parent.name != "lab")
+    paths = [*rooms, "pyproject.toml"]
+    commit = _git("log", "-1", "--format=%h", "--", *paths)
+    return f"{commit}+" if _git("status", "--porcelain", "--", *paths) else commit
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def _read(state: Path) -> Mapping[str, Mapping[str, object]]:
+    found: Mapping[str, Mapping[str, object]] = json.loads(state.read_text()) if state.exists() else {}
+    return found
+
+
+def _run(command: Sequence[str], log: Path) -> tuple[int, Iterable[str]]:
+    """Run a command, show and log what it prints; its status, and the last lines that are not empty."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    lines: deque[str] = deque(maxlen=_KEPT_LINES)
+    with (
+        log.open("w") as kept,
+        subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        ) as process,
+    ):
+        assert process.stdout is not None
+        for line in process.stdout:
+            sys.stdout.write(line)
+            kept.write(line)
+            if line.strip():
+                lines.append(line.strip())
+    return process.returncode, lines
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def main(
+    arguments: Sequence[str] | None = None,
+    judges: Sequence[Judge] = JUDGES,
+    state: Path = STATE,
+    page: Path = PAGE,
+) -> int:
+    """Run the command; 1 if a judge failed, 2 if there is nothing complete to write."""
+    parser = argparse.ArgumentParser(prog="python -m lab.judges", description=__doc__)
+    parser.add_argument("--list", action="store_true", help="print the table and run nothing")
+    parser.add_argument("--only", metavar="NAME,…", default="", help="run these, passed or not")
+    parser.add_argument(
+        "--page", action="store_true", help="write the last complete run into docs/contract.md"
+    )
+    given = parser.parse_args(arguments)
+    only = [name for name in given.only.split(",") if name]
+    unknown = set(only) - {each.name for each in judges}
+    if unknown:
+        parser.error(
+            f"no judge {', '.join(sorted(unknown))}; there are {', '.join(each.name for each in judges)}"
+        )
+    court = Court(judges, state, product_commit(), _console())
+    if given.list:
+        court.show()
+        return 0
+    if given.page:
+        try:
+            _write(page, court.page())
+        except ValueError as error:
+            print(error, file=sys.stderr)
+            return 2
+        return 0
+    try:
+        return court.run(only)
+    except KeyboardInterrupt:
+        print("interrupted; `make judges` goes on with what has not passed", file=sys.stderr)
+        return _INTERRUPTED
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 200, markup=False, highlight=False)
+
+
+def _write(page: Path, section: str) -> None:
+    """Put a section between its marks, or at the end of a page that has none."""
+    text = page.read_text()
+    if BEGIN not in text:
+        text = f"{text.rstrip()}\n\n## The judges\n\n{BEGIN}{END}"
+    before, _, rest = text.partition(BEGIN)
+    after = rest.partition(END)[2]
+    page.write_text(f"{before}{BEGIN}\n{section}\n{END}{after}")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
