@@ -1,8 +1,8 @@
-"""Records waiting to be sent: what ``send`` appends to and the sender drains.
+"""Records waiting to be sent: ``send`` appends them, the sender drains them.
 
-Nothing here locks, waits or reads a clock. Application threads and the sender share one accumulator by
-holding one guard around every call; ``append`` answers at once, and its caller does the waiting. Semantics
-are those of Kafka's ``RecordAccumulator`` and ``BufferPool``, with the differences in ``docs/decisions/``.
+Nothing here locks, waits or reads a clock. Application threads and the sender share one accumulator and hold
+one guard around every call. ``append`` returns at once; its caller does the waiting. Semantics are those of
+Kafka's ``RecordAccumulator`` and ``BufferPool``; differences are in ``docs/decisions/batch-ownership.md``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OPEN_GATE = OpenGate()
 
 
 class BatchFull:
-    """Nothing was appended: the record needs a new batch, and the caller wanted to hear of that first."""
+    """Nothing was appended: the record needs a new batch (``abort_on_new_batch``)."""
 
     wake: ClassVar[bool] = True
     ticket: ClassVar[None] = None
@@ -49,8 +49,8 @@ class Exhausted:
     """Nothing was appended: the record needs memory that is not free.
 
     Attributes:
-        ticket: the place in the line; append again with it once it is ready, or cancel it.
-        wake: True: as long as somebody waits, every batch may be sent at once.
+        ticket: the place in the line for memory; append again with it once it is ready, or cancel it.
+        wake: True: while a caller waits for memory, batches are sent without linger.
     """
 
     __slots__ = ("ticket",)
@@ -60,14 +60,14 @@ class Exhausted:
 
 
 class AccumulatorStatistics(NamedTuple):
-    """A look at the accumulator.
+    """Counts of the accumulator.
 
     Attributes:
-        free_bytes: memory that is not reserved.
-        buffer_memory: memory in all.
-        waiting: callers who wait for memory.
-        queued_batches: batches that wait in their queues.
-        incomplete_batches: batches whose outcome is open.
+        free_bytes: unreserved memory.
+        buffer_memory: total memory.
+        waiting: callers that wait for memory.
+        queued_batches: batches in queues.
+        incomplete_batches: batches without an outcome.
     """
 
     free_bytes: int
@@ -80,31 +80,30 @@ class AccumulatorStatistics(NamedTuple):
 class RecordAccumulator:
     """Batches per TopicPartition within one memory budget.
 
-    A batch reserves what its buffer holds and a constant for its objects, not ``batch_bytes``: it starts as
-    large as its partition's last one became, doubles up to ``batch_bytes``, and gives everything back when
-    the broker has answered, never while a request may still read its bytes. Futures are the application's
-    and are not counted.
+    A batch reserves the capacity of its buffer and a constant for its objects, not ``batch_bytes``. It starts
+    at the size of its partition's last batch, doubles up to ``batch_bytes``, and releases everything once the
+    broker has answered, never while a request may still read its bytes. Futures belong to the application and
+    are not counted.
 
     Args:
-        batch_bytes: a batch is full at this many bytes, header included, once compressed as is expected of
-            its topic. 0 makes batches of one record; a record above it travels alone.
+        batch_bytes: size of a full batch, header included, after the compression expected for its topic. 0
+            makes batches of one record; a larger record travels alone.
         linger_ms: how long a batch that is not full waits for more records.
         buffer_memory: bytes that all batches together may reserve.
-        compression: what the sender seals the batches with.
-        topic_compression: likewise, for single topics.
+        compression: codec of the batches.
+        topic_compression: codecs of single topics.
         availability_timeout_ms: see ``NodeAvailability``.
-        delivery_timeout_ms: from a batch's creation over queue, flight and retries until it fails.
+        delivery_timeout_ms: limit from a batch's creation to its outcome, retries included.
         retry_backoff_ms: wait before the first retry; doubles with each, times a random factor of 0.8 to 1.2.
         retry_backoff_max_ms: upper limit of that wait.
-        random: answers numbers from 0 to 1.
+        random: returns numbers from 0 to 1.
 
     Attributes:
-        compressions: codec of each topic, and what is expected of it.
-        availability: which nodes lag.
-        limit_bytes: at how many uncompressed bytes a topic's next batch is full.
-        lane: the one ``PartitionLane`` of a partition, to which records that fit are appended without a call
-            of this class.
-        forget_lanes: drops those of other topics than the given ones that take no records now.
+        compressions: codec and expected compression ratio of each topic.
+        availability: which nodes lag behind.
+        limit_bytes: the number of uncompressed bytes at which a topic's next batch is full.
+        lane: the one ``PartitionLane`` of a partition; records that fit are appended to it directly.
+        forget_lanes: drops lanes without an open batch, except those of the given topics.
     """
 
     def __init__(
@@ -139,7 +138,7 @@ class RecordAccumulator:
         self._flushes = 0
         self._closed = False
 
-    # --- looks that change nothing --------------------------------------------------------------------------
+    # --- state ---------------------------------------------------------------------------------------------
 
     @property
     def closed(self) -> bool:
@@ -148,22 +147,22 @@ class RecordAccumulator:
 
     @property
     def free_bytes(self) -> int:
-        """Memory that nothing has reserved."""
+        """Unreserved memory."""
         return self._memory.free_bytes
 
     @property
     def buffer_memory(self) -> int:
-        """Memory in all."""
+        """Total memory."""
         return self._memory.total_bytes
 
     @property
     def waiting(self) -> int:
-        """Number of tickets that wait for memory."""
+        """Number of callers that wait for memory."""
         return self._memory.waiting
 
     @property
     def has_queued(self) -> bool:
-        """Whether any batch waits in a queue. Needs no guard, unlike ``queued_topics``."""
+        """Whether any batch is queued. Needs no guard, unlike ``queued_topics``."""
         return self._queues.any_waiting
 
     def queued_topics(self) -> set[str]:
@@ -175,7 +174,7 @@ class RecordAccumulator:
         return self._queues.queued_batches(topic_partition)
 
     def statistics(self) -> AccumulatorStatistics:
-        """Counts at this moment."""
+        """Return the current counts."""
         return AccumulatorStatistics(
             free_bytes=self.free_bytes,
             buffer_memory=self.buffer_memory,
@@ -184,7 +183,7 @@ class RecordAccumulator:
             incomplete_batches=len(self._incomplete),
         )
 
-    # --- records come in ------------------------------------------------------------------------------------
+    # --- append ---------------------------------------------------------------------------------------------
 
     def append(  # noqa: PLR0917 (the record as it is; positional arguments are cheaper)
         self,
@@ -200,17 +199,17 @@ class RecordAccumulator:
         abort_on_new_batch: bool = False,
         expected_bytes: int = 0,
     ) -> Appended[FutureT] | BatchFull | Exhausted:
-        """Appends one record to the partition's last batch, or to a new one.
+        """Append one record to the partition's open batch, or to a new one.
 
         Args:
             topic_partition: where the record goes.
-            now_ms: the monotonic clock; a new batch's delivery timeout begins here.
+            now_ms: the monotonic clock; a new batch's delivery timeout starts here.
             timestamp_ms: the record's own timestamp.
-            key, value, headers: the record's parts, which nobody can change any more.
+            key, value, headers: the record's parts; they must not change any more.
             future_type: class of the future; called with a ``FutureCell``'s arguments.
             ticket: from an earlier ``Exhausted`` for this same record.
-            abort_on_new_batch: answer ``BatchFull`` instead of opening a new batch.
-            expected_bytes: what will follow soon, as far as it is known: the batch gets room for it at once.
+            abort_on_new_batch: return ``BatchFull`` instead of opening a new batch.
+            expected_bytes: size of the records known to follow; the batch gets room for them at once.
 
         Raises:
             IllegalStateError: the accumulator is closed, or the ticket was cancelled or used.
@@ -235,7 +234,7 @@ class RecordAccumulator:
         likely_bytes = self._open.likely_capacity(lane, least_bytes, expected_bytes)
         begun = self._begin(lane, now_ms, record, future_type, ticket, least_bytes, likely_bytes)
         if begun is None:
-            exhausted = Exhausted()  # first: nothing comes between a place in the line and who gets it
+            exhausted = Exhausted()  # made first, so that no allocation can fail once the ticket is queued
             exhausted.ticket = ticket or self._memory.queue(self._open.charge(likely_bytes))
             return exhausted
         return Appended(begun, wake=True)
@@ -250,11 +249,13 @@ class RecordAccumulator:
         headers: HeaderPairs | None,
         future_type: type[FutureT],
     ) -> FutureT | None:
-        """As ``append``, for a record that needs a new batch and finds memory. None: it is not so, or it is
-        closed; nothing has changed, and ``append`` says what to do.
+        """As ``append``, for a record that needs a new batch and finds memory.
+
+        Return None, with nothing changed, if a batch is open, memory is full, or the accumulator is closed;
+        ``append`` handles those cases.
 
         Args:
-            lane: of the partition; may be one that was forgotten.
+            lane: of the partition; may be one that was dropped by ``forget_lanes``.
             now_ms, timestamp_ms, key, value, headers, future_type: as ``append`` has them.
 
         Raises:
@@ -278,9 +279,9 @@ class RecordAccumulator:
         least_bytes: int,
         likely_bytes: int,
     ) -> FutureT | None:
-        """A new batch with its first record; None: there is no memory. If it fails, none is kept.
+        """Open a batch with its first record; return None if there is no memory.
 
-        A signal handler may raise behind any call.
+        A signal handler may raise after any call, so an error releases the reservation.
         """
         capacity_bytes = self._open.reserve(ticket, least_bytes, likely_bytes)
         if capacity_bytes is None:
@@ -292,29 +293,29 @@ class RecordAccumulator:
             self._incomplete[batch] = None
         except BaseException:
             if batch is not None:
-                batch.charged_bytes = 0  # it may be queued, and would give it back once more
+                batch.charged_bytes = 0  # it may be queued already, and must not release it a second time
             self._memory.release(self._open.charge(capacity_bytes))
             raise
-        self._open.publish(lane, batch)  # last: from now on others append to it without the guard
+        self._open.publish(lane, batch)  # last: from here other threads append to it without the guard
         return future
 
     def _appended(self, appended: Appended[FutureT], ticket: MemoryTicket | None) -> Appended[FutureT]:
         if ticket is not None:
-            self._memory.cancel(ticket)  # it found room in a batch that somebody else has opened
+            self._memory.cancel(ticket)  # the record found room in a batch that another thread opened
         return appended
 
     def cancel(self, ticket: MemoryTicket) -> None:
-        """Gives a place in the line, or the memory it got, back. Repeating it does nothing."""
+        """Give up a place in the line, or release the memory it got. Repeating it does nothing."""
         self._memory.cancel(ticket)
 
-    # --- batches go out -------------------------------------------------------------------------------------
+    # --- drain ----------------------------------------------------------------------------------------------
 
     def ready(self, cluster: ClusterMetadata, now_ms: float, gate: DrainGate = _OPEN_GATE) -> ReadyCheck:
-        """Which nodes have something to send, when to ask again, and which topics lack a leader.
+        """Return the nodes with ready batches, the next check time, and the topics without a leader.
 
-        A partition is ready if its first batch is full, has lingered, or must not linger: somebody waits for
-        memory or for a flush, or the accumulator is closed. A batch that backs off after a failure waits in
-        any case, unless the leader has changed since.
+        A partition is ready if its first batch is full, has lingered, or must not linger: a caller waits for
+        memory or for a flush, or the accumulator is closed. A batch in backoff waits in any case, unless the
+        leader has changed since.
         """
         at_once = self._closed or self._flushes > 0 or self._memory.waiting > 0
         return self._queues.ready(cluster, now_ms, gate, at_once=at_once)
@@ -327,34 +328,33 @@ class RecordAccumulator:
         now_ms: float,
         gate: DrainGate = _OPEN_GATE,
     ) -> dict[int, list[ProducerBatch]]:
-        """Takes the first batch of every partition led by ``nodes``, lingering or not; they are in flight
-        then.
+        """Take the first batch of every partition that ``nodes`` lead, lingering or not.
 
-        A request gets at most ``max_request_size`` bytes, but at least one batch. If ``gate`` raises, no
-        batch has left its queue.
+        A node gets at most ``max_request_size`` bytes, but at least one batch. If ``gate`` raises, no batch
+        has left its queue.
         """
         chosen = self._queues.choose(cluster, nodes, max_request_size, now_ms, gate, close=self._open.close)
         for batches in chosen.values():
             for batch in batches:
                 gate.drained(batch)
-        for batches in chosen.values():  # only now: until all have their numbers, none leaves its queue
+        for batches in chosen.values():  # last: no batch leaves its queue before all are numbered
             self._queues.take(batches, cluster)
         return chosen
 
     def expire(self, now_ms: float) -> list[ProducerBatch]:
-        """Takes out the batches whose delivery timeout has passed in their queue; the caller fails them."""
+        """Take out the queued batches past their delivery timeout; the caller fails them."""
         expired = self._queues.expire(now_ms)
         for batch in expired:
             self._open.close(batch)
         return expired
 
     def reenqueue(self, batch: ProducerBatch, now_ms: float, *, at_once: bool = False) -> None:
-        """Queues a batch in flight for its next attempt, before all later ones of its partition.
+        """Queue a batch in flight for a retry, before all later ones of its partition.
 
         Args:
             batch: the batch.
             now_ms: the monotonic clock.
-            at_once: no backoff, because this attempt failed only for what came before it.
+            at_once: skip the backoff, because the attempt failed only for an earlier batch.
         """
         batch.advance(BatchEvent.RETRY)
         batch.attempts += 1
@@ -362,26 +362,26 @@ class RecordAccumulator:
         self._queues.insert(batch)
 
     def put_back(self, batch: ProducerBatch, now_ms: float) -> None:
-        """Queues a batch in flight again that was not sent after all; no attempt is counted."""
+        """Queue a drained batch that was not sent; no attempt is counted."""
         batch.advance(BatchEvent.RETRY)
         batch.retry_at_ms = now_ms
         self._queues.insert(batch)
 
     def outgrew(self, batch: ProducerBatch) -> bool:
-        """Whether a closed batch holds more than it could without an estimate of compression."""
+        """Whether a closed batch exceeds ``batch_bytes`` because of its expected compression ratio."""
         return batch.record_count > 1 and batch.uncompressed_bytes > self.batch_bytes
 
     def give_surplus_back(self, batch: ProducerBatch) -> None:
-        """A batch in flight was compressed: what it does not take any more is free."""
+        """Release the memory that a batch in flight saved by compression."""
         released_bytes = batch.charge_sealed(BATCH_OVERHEAD_BYTES)
         if released_bytes:
             self._memory.release(released_bytes)
 
     def split_and_reenqueue(self, batch: ProducerBatch, now_ms: float) -> list[ProducerBatch]:
-        """Replaces a batch in flight, which the broker found too large, by smaller ones at its place.
+        """Replace a batch in flight that the broker found too large by smaller ones.
 
-        The parts keep its creation time and its memory, continue its sequence numbers, and are sent at once;
-        no attempt is counted. Where they take more memory, as after compression, nothing waits for it.
+        The parts keep its place, creation time and memory, share its sequence numbers, and are sent at once;
+        no attempt is counted. If they take more memory, as after compression, they do not wait for it.
         """
         plain_bytes, packed_bytes = batch.uncompressed_bytes - HEADER_BYTES, batch.size_bytes - HEADER_BYTES
         self.compressions.start_over(batch.topic_partition.topic, plain_bytes, packed_bytes)
@@ -395,20 +395,20 @@ class RecordAccumulator:
             self._queues.insert(part)
         return parts
 
-    # --- the outcome of batches -----------------------------------------------------------------------------
+    # --- outcomes -------------------------------------------------------------------------------------------
 
     @property
     def incomplete(self) -> Iterable[ProducerBatch]:
-        """The batches whose outcome is open."""
+        """The batches without an outcome."""
         return self._incomplete.keys()
 
     @property
     def has_incomplete(self) -> bool:
-        """Whether any batch's outcome is open."""
+        """Whether any batch has no outcome yet."""
         return bool(self._incomplete)
 
     def complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> BatchOutcome:
-        """The broker has the batch. The caller runs the outcome's waiters, outside the guard."""
+        """Complete an acknowledged batch. The caller runs the outcome's waiters, outside the guard."""
         batch.advance(BatchEvent.SUCCEED)
         batch.outcome.succeed(base_offset, log_append_time_ms)
         self._finish(batch)
@@ -420,10 +420,10 @@ class RecordAccumulator:
         error: BaseException,
         record_errors: Mapping[int, BaseException] | None = None,
     ) -> BatchOutcome:
-        """The batch is given up, in flight or taken from its queue. The caller runs the outcome's waiters.
+        """Fail a batch in flight or taken from its queue. The caller runs the outcome's waiters.
 
         Raises:
-            IllegalStateError: the batch still takes records, or had its answer. Nothing has changed.
+            IllegalStateError: the batch still takes records, or has an outcome. Nothing has changed.
         """
         batch.advance(BatchEvent.FAIL)
         batch.outcome.fail(error, record_errors)
@@ -431,8 +431,7 @@ class RecordAccumulator:
         return batch.outcome
 
     def abandon(self, batch: ProducerBatch, error: BaseException) -> BatchOutcome:
-        """Fails a batch in flight for the application; its memory stays reserved until ``complete`` or
-        ``fail``.
+        """Fail a batch in flight for the application; ``complete`` or ``fail`` release its memory later.
 
         A request may still be reading its bytes, and the broker may still accept it.
         """
@@ -450,40 +449,40 @@ class RecordAccumulator:
     # --- muting, flush and close ----------------------------------------------------------------------------
 
     def mute(self, topic_partition: TopicPartition) -> None:
-        """Sends nothing more of a partition until ``unmute``."""
+        """Hold a partition back until ``unmute``."""
         self._queues.muted.add(topic_partition)
 
     def unmute(self, topic_partition: TopicPartition) -> None:
-        """Ends ``mute``."""
+        """End ``mute``."""
         self._queues.muted.discard(topic_partition)
 
     def begin_flush(self) -> list[BatchOutcome]:
-        """Cuts linger until ``end_flush`` and names what is incomplete now. Flushes may overlap."""
+        """Switch linger off until ``end_flush``, and return the outcomes to wait for. Flushes may overlap."""
         self._flushes += 1
         return [batch.outcome for batch in self._incomplete]
 
     def end_flush(self) -> None:
-        """Ends one ``begin_flush``.
+        """End one ``begin_flush``.
 
         Raises:
-            IllegalStateError: there was none.
+            IllegalStateError: no flush is running.
         """
         if not self._flushes:
             raise IllegalStateError("end_flush() without a begin_flush()")
         self._flushes -= 1
 
     def close_batches(self) -> None:
-        """What is appended from now on goes into new batches."""
+        """Close all open batches; later records go into new ones."""
         self._open.close_all()
 
     def close(self) -> None:
-        """Takes no more records; what is queued becomes sendable, whoever waits for memory is sent away."""
+        """Take no more records, make queued batches ready, and refuse callers that wait for memory."""
         self._closed = True
         self._open.close_all()
         self._memory.close()
 
     def take_queued(self) -> list[ProducerBatch]:
-        """Takes every batch out of its queue, closed; the caller fails them."""
+        """Take all batches out of their queues and close them; the caller fails them."""
         queued = list(self._queues)
         self._queues.clear()
         for batch in queued:
@@ -491,10 +490,10 @@ class RecordAccumulator:
         return queued
 
     def abort_batches(self, error: BaseException) -> list[ProducerBatch]:
-        """Fails everything: queued batches for good, those in flight for the application.
+        """Fail all batches; those in flight stay reserved as after ``abandon``.
 
         Returns:
-            the batches whose outcomes' waiters the caller runs, outside the guard.
+            the failed batches; the caller runs their waiters outside the guard.
         """
         self._queues.clear()
         batches = list(self._incomplete)
@@ -507,17 +506,17 @@ class RecordAccumulator:
         return batches
 
     def abort_unsent(
-        self, error: BaseException, hopeless: Callable[[ProducerBatch], bool] | None = None
+        self, error: BaseException, unsendable: Callable[[ProducerBatch], bool] | None = None
     ) -> list[ProducerBatch]:
-        """Fails the queued batches that have no sequence number, and those that are ``hopeless``.
+        """Fail queued batches without sequence numbers, and those that are ``unsendable``.
 
-        For an idempotent producer: what waits for its first attempt. Its batches that wait for a retry have
-        numbers and stay; without idempotence none has, and everything queued fails.
+        With idempotence, these are the batches before their first attempt; those that await a retry are
+        numbered and stay. Without idempotence, all queued batches fail.
 
         Returns:
-            the batches whose outcomes' waiters the caller runs, outside the guard.
+            the failed batches; the caller runs their waiters outside the guard.
         """
-        unsent = self._queues.take_unnumbered(hopeless)
+        unsent = self._queues.take_unnumbered(unsendable)
         for batch in unsent:
             self._open.close(batch)
             self.fail(batch, error)

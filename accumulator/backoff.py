@@ -1,4 +1,4 @@
-"""How long to wait before trying again (KIP-580)."""
+"""Exponential backoff with jitter (KIP-580)."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ def exponential_ms(base_ms: float, max_ms: float, random: Callable[[], float], f
     Args:
         base_ms: the wait after the first failure, on average.
         max_ms: upper limit.
-        random: answers numbers from 0 to 1.
-        failures: how often it has failed, the last one included.
+        random: returns numbers from 0 to 1.
+        failures: number of failures, the last one included.
     """
     factor = 0.8 + 0.4 * random()
     return min(max_ms, base_ms * 2.0 ** min(failures - 1, _MOST_DOUBLINGS) * factor)
 
 
 class Backoff:
-    """Counts failures, and says how long to wait after each: exponential, with jitter.
+    """Counts consecutive failures and returns the wait after each.
 
     Args:
         base_ms: the wait after the first failure, on average.
         max_ms: upper limit.
-        random: answers numbers from 0 to 1.
+        random: returns numbers from 0 to 1.
     """
 
     def __init__(self, base_ms: float, max_ms: float, random: Callable[[], float]) -> None:
@@ -36,10 +36,10 @@ class Backoff:
         self.failures = 0
 
     def next_ms(self) -> float:
-        """Counts one more failure and says how long to wait."""
+        """Count a failure and return the wait in ms."""
         self.failures += 1
         return exponential_ms(self._base_ms, self._max_ms, self._random, self.failures)
 
     def reset(self) -> None:
-        """It worked: the next failure is the first again."""
+        """Reset the count after a success."""
         self.failures = 0

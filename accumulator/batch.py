@@ -1,5 +1,4 @@
-"""One batch of records on its way to one partition: its life as a table, its bytes, what it owes to
-memory."""
+"""One batch of records for one partition: its states as a table, its bytes, its memory charge, splitting."""
 
 from __future__ import annotations
 
@@ -19,38 +18,38 @@ from splashdam.record.sealing import restamp_producer, seal
 NO_PRODUCER_ID = -1
 
 SEQUENCE_COUNT = 1 << 31
-"""Number of sequence numbers there are: 0 to 2,147,483,647."""
+"""Number of sequence numbers: 0 to 2,147,483,647."""
 
 NO_SEQUENCE = -1
-"""A batch that has no sequence number (yet)."""
+"""Sequence of a batch that is not numbered."""
 
 _NO_BUFFER = BatchBuffer(HEADER_BYTES)
-"""Stands where a batch has let go of its append buffer; nothing fits into it."""
+"""Replaces the append buffer of a batch that has released it; no record fits into it."""
 
 
 def _forget(_buffer: BatchBuffer, _released_bytes: int) -> None:
-    """For batches whose memory nobody uses again."""
+    """The ``recycle`` of batches whose buffers are not reused."""
 
 
 class BatchState(Stage):
-    """Where a batch is in its life."""
+    """The state of a batch."""
 
     OPEN = auto()
-    """In its queue and taking records; any thread that holds the guard may append."""
+    """Queued, and takes records from any thread that holds the guard."""
     CLOSED = auto()
-    """In its queue (or just taken out of it because it expired); takes no more records."""
+    """Queued (or just taken out because it expired); takes no more records."""
     IN_FLIGHT = auto()
-    """The sender's: it is being sealed or sent, or its answer is awaited."""
+    """Owned by the sender: being sealed or sent, or awaiting its response."""
     ABANDONED = auto()
-    """Failed for the application, but a request that holds its bytes is still on its way."""
+    """Failed for the application, but a request that holds its bytes is still in flight."""
     SUCCEEDED = auto()
     FAILED = auto()
     SPLIT = auto()
-    """Its records travel on in smaller batches."""
+    """Replaced by smaller batches."""
 
 
 class BatchEvent(Stage):
-    """What can happen to a batch."""
+    """Events of a batch."""
 
     CLOSE = auto()
     DRAIN = auto()
@@ -70,39 +69,38 @@ TRANSITIONS: dict[tuple[BatchState, BatchEvent], BatchState] = {
     (BatchState.IN_FLIGHT, BatchEvent.FAIL): BatchState.FAILED,
     (BatchState.IN_FLIGHT, BatchEvent.ABANDON): BatchState.ABANDONED,
     (BatchState.IN_FLIGHT, BatchEvent.DIVIDE): BatchState.SPLIT,
-    # The application was told of a failure; whatever the broker says later only frees the memory.
+    # The failure has been reported; a later response only releases the memory.
     (BatchState.ABANDONED, BatchEvent.SUCCEED): BatchState.FAILED,
     (BatchState.ABANDONED, BatchEvent.FAIL): BatchState.FAILED,
     (BatchState.FAILED, BatchEvent.SUCCEED): BatchState.FAILED,
     (BatchState.FAILED, BatchEvent.FAIL): BatchState.FAILED,
 }
-"""The legal events of each state. SUCCEEDED and SPLIT have none: a second answer would be a bug."""
+"""The legal events of each state. SUCCEEDED and SPLIT have none: a second response would be a bug."""
 
 
 class ProducerBatch:
-    """Records for one partition, from the first append to the broker's answer.
+    """Records for one partition, from the first append to the broker's response.
 
     Attributes:
         topic_partition: where it goes.
-        outcome: what its futures look at.
+        outcome: the shared state of its futures.
         state: see ``BatchState``.
-        buffer: the records while they are appended; let go of once sealed.
+        buffer: the records while they are appended; released once sealed.
         record_count: number of records, known from ``close`` on.
         uncompressed_bytes: size with header before compression, known from ``close`` on.
         base_timestamp_ms, max_timestamp_ms: of the first record and the highest, known from ``close`` on.
-        expected_part: what compression is expected to leave of it; 1.0 without a codec.
-        created_ms: when the delivery timeout began; parts of a split batch inherit it.
-        place: orders the batches of a partition as their records were sent, whatever happened meanwhile.
-        charged_bytes: what it has reserved of the memory budget; 0 once that was given back.
-        attempts: attempts that failed.
-        retry_at_ms: the backoff before the next attempt ends then.
-        leader_epoch: of the leader it was last sent to, -1 where unknown.
+        expected_part: expected compression ratio; 1.0 without a codec.
+        created_ms: start of the delivery timeout; parts of a split batch inherit it.
+        place: orders the batches of a partition by their first append, across retries and splits.
+        charged_bytes: its reservation in the memory budget; 0 once released.
+        attempts: failed attempts.
+        retry_at_ms: end of the backoff before the next attempt.
+        leader_epoch: of the leader it was last sent to, -1 if unknown.
         producer_id, producer_epoch, base_sequence: -1 until the sender numbers it at the first drain.
         last_error: why the last attempt failed.
-        maybe_written: an attempt under its present numbers ended without an answer that rules out that the
-            broker wrote it.
-        part_in_doubt: it is a part of a batch that may have been written under these numbers. A broker knows
-            a whole batch again, but not a part of it.
+        maybe_written: an attempt under its current numbers may have been written: no response ruled it out.
+        part_in_doubt: it is a part of a batch that may have been written under these numbers. A broker
+            detects the duplicate of a whole batch, but not of a part.
         transactional: it belongs to a transaction; set when it is numbered.
     """
 
@@ -171,7 +169,7 @@ class ProducerBatch:
         self._stamp: tuple[int, int, int] | None = None
 
     def advance(self, event: BatchEvent) -> None:
-        """Moves to the next state of the table.
+        """Move to the next state of the table.
 
         Raises:
             IllegalStateError: the event is not legal in this state; nothing has changed.
@@ -179,15 +177,15 @@ class ProducerBatch:
         try:
             self.state = TRANSITIONS[self.state, event]
         except KeyError:
-            next_state(TRANSITIONS, self.state, event, self)  # which says what is wrong
+            next_state(TRANSITIONS, self.state, event, self)  # raises with state and event
 
     def __str__(self) -> str:
         return f"a batch for {self.topic_partition}"
 
     def close(self) -> None:
-        """Takes no more records."""
+        """Take no more records."""
         if self.state is BatchState.OPEN:
-            self.record_count = self.buffer.record_count  # first: it is counted whenever it is closed
+            self.record_count = self.buffer.record_count  # first: a closed batch must have its count
             self.uncompressed_bytes = self.buffer.size_bytes
             self.base_timestamp_ms = self.buffer.base_timestamp_ms
             self.max_timestamp_ms = self.buffer.max_timestamp_ms
@@ -195,9 +193,9 @@ class ProducerBatch:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes it takes in a request: exact once sealed, before that what compression is expected to leave.
+        """Size in a request: exact once sealed, before that by the expected compression ratio.
 
-        Compressed records that do not compress are larger by a little than the uncompressed size.
+        Incompressible records become slightly larger than their uncompressed size.
         """
         if self._sealed is not None:
             return len(self._sealed)
@@ -206,7 +204,7 @@ class ProducerBatch:
 
     @property
     def records_now(self) -> int:
-        """How many records it has at this moment."""
+        """Current number of records."""
         return self.buffer.record_count if self.state is BatchState.OPEN else self.record_count
 
     @property
@@ -216,15 +214,14 @@ class ProducerBatch:
 
     @property
     def sequenced(self) -> bool:
-        """Whether it has sequence numbers, so that the broker can tell a repeat."""
+        """Whether it has sequence numbers, so that the broker can detect a duplicate."""
         return self.base_sequence != NO_SEQUENCE
 
     def seal(self, compression: Compression) -> memoryview:
-        """The bytes to send, with the present producer id, epoch and sequence in their header.
+        """Return the bytes to send, with current producer id, epoch and sequence.
 
-        The first call compresses and checksums and lets go of the append buffer; later ones rewrite the
-        header where the numbers changed. Only legal in flight, when no older request can still be reading the
-        bytes.
+        The first call compresses, checksums and releases the append buffer; later ones rewrite the header if
+        the numbers changed. Only legal in flight, when no earlier request can still be reading the bytes.
         """
         if self.state not in (BatchState.IN_FLIGHT, BatchState.ABANDONED):
             raise IllegalStateError(f"{self} that is {self.state.name} cannot be sealed")
@@ -240,7 +237,7 @@ class ProducerBatch:
             )
             self.buffer = _NO_BUFFER
             if compression.codec is not Codec.NONE:
-                self._give_back(0)  # the sealed bytes are others, and take its charge
+                self._give_back(0)  # the compressed bytes are a copy, and take over its charge
         elif stamp != self._stamp:
             restamp_producer(self._sealed, *stamp)
         self._stamp = stamp
@@ -248,13 +245,13 @@ class ProducerBatch:
 
     @property
     def sealed(self) -> memoryview | None:
-        """The bytes of the last attempt, None before the first."""
+        """The sealed bytes, None before the first attempt."""
         return self._sealed
 
     def charge_sealed(self, overhead_bytes: int) -> int:
-        """Lowers its charge to what it takes now that it is sealed; returns what to give back to the budget.
+        """Lower the charge to the sealed size; return the bytes to release.
 
-        Nothing where the bytes to send are those that were appended.
+        0 without compression, where the append buffer itself is sent.
         """
         if self._sealed is None or self._memory is not None:
             return 0
@@ -263,7 +260,7 @@ class ProducerBatch:
         return released_bytes
 
     def let_go(self) -> int:
-        """Drops the bytes and returns what to give back to the budget: once its charge, then 0."""
+        """Drop the bytes and return the bytes to release: the charge on the first call, then 0."""
         self.buffer = _NO_BUFFER
         self._sealed = None
         self._give_back(self.charged_bytes)
@@ -278,19 +275,19 @@ class ProducerBatch:
 
 
 def divide(batch: ProducerBatch, batch_bytes: int) -> list[ProducerBatch]:
-    """The records of ``batch`` in at least two smaller batches, in order.
+    """Split ``batch`` into at least two smaller batches, in order.
 
-    Each part holds at most ``batch_bytes``, and about half of what the batch held, so that dividing again
-    always ends; its first record fits whatever its size. The parts keep creation time, attempts, producer id
-    and epoch, continue the batch's sequence numbers, and share its memory charge. A compressed batch has
-    given most of that back, and its records need it again: its charge is then below 0 by what is missing.
+    Each part holds at most ``batch_bytes`` and about half of the batch, so that repeated splitting ends; its
+    first record fits whatever its size. The parts keep creation time, attempts, producer id and epoch, share
+    the batch's sequence numbers and its memory charge. A compressed batch has released most of its charge,
+    which its records need again: its charge is then negative by the missing bytes.
     """
     if batch.sealed is None or batch.record_count < 2:
-        raise IllegalStateError(f"{batch} of {batch.record_count} records is not divided")
-    # The limits are what the batch held, not a guess at what is too much.
+        raise IllegalStateError(f"{batch} with {batch.record_count} records cannot be split")
+    # The limits are exactly what the batch held, so our own batch cannot exceed them.
     records = read_records(batch.sealed, max_bytes=batch.uncompressed_bytes, max_records=batch.record_count)
     sizes = [record_size_upper_bound(record.key, record.value, record.headers) for record in records]
-    # Half, and half a record: else an odd number of equal records would make three parts.
+    # Half plus half a record: otherwise an odd number of equal records would make three parts.
     half_bytes = (sum(sizes) + max(sizes) + 1) // 2
     limit_bytes = max(min(batch_bytes - HEADER_BYTES, half_bytes), 1)
     bounds = _bounds(sizes, limit_bytes)
@@ -321,7 +318,7 @@ def _part(batch: ProducerBatch, records: list[Record], size_bytes: int) -> Produ
     buffer = BatchBuffer(HEADER_BYTES + size_bytes)
     for record in records:
         if not buffer.try_append(record.timestamp_ms, record.key, record.value, record.headers):
-            raise IllegalStateError(f"a record for {batch.topic_partition} is larger than it can be")
+            raise IllegalStateError(f"a record for {batch.topic_partition} exceeds its upper bound")
     part = ProducerBatch(batch.topic_partition, buffer, batch.created_ms, charged_bytes=0)
     part.close()
     part.attempts = batch.attempts
@@ -347,10 +344,10 @@ def _share_charge(batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
 
 
 def sequence_after(sequence: int, records: int) -> int:
-    """The sequence number ``records`` further on."""
+    """The sequence ``records`` after ``sequence``."""
     return (sequence + records) % SEQUENCE_COUNT
 
 
 def is_earlier(sequence: int, other: int) -> bool:
-    """Whether ``sequence`` comes before ``other``, for two that are less than half the circle apart."""
+    """Whether ``sequence`` comes before ``other``; they must be less than half the range apart."""
     return 0 < (other - sequence) % SEQUENCE_COUNT < SEQUENCE_COUNT // 2

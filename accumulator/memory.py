@@ -1,7 +1,7 @@
-"""Memory for batches: the budget, the line of callers that wait for some of it, and buffers that are reused.
+"""Memory for batches: the budget, the line of callers that wait for memory, and reused buffers.
 
-Reservations are exact: whatever is taken is given back once, by the batch that carries it or by the ticket
-that never became a batch. Nobody overtakes: while somebody waits, free bytes go to the front of the line.
+Reservations are exact: each is released once, by its batch or by a ticket that never became a batch. Callers
+that wait for memory are served first in, first out: free bytes go to the front of the line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from splashdam.record.kernel import BatchBuffer
 
 
 class TicketState(Enum):
-    """Where a ticket is in its life."""
+    """The state of a ticket."""
 
     WAITING = auto()
     READY = auto()
@@ -25,7 +25,7 @@ class TicketState(Enum):
 
 
 class TicketEvent(Enum):
-    """What can happen to a ticket."""
+    """Events of a ticket."""
 
     GRANT = auto()
     SPEND = auto()
@@ -39,7 +39,7 @@ TICKET_TRANSITIONS: dict[tuple[TicketState, TicketEvent], TicketState] = {
     (TicketState.WAITING, TicketEvent.CLOSE): TicketState.REFUSED,
     (TicketState.READY, TicketEvent.SPEND): TicketState.SPENT,
     (TicketState.READY, TicketEvent.CANCEL): TicketState.CANCELLED,
-    # An interrupted wait gives its ticket back without knowing what became of it meanwhile.
+    # An interrupted wait cancels its ticket in whatever state it is by then.
     (TicketState.SPENT, TicketEvent.CANCEL): TicketState.SPENT,
     (TicketState.CANCELLED, TicketEvent.CANCEL): TicketState.CANCELLED,
     (TicketState.REFUSED, TicketEvent.CANCEL): TicketState.REFUSED,
@@ -50,10 +50,10 @@ class MemoryTicket:
     """A place in the line for memory.
 
     Attributes:
-        needed_bytes: what it waits for.
-        granted_bytes: what is reserved for it so far; kept until it is spent or cancelled.
-        on_ready: called once, when the whole amount is reserved or the budget was closed. It runs wherever
-            memory was released, under the caller's guard: it must not block and must not call back.
+        needed_bytes: the amount it waits for.
+        granted_bytes: reserved so far; kept until it is spent or cancelled.
+        on_ready: called once, when the whole amount is reserved or the budget is closed. It runs in the
+            thread that released memory, under the guard: it must not block and must not call back.
     """
 
     __slots__ = ("granted_bytes", "needed_bytes", "on_ready", "state")
@@ -66,11 +66,11 @@ class MemoryTicket:
 
     @property
     def ready(self) -> bool:
-        """Whether the wait is over: the memory is reserved, or will never be."""
+        """Whether the wait is over: the memory is reserved or was refused."""
         return self.state is not TicketState.WAITING
 
     def advance(self, event: TicketEvent) -> None:
-        """Moves to the next state.
+        """Move to the next state.
 
         Raises:
             IllegalStateError: the event is not legal in this state; nothing has changed.
@@ -78,14 +78,14 @@ class MemoryTicket:
         self.state = next_state(TICKET_TRANSITIONS, self.state, event, "a memory ticket")
 
     def announce(self) -> None:
-        """Tells the waiter, once."""
+        """Call ``on_ready``, once."""
         on_ready, self.on_ready = self.on_ready, None
         if on_ready is not None:
             on_ready()
 
 
 class MemoryBudget:
-    """Bytes that may be reserved at one time."""
+    """The bytes that batches may reserve together."""
 
     def __init__(self, total_bytes: int) -> None:
         self.total_bytes = total_bytes
@@ -94,34 +94,36 @@ class MemoryBudget:
 
     @property
     def waiting(self) -> int:
-        """Number of tickets whose memory is not reserved yet."""
+        """Number of waiting tickets."""
         return len(self._line)
 
     def take(self, size_bytes: int) -> bool:
-        """Reserves at once, or answers False and reserves nothing."""
+        """Reserve at once, or return False and reserve nothing."""
         if self._line or size_bytes > self.free_bytes:
             return False
         self.free_bytes -= size_bytes
         return True
 
     def owe(self, size_bytes: int) -> None:
-        """Reserves what is in use already, whether it is free or not: less than nothing may be free then, and
-        nobody gets any before that is given back."""
+        """Reserve bytes that are in use already, even if they are not free.
+
+        ``free_bytes`` may become negative; no caller gets memory until it is positive again.
+        """
         self.free_bytes -= size_bytes
 
     def queue(self, size_bytes: int) -> MemoryTicket:
-        """Joins the line. What is free now is reserved for its front already."""
+        """Join the line."""
         ticket = MemoryTicket(size_bytes)
         try:
             self._line.append(ticket)
             self._serve()
-        except BaseException:  # of a signal handler: a ticket that nobody has would stay in the line for ever
+        except BaseException:  # from a signal handler: a lost ticket would stay in the line for ever
             self.cancel(ticket)
             raise
         return ticket
 
     def lower(self, ticket: MemoryTicket, needed_bytes: int) -> None:
-        """Less is enough for a ticket that is ready: the rest goes to the front of the line."""
+        """Reduce a ready ticket to ``needed_bytes``; the rest goes to the front of the line."""
         surplus_bytes = ticket.granted_bytes - needed_bytes
         if surplus_bytes > 0:
             ticket.needed_bytes = ticket.granted_bytes = needed_bytes
@@ -129,19 +131,19 @@ class MemoryBudget:
             self._serve()
 
     def spend(self, ticket: MemoryTicket) -> int:
-        """Turns a ready ticket into a reservation of ``ticket.needed_bytes``; the caller gives it back."""
+        """Turn a ready ticket into a reservation of ``ticket.needed_bytes``, which the caller releases."""
         ticket.advance(TicketEvent.SPEND)
         granted, ticket.granted_bytes = ticket.granted_bytes, 0
         return granted
 
     def release(self, size_bytes: int) -> None:
-        """Gives a reservation back; the front of the line gets it."""
+        """Release a reservation; the front of the line gets it."""
         self.free_bytes += size_bytes
         if self._line:
             self._serve()
 
     def cancel(self, ticket: MemoryTicket) -> None:
-        """Leaves the line, or gives back a grant that was not used. Repeating it does nothing."""
+        """Leave the line, or release an unused grant. Repeating it does nothing."""
         waiting = ticket.state is TicketState.WAITING
         ticket.advance(TicketEvent.CANCEL)
         ticket.on_ready = None
@@ -152,7 +154,7 @@ class MemoryBudget:
         self._serve()
 
     def close(self) -> None:
-        """Sends everybody in the line away; their tickets are refused."""
+        """Refuse all waiting tickets."""
         refused = [ticket for ticket in self._line if not ticket.ready]
         self._line.clear()
         for ticket in refused:
@@ -174,25 +176,25 @@ class MemoryBudget:
                         break
                     ticket.advance(TicketEvent.GRANT)
                     granted.append(ticket)
-                self._line.popleft()  # or it was served by somebody whom a signal handler has interrupted
+                self._line.popleft()  # or it was served by a call that a signal handler interrupted here
         finally:
             try:
                 _announce(granted)
             except BaseException:
-                _announce(granted)  # who was told already is not told again
+                _announce(granted)  # each ticket is announced once only
                 raise
 
 
 class BufferPool:
-    """Buffers of one capacity that batches have let go of.
+    """Released buffers of full size for new batches, so that the system need not map fresh pages.
 
-    What lies here is not reserved, so it must be free: its owner calls ``shrink`` after each reservation, and
-    a buffer that comes is kept only if it is. All batches and this pool together stay within
-    ``buffer_memory``. Each method is safe beside the others without the guard.
+    Pooled buffers are not reserved, so they must fit into free memory: the owner calls ``shrink`` after each
+    reservation, and a buffer is kept only if it fits. Batches and pool together stay within
+    ``buffer_memory``. The methods may run concurrently without the guard.
 
     Args:
-        capacity_bytes: of each buffer.
-        limit_bytes: what it holds at most.
+        capacity_bytes: capacity of each buffer.
+        limit_bytes: maximum size of the pool.
         memory: the budget of the batches.
     """
 
@@ -203,7 +205,7 @@ class BufferPool:
         self._buffers: list[BatchBuffer] = []
 
     def take(self, capacity_bytes: int) -> BatchBuffer:
-        """A buffer of this capacity without records, from here if there is one."""
+        """Return an empty buffer of this capacity, from the pool if possible."""
         if capacity_bytes == self._capacity_bytes:
             try:
                 return self._buffers.pop()
@@ -212,21 +214,21 @@ class BufferPool:
         return BatchBuffer(capacity_bytes)
 
     def give(self, buffer: BatchBuffer, released_bytes: int) -> None:
-        """Keeps it if it has the right size, is free memory, and nobody can read it any more.
+        """Keep a buffer if it has the right size, fits into free memory, and has no other reader.
 
-        A request that is still being written may, and so may whoever keeps a batch's bytes.
+        A request that is still being written reads it, and so does a caller that keeps a batch's bytes.
 
         Args:
-            buffer: what a batch has let go of.
-            released_bytes: what that batch gives back to the budget right after; 0 while it stays reserved.
+            buffer: the buffer of a finished batch.
+            released_bytes: what the batch releases right after; 0 while it stays reserved.
         """
         fits = buffer.capacity_bytes == self._capacity_bytes and len(self._buffers) < self._limit
         if fits and buffer.recycle():
             self._buffers.append(buffer)
-            self.shrink(released_bytes)  # last: who reserves meanwhile sees this buffer, or is seen here
+            self.shrink(released_bytes)  # last: a concurrent reservation sees this buffer, or is seen here
 
     def shrink(self, more_bytes: int = 0) -> None:
-        """Lets go of buffers until the rest fits what is free, and ``more_bytes``."""
+        """Drop buffers until the rest fits into the free memory plus ``more_bytes``."""
         while self._buffers and (
             len(self._buffers) * self._capacity_bytes > self._memory.free_bytes + more_bytes
         ):
@@ -237,7 +239,7 @@ class BufferPool:
 
 
 def _announce(tickets: Iterable[MemoryTicket]) -> None:
-    """Tells all of them; what one raises (an interrupt, say) keeps nobody else from hearing of it."""
+    """Announce all of them, even if one raises, for example on Ctrl-C."""
     failure: BaseException | None = None
     for ticket in tickets:
         try:

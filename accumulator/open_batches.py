@@ -1,4 +1,4 @@
-"""The batches that take records: one per partition, and the memory they reserve as they grow."""
+"""The open batch of each partition, and the memory it reserves as it grows."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from splashdam.record.kernel.building.varint import encode_varint
 FutureT = TypeVar("FutureT", bound=FutureCell)
 
 FIRST_CAPACITY_BYTES = 1024
-"""What a new batch's buffer holds at least (nearly ``batch_bytes`` if that is less); doubles as it fills."""
+"""Minimum capacity of a new batch's buffer (nearly ``batch_bytes`` if that is less); doubles as it fills."""
 
 SMALL_PART = 16
-"""A batch opens with what its partition's last one held, if that is at most this part of the budget, or twice
-this part of what is free."""
+"""A batch opens with the size of its partition's last one if that is at most 1/16 of the budget, or 2/16 of
+the free memory."""
 
 POOLED_PART = 4
-"""Full-size buffers that wait for their next batch take at most this part of the budget."""
+"""The buffer pool takes at most this part (1/4) of the budget."""
 
 BATCH_OVERHEAD_BYTES = 900
-"""What a batch takes beside its buffer: its objects, as measured with the compiled twin. Without it, tiny
-batches would take ten times what they are charged."""
+"""Memory of a batch's objects beside its buffer, measured with the compiled twin. Without it, tiny batches
+would take ten times their charge."""
 
 PLACES_PER_BATCH = 1 << 32
-"""Places of batches are this far apart: more than one has records, so its parts find theirs in between."""
+"""Distance between the places of two batches: more than a batch has records, so that parts fit in between."""
 
 _FRAMING_BYTES = record_size_upper_bound(None, None, None) - 3
-"""Length, attributes and both deltas at their longest. The 3: null key, null value, no headers."""
+"""Length, attributes and both deltas at their maximum. The 3 bytes: null key, null value, no headers."""
 
 
 class Appended(Generic[FutureT]):
@@ -43,7 +43,7 @@ class Appended(Generic[FutureT]):
 
     Attributes:
         future: its delivery future.
-        wake: a batch became full or a new one was created; the sender must hear of it.
+        wake: a batch became full or was created, so the sender must be woken.
         ticket: None; an earlier one is spent or cancelled.
     """
 
@@ -57,7 +57,7 @@ class Appended(Generic[FutureT]):
 
 
 class PendingRecord(NamedTuple):
-    """A record that is to be appended, as ``BatchBuffer.try_append`` takes it."""
+    """A record as ``BatchBuffer.try_append`` takes it."""
 
     timestamp_ms: int
     key: bytes | None
@@ -66,12 +66,12 @@ class PendingRecord(NamedTuple):
 
 
 class BatchLane(PartitionLane):
-    """A partition's lane, and the batch that takes records there.
+    """A partition's lane and its open batch.
 
     Attributes:
-        batch: the open batch, None where there is none; it is published in the lane last, withdrawn first.
-        last_bytes: what the batch before it held when it was closed; 0 at first.
-        limit_bytes: at which the batch is full: ``batch_bytes``, or what compresses to that.
+        batch: the open batch or None; it is published in the lane last and withdrawn first.
+        last_bytes: size of the previous batch when it was closed; 0 at first.
+        limit_bytes: size of a full batch: ``batch_bytes``, or what is expected to compress to it.
     """
 
     __slots__ = ("batch", "last_bytes", "limit_bytes")
@@ -84,17 +84,15 @@ class BatchLane(PartitionLane):
 
 
 class OpenBatches:
-    """The last batch of each partition, while it takes records.
+    """The open batch of each partition.
 
-    The buffer of an open batch always stays below its limit. So the record that fills a batch never
-    comes the short way (``PartitionLane.try_append``), and whoever brings it closes the batch and wakes the
-    sender.
+    The buffer of an open batch always stays below its limit. So the record that fills a batch never takes the
+    straight path (``PartitionLane.try_append``), and its caller closes the batch and wakes the sender.
 
     Args:
-        batch_bytes: size limit of a batch, header included: uncompressed, or as compression is expected to
-            make it.
-        memory: the budget of which batches reserve what their buffers hold.
-        compressions: what is expected of compression.
+        batch_bytes: size of a full batch, header included, after the expected compression.
+        memory: the budget from which batches reserve their buffers.
+        compressions: the expected compression ratios.
     """
 
     def __init__(self, batch_bytes: int, memory: MemoryBudget, compressions: BatchCompressions) -> None:
@@ -113,16 +111,16 @@ class OpenBatches:
         return lane
 
     def limit_bytes(self, topic: str) -> int:
-        """At how many uncompressed bytes the topic's next batch is full."""
+        """The number of uncompressed bytes at which the topic's next batch is full."""
         if not self._compressions.used:
             return self._batch_bytes
         most_bytes = self._memory.total_bytes // SMALL_PART
         return self._compressions.limit_bytes(topic, self._batch_bytes, most_bytes)
 
     def forget_lanes(self, topics: Container[str]) -> None:
-        """Drops the lanes of other topics than these where no batch takes records.
+        """Drop the lanes of all other topics, unless they have an open batch.
 
-        Whoever still has one finds that it takes nothing, and asks for the new one.
+        A caller that still holds a dropped lane finds it closed and asks for the new one.
         """
         self._lanes = {
             topic_partition: lane
@@ -139,13 +137,13 @@ class OpenBatches:
         future_type: type[FutureT],
         expected_bytes: int = 0,
     ) -> Appended[FutureT] | None:
-        """Appends after the open batch has grown. One that is full or cannot take the record is closed."""
+        """Grow the open batch and append. Close it if it is full or cannot take the record."""
         batch = lane.batch
         if batch is None:
             return None
         buffer = batch.buffer
         needed_bytes = buffer.size_bytes + upper_bytes
-        if needed_bytes >= lane.limit_bytes:  # it is about the last bytes: the bound is not enough
+        if needed_bytes >= lane.limit_bytes:  # near the limit the upper bound is too coarse
             needed_bytes = buffer.size_bytes + _next_bytes(buffer, record.timestamp_ms, upper_bytes)
         if not self._grow(batch, lane.limit_bytes, needed_bytes, expected_bytes):
             self.close(batch)
@@ -157,9 +155,9 @@ class OpenBatches:
         return None if future is None else Appended(future, wake=full)
 
     def _grow(self, batch: ProducerBatch, limit_bytes: int, needed_bytes: int, expected_bytes: int) -> bool:
-        """Reserves for ``needed_bytes``; as far as is free, for what is expected or twice the present size.
+        """Grow to ``needed_bytes`` at least; if memory is free, to the expected size or twice the capacity.
 
-        Never for just one record where there is more: each growth copies what the batch holds.
+        Growing for one record at a time would copy the batch each time.
         """
         if needed_bytes > limit_bytes:
             return False
@@ -170,18 +168,16 @@ class OpenBatches:
         grown_bytes = wanted_bytes - buffer.capacity_bytes
         if grown_bytes <= 0 or not self._memory.take(grown_bytes):
             return False
-        batch.charged_bytes += grown_bytes  # first: it is given back even if the next line fails
+        batch.charged_bytes += grown_bytes  # first: it is released even if the next line fails
         self.pool.shrink()
         buffer.reserve(wanted_bytes)
         return True
 
     def first_capacity(self, lane: BatchLane, upper_bytes: int) -> int:
-        """What the buffer of a new batch holds at least, for a record of at most ``upper_bytes``.
-
-        Its limit is set here, and stays as long as it takes records.
+        """Minimum capacity of a new batch for a record of at most ``upper_bytes``; also sets its size limit.
 
         Raises:
-            MessageTooLargeError: more than the whole budget.
+            MessageTooLargeError: the record exceeds the whole budget.
         """
         needed_bytes = HEADER_BYTES + upper_bytes
         total_bytes = self._memory.total_bytes
@@ -194,11 +190,11 @@ class OpenBatches:
         return max(needed_bytes, min(self._batch_bytes - 1, FIRST_CAPACITY_BYTES, total_bytes))
 
     def likely_capacity(self, lane: BatchLane, least_bytes: int, expected_bytes: int) -> int:
-        """What the buffer of a new batch should hold: as much as the last one did, or what is expected.
+        """Capacity of a new batch by the size of the last one or the expected size.
 
-        It is the least, doubled as often as needed. So a partition's batches need not grow each time, and
-        those of a partition that has become quiet are small again after one. Where that would be a large part
-        of the memory, a batch grows as it fills.
+        The minimum, doubled as often as needed. So batches need not grow each time, and those of a partition
+        that has become quiet are small again after one batch. If it would be a large part of the memory, the
+        batch starts small and grows as it fills.
         """
         wanted_bytes, capacity_bytes = max(lane.last_bytes, least_bytes + expected_bytes), least_bytes
         if capacity_bytes >= wanted_bytes:
@@ -211,15 +207,15 @@ class OpenBatches:
         return likely_bytes if small and likely_bytes > least_bytes else least_bytes
 
     def charge(self, capacity_bytes: int) -> int:
-        """What a new batch reserves: never more than there is, or its record would wait for ever."""
+        """Reservation of a new batch: at most the whole budget, or its record would wait for ever."""
         return min(capacity_bytes + BATCH_OVERHEAD_BYTES, self._memory.total_bytes)
 
     def reserve(self, ticket: MemoryTicket | None, least_bytes: int, likely_bytes: int) -> int | None:
-        """Reserves memory for a new batch, at once or with a ticket that is ready.
+        """Reserve memory for a new batch, from free memory or with a ready ticket.
 
         Returns:
-            the capacity it is for: what is likely as far as it is there, and not less than the least; None if
-            there is not even that.
+            the reserved capacity: ``likely_bytes`` if available, else at least ``least_bytes``; None if even
+            that is not free.
 
         Raises:
             IllegalArgumentError: the ticket is for less.
@@ -242,7 +238,8 @@ class OpenBatches:
                 )
             memory.lower(ticket, charged_bytes)
             memory.spend(ticket)
-        return capacity_bytes  # at once: who has not got it cannot give it back
+        # Nothing may raise between the reservation and the return: the caller could not release it.
+        return capacity_bytes
 
     def open(
         self,
@@ -252,16 +249,16 @@ class OpenBatches:
         future_type: type[FutureT],
         capacity_bytes: int,
     ) -> tuple[ProducerBatch, FutureT]:
-        """A new batch that holds ``record``, in memory that was reserved.
+        """Make a batch with ``record`` in reserved memory.
 
         Raises:
-            IllegalArgumentError: the record does not fit any more: somebody has changed it meanwhile.
+            IllegalArgumentError: the record does not fit any more: it was changed during the append.
             TypeError, OverflowError, UnicodeEncodeError: as ``BatchBuffer.try_append``.
         """
-        lane = PartitionLane(topic_partition)  # nobody else sees it: the batch is not published yet
+        lane = PartitionLane(topic_partition)  # private: the batch is not published yet
         charged_bytes = self.charge(capacity_bytes)
         reused_bytes = capacity_bytes if capacity_bytes == self._batch_bytes - 1 else 0
-        self.pool.shrink(reused_bytes)  # one of those may become this batch's
+        self.pool.shrink(reused_bytes)  # a pooled buffer may become this batch's
         buffer = self.pool.take(capacity_bytes)
         place = self._opened * PLACES_PER_BATCH
         batch = ProducerBatch(topic_partition, buffer, now_ms, charged_bytes, place, recycle=self.pool.give)
@@ -275,7 +272,7 @@ class OpenBatches:
         return batch, future
 
     def publish(self, lane: BatchLane, batch: ProducerBatch) -> None:
-        """The batch takes records from now on; the last step of its opening. One that is full is closed."""
+        """Publish the batch in its lane, the last step of opening it; close it if it is full."""
         if batch.buffer.capacity_bytes >= lane.limit_bytes:
             batch.close()
             return
@@ -283,7 +280,7 @@ class OpenBatches:
         lane.open(batch.buffer, batch.outcome)
 
     def close(self, batch: ProducerBatch) -> None:
-        """The batch takes no more records: it is withdrawn first, and what it holds is read after."""
+        """Close a batch. It is withdrawn from its lane first, and its counts are read after."""
         lane = self._lanes.get(batch.topic_partition)
         if lane is not None and lane.batch is batch:
             lane.withdraw()
@@ -292,13 +289,13 @@ class OpenBatches:
         batch.close()
 
     def close_all(self) -> None:
-        """Closes every batch."""
+        """Close all open batches."""
         for batch in [lane.batch for lane in self._lanes.values() if lane.batch is not None]:
             self.close(batch)
 
 
 def _next_bytes(buffer: BatchBuffer, timestamp_ms: int, upper_bytes: int) -> int:
-    """Exactly what a record of at most ``upper_bytes`` takes in ``buffer``, which has others."""
+    """Exact size of a record of at most ``upper_bytes`` as the next one in a non-empty ``buffer``."""
     delta_bytes = len(encode_varint(timestamp_ms - buffer.base_timestamp_ms))
     index_bytes = len(encode_varint(buffer.record_count))
     body_bytes = upper_bytes - _FRAMING_BYTES + 1 + delta_bytes + index_bytes

@@ -1,4 +1,4 @@
-"""Batches that wait to be sent, one queue per TopicPartition: which may go now, and when to ask again.
+"""Queued batches, one queue per TopicPartition: which are ready, and when to check again.
 
 Linger, full batches, backoff, expiry and muted partitions are decided here, by the rules of Kafka's
 ``RecordAccumulator.ready`` and ``drain``. Nothing here reads a clock.
@@ -18,12 +18,11 @@ from splashdam.model.values import TopicPartition
 
 
 class ReadyCheck(NamedTuple):
-    """What can be sent now, and when to ask again.
+    """Which nodes can be sent to now, and when to check again.
 
     Attributes:
         nodes: node ids that lead a partition with a batch to send.
-        next_check_ms: milliseconds until something else becomes ready or expires, unless an event comes
-            first; infinity if nothing waits for time to pass.
+        next_check_ms: milliseconds until another batch becomes ready or expires; infinity if none does.
         unknown_leader_topics: topics with batches for partitions that have no known leader.
     """
 
@@ -33,14 +32,14 @@ class ReadyCheck(NamedTuple):
 
 
 class DrainGate(Protocol):
-    """Who numbers batches and holds back those whose turn has not come: idempotence."""
+    """Numbers batches and holds back those that must not be sent yet, for idempotence and transactions."""
 
     def admits(self, batch: ProducerBatch) -> bool:
-        """Whether the head of a queue may be sent now. If not, the gate's owner knows what to wait for."""
+        """Whether the head of a queue may be sent now."""
         ...
 
     def drained(self, batch: ProducerBatch) -> None:
-        """The batch is about to leave its queue: gives it producer id, epoch and sequence if it has none.
+        """Number a batch that is about to leave its queue, if it has no numbers yet.
 
         If this raises, no batch has left its queue.
         """
@@ -48,7 +47,7 @@ class DrainGate(Protocol):
 
 
 class OpenGate:
-    """The gate of a producer without idempotence: no numbers, nothing held back."""
+    """The gate of a producer without idempotence."""
 
     def admits(self, batch: ProducerBatch) -> bool:
         """Always True."""
@@ -59,18 +58,18 @@ class OpenGate:
 
 
 class PartitionQueues:
-    """Batches that wait to be sent. A partition is listed while its queue is not empty.
+    """Queued batches. A partition is listed while its queue is not empty.
 
-    The partitions stand in the order in which they were last drained, so that a node with more partitions
-    than fit into a request serves each in turn, whatever other nodes do.
+    Partitions are ordered by their last drain, so that a node with more partitions than fit into a request
+    serves each in turn.
 
     Args:
         linger_ms: how long a batch that is not full waits for more records.
         delivery_timeout_ms: from a batch's creation until it fails.
-        backoff_ms: how long a batch waits that has failed so often.
+        backoff_ms: wait after a number of failed attempts.
 
     Attributes:
-        muted: partitions of which nothing is sent.
+        muted: partitions that are held back.
     """
 
     def __init__(
@@ -83,29 +82,29 @@ class PartitionQueues:
         self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
 
     def append(self, batch: ProducerBatch) -> None:
-        """Queues a new batch behind all others of its partition."""
+        """Queue a new batch at the end."""
         self._queue_for(batch.topic_partition).append(batch)
 
     def insert(self, batch: ProducerBatch) -> None:
-        """Queues a batch that was sent before where it stood: in the order of records, and so of sequences.
+        """Queue a batch again at its place in the order of records, and so of sequences.
 
-        Sequences themselves would not do, since a producer without idempotence has none.
+        Sequences cannot order them, since a producer without idempotence has none.
         """
         queue = self._queue_for(batch.topic_partition)
         earlier = takewhile(lambda other: other.place < batch.place, queue)
         queue.insert(sum(1 for _ in earlier), batch)
 
     def clear(self) -> None:
-        """Empties all queues."""
+        """Empty all queues."""
         self._queues.clear()
 
     @property
     def any_waiting(self) -> bool:
-        """Whether any queue has a batch. One look at the dictionary, so it is safe from any thread."""
+        """Whether any queue has a batch. A single dict operation, so it is safe from any thread."""
         return bool(self._queues)
 
     def topics(self) -> set[str]:
-        """Topics that have batches waiting."""
+        """Topics with queued batches."""
         return {topic_partition.topic for topic_partition in self._queues}
 
     def queued_batches(self, topic_partition: TopicPartition) -> int:
@@ -117,11 +116,11 @@ class PartitionQueues:
             yield from queue
 
     def retry_at_ms(self, batch: ProducerBatch, now_ms: float) -> float:
-        """When a batch that has failed now, as often as it says, may be sent again."""
+        """End of the backoff of a batch whose attempt failed now."""
         return now_ms + self._backoff_ms(batch.attempts)
 
     def ready(self, cluster: ClusterMetadata, now_ms: float, gate: DrainGate, *, at_once: bool) -> ReadyCheck:
-        """Which nodes have something to send, and when to ask again; ``at_once`` cuts linger, not backoff."""
+        """Return ready nodes and the next check time; ``at_once`` skips linger, but not backoff."""
         nodes: set[int] = set()
         unknown: set[str] = set()
         next_check_ms = math.inf
@@ -149,11 +148,11 @@ class PartitionQueues:
         *,
         close: Callable[[ProducerBatch], None],
     ) -> dict[int, list[ProducerBatch]]:
-        """At most one batch per partition for each of ``nodes``, up to ``max_request_size`` bytes each.
+        """Choose at most one batch per partition for each of ``nodes``, up to ``max_request_size`` bytes.
 
-        A batch above that size goes alone. A partition that is held back never delays the others. All stay
-        where they are until ``take``. What is chosen is closed with ``close`` first, since its size grows
-        until then; one that has outgrown the request meanwhile stays behind, closed.
+        A larger batch goes alone. A partition that is held back never delays the others. Batches stay queued
+        until ``take``. A chosen batch is closed first, since it grows until then; one that has outgrown the
+        request meanwhile stays queued, closed.
         """
         chosen: dict[int, list[ProducerBatch]] = {}
         used: dict[int, int] = {}
@@ -179,18 +178,18 @@ class PartitionQueues:
         return chosen
 
     def take(self, batches: Iterable[ProducerBatch], cluster: ClusterMetadata) -> None:
-        """Takes out what was chosen; it is in flight to the leaders that ``cluster`` names."""
+        """Take the chosen batches out; they are in flight to the leaders in ``cluster``."""
         for batch in batches:
             topic_partition = batch.topic_partition
             queue = self._queues.pop(topic_partition)
             queue.popleft()
             if queue:
-                self._queues[topic_partition] = queue  # last in order: the others come first next time
+                self._queues[topic_partition] = queue  # last in order: other partitions come first next time
             batch.leader_epoch = cluster.leader_epoch(topic_partition)
             batch.advance(BatchEvent.DRAIN)
 
     def expire(self, now_ms: float) -> list[ProducerBatch]:
-        """Takes out every batch whose delivery timeout has passed, from the head of each queue."""
+        """Take out all batches past their delivery timeout, from the head of each queue."""
         expired = []
         for topic_partition in list(self._queues):
             queue = self._queues[topic_partition]
@@ -201,7 +200,7 @@ class PartitionQueues:
         return expired
 
     def take_unnumbered(self, also: Callable[[ProducerBatch], bool] | None = None) -> list[ProducerBatch]:
-        """Takes out every batch without a sequence number, in order, and those of which ``also`` says so."""
+        """Take out all batches without sequence numbers, in order, and those for which ``also`` is true."""
         taken: list[ProducerBatch] = []
         for topic_partition, queue in list(self._queues.items()):
             kept: deque[ProducerBatch] = deque()
@@ -228,13 +227,13 @@ class PartitionQueues:
             backoff_ms = self._backoff_left_ms(head, cluster, now_ms)
             if backoff_ms > 0:
                 return backoff_ms
-        is_full = head.state is not BatchState.OPEN  # or closed early, as by a flush
+        is_full = head.state is not BatchState.OPEN  # or closed early, for example by a flush
         if at_once or is_full or len(queue) > 1:
             return 0
         return head.created_ms + self._linger_ms - now_ms
 
     def _backoff_left_ms(self, batch: ProducerBatch, cluster: ClusterMetadata, now_ms: float) -> float:
-        """How long a batch still waits after a failure; a new leader is tried without waiting (KIP-951)."""
+        """Milliseconds left of the backoff; 0 if the leader has changed since (KIP-951)."""
         if batch.attempts == 0 or now_ms >= batch.retry_at_ms:
             return 0
         epoch = cluster.leader_epoch(batch.topic_partition)
@@ -243,12 +242,12 @@ class PartitionQueues:
         return batch.retry_at_ms - now_ms
 
     def _expires_in_ms(self, batch: ProducerBatch, now_ms: float) -> float:
-        """How long until a batch in a queue fails; 0 or less: now."""
+        """Milliseconds until a queued batch expires; 0 or less: now."""
         return batch.created_ms + self._delivery_timeout_ms - now_ms
 
 
 class NodeAvailability:
-    """Nodes that lag: their connection could not take a request for longer than the limit (KIP-794).
+    """Nodes whose connection could not take a request for longer than a limit (KIP-794).
 
     Args:
         timeout_ms: the limit (Kafka: ``partitioner.availability.timeout.ms``); 0 switches this off.
@@ -260,13 +259,13 @@ class NodeAvailability:
         self._drained_ms: dict[int, float] = {}
 
     def note(self, node_id: int, now_ms: float, *, writable: bool) -> None:
-        """There is something to send to this node, and its connection takes it now, or does not."""
+        """Record that a node has ready batches, and whether its connection can take them."""
         self._ready_ms[node_id] = now_ms
         if writable or node_id not in self._drained_ms:
             self._drained_ms[node_id] = now_ms
 
     def lags(self, node_id: int) -> bool:
-        """Whether null keys should rather go elsewhere."""
+        """Whether records without a key should avoid this node."""
         if not self.timeout_ms:
             return False
         drained_ms = self._drained_ms.get(node_id, 0.0)

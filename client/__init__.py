@@ -1,6 +1,7 @@
 """What applications touch: producers, futures, serializers, partitioners.
 
-Lives here: KafkaProducer (blocking), AsyncKafkaProducer (trio), and the waiters that wake threads, trio and
-asyncio. ``local.py`` alone wires a producer to an embedded broker.
+Lives here: KafkaProducer (blocking), AsyncKafkaProducer (trio), and the waits of threads, trio and asyncio.
+A record's way: ``producer.py``, ``sending/intake.py``, ``partitioning/placing.py``, then the accumulator.
+``local.py`` alone connects a producer to an embedded broker.
 May import: accumulator, embedded_broker, model, net, record, sender.
 """

@@ -1,4 +1,4 @@
-"""What ``send`` returns: a record's fate, to be waited for by threads, trio tasks and asyncio tasks alike."""
+"""``RecordFuture``: the delivery of a record, for threads, trio tasks and asyncio tasks."""
 
 from __future__ import annotations
 
@@ -83,32 +83,34 @@ class RecordFuture(FutureCell):
         return self.index, self.timestamp_ms, None, self.key_size, self.value_size, self.header_size
 
     def chain(self, future: Any) -> Self:
-        """Has ``future.success(metadata)`` or ``future.failure(error)`` called once this record is done; for
-        futures of kafka-python's kind. As callbacks, these run on the sender's thread."""
+        """Call ``future.success(metadata)`` or ``future.failure(error)`` once this record is done.
+
+        For kafka-python's futures. Like callbacks, they run on the sender's thread.
+        """
         return self.add_callback(future.success).add_errback(future.failure)
 
     def success(self, value: Any) -> NoReturn:
-        """Only the producer settles a delivery.
+        """Not available: only the producer completes a delivery.
 
         Raises:
-            IllegalStateError: always; kafka-python's method, which chains into futures of one's own.
+            IllegalStateError: always. kafka-python has this method for chained futures.
         """
-        raise IllegalStateError("a delivery is settled by its producer; chain it into a future of your own")
+        raise IllegalStateError("only the producer completes a delivery; chain it into a future of your own")
 
     def failure(self, error: BaseException) -> NoReturn:
         """As ``success``."""
         self.success(error)
 
     def get(self, timeout: float | None = None) -> RecordMetadata:
-        """Waits until the record was delivered and says where it went.
+        """Wait for the delivery and return the record's metadata.
 
         Args:
-            timeout: seconds; 0 only looks. Default: no limit, which ends with ``delivery_timeout_ms``.
+            timeout: seconds; 0 does not wait. Default: no limit; ``delivery_timeout_ms`` ends the wait.
 
         Raises:
-            KafkaTimeoutError: not known after ``timeout``; the record is still on its way.
-            KafkaError: the record failed with this.
-            IllegalStateError: called where it would stop the sender it waits for: in a callback (see
+            KafkaTimeoutError: not acknowledged within ``timeout``; the record is still in progress.
+            KafkaError: the error that the record failed with.
+            IllegalStateError: called where it would block the sender: in a callback (see
                 ``add_callback``), or in a signal handler or ``__del__`` that has interrupted a ``send``.
         """
         if not self.done():
@@ -141,7 +143,7 @@ class RecordFuture(FutureCell):
 
 
 class Subscription:
-    """One record of a batch as something to wait for."""
+    """Waits for one record of a batch, or with index -1 for all of them."""
 
     __slots__ = ("index", "outcome")
 
@@ -167,7 +169,7 @@ def _leave_callbacks(before: bool) -> None:
 
 
 def _on_callback_error(error: BaseException) -> None:
-    if not _is_its_own(error):
+    if not _is_callback_error(error):
         raise error
     logger.error("a delivery callback raised", exc_info=error)
     if RecordFuture.error_on_callbacks and not SENDER_THREADS.here():
@@ -179,11 +181,11 @@ outcome_table.leave_callbacks = _leave_callbacks
 outcome_table.on_callback_error = _on_callback_error
 
 
-def _is_its_own(error: BaseException) -> bool:
-    """Whether ``error`` concerns the callback alone.
+def _is_callback_error(error: BaseException) -> bool:
+    """Whether ``error`` concerns the callback alone and is only logged.
 
-    On a sender's thread even a ``SystemExit`` does: it would end the sender, and with it everybody's records.
-    A cancellation is trio's, and Ctrl-C the program's.
+    On a sender's thread this includes ``SystemExit``, which would end the sender and fail all records. It
+    excludes trio's cancellations, and Ctrl-C in the main thread.
     """
     if isinstance(error, Exception):
         return True
@@ -194,5 +196,5 @@ def _is_its_own(error: BaseException) -> bool:
 
 
 def in_callback() -> bool:
-    """Whether the caller is a delivery callback, or something that one has called."""
+    """Whether the caller runs in a delivery callback."""
     return getattr(_here, "in_callback", False)

@@ -1,8 +1,7 @@
-"""How a thread, a trio task and an asyncio task wait for something another thread does.
+"""Waits of threads, trio tasks and asyncio tasks for an event in another thread.
 
-All three work alike: a function without arguments is given to whoever will be done (``subscribe``), it may be
-called from any thread, and it is taken back (``unsubscribe``) when the wait ends early. Futures that are done
-never come here, so a waiting primitive exists only where someone really waits.
+All three subscribe a function without arguments, which may be called from any thread, and unsubscribe it if
+the wait ends early. Futures that are done never come here, so a lock or event exists only during a wait.
 """
 
 from __future__ import annotations
@@ -22,28 +21,28 @@ Wake = Callable[[], None]
 
 
 class Waitable(Protocol):
-    """Something that will be done once."""
+    """A one-time event."""
 
     def subscribe(self, wake: Wake) -> object | None:
-        """Has ``wake`` called once when it is done; ``None``: it is done already and ``wake`` is not kept."""
+        """Have ``wake`` called once when it happens; return None if it has happened already."""
 
     def unsubscribe(self, handle: Any) -> None:
-        """Takes back a subscription; one that has fired already is ignored."""
+        """Remove a subscription; one that has fired already is ignored."""
 
 
 class SenderThreads:
-    """The threads that run a sender. A call that blocks one of them would wait for itself."""
+    """The threads that run a sender. A blocking call in one of them would deadlock."""
 
     def __init__(self) -> None:
         self._count: dict[int, int] = {}
 
     def enter(self) -> None:
-        """The calling thread starts to run a sender; several may share one trio run."""
+        """Register the calling thread; several senders may share one trio run."""
         ident = threading.get_ident()
         self._count[ident] = self._count.get(ident, 0) + 1
 
     def leave(self) -> None:
-        """The calling thread has finished running a sender."""
+        """End an ``enter`` of the calling thread."""
         ident = threading.get_ident()
         left = self._count.pop(ident) - 1
         if left:
@@ -54,10 +53,10 @@ class SenderThreads:
         return threading.get_ident() in self._count
 
     def refuse(self, call: str) -> None:
-        """Raises in a sender's thread.
+        """Raise in a sender's thread.
 
         Raises:
-            IllegalStateError: blocking here would stop the very thread that is waited for.
+            IllegalStateError: blocking here would stop the thread that delivers the records.
         """
         if self.here():
             raise IllegalStateError(
@@ -66,7 +65,7 @@ class SenderThreads:
             )
 
     def forget_others(self) -> None:
-        """In a forked child: the threads of the parent do not exist here."""
+        """Forget all threads, in a forked child."""
         self._count.clear()
 
 
@@ -74,7 +73,7 @@ SENDER_THREADS = SenderThreads()
 
 
 def wait_in_thread(waitable: Waitable, timeout: float | None) -> bool:
-    """Blocks the calling thread; False when ``timeout`` seconds have passed first (``None``: no limit)."""
+    """Block the calling thread; return False after ``timeout`` seconds (None: no limit)."""
     gate = threading.Lock()
     gate.acquire()
     handle = waitable.subscribe(gate.release)
@@ -90,14 +89,14 @@ def wait_in_thread(waitable: Waitable, timeout: float | None) -> bool:
 
 
 async def wait_in_trio(waitable: Waitable) -> None:
-    """Waits in a trio task, to be limited with trio's cancel scopes."""
+    """Wait in a trio task; limit it with trio's cancel scopes."""
     import trio
 
     token = trio.lowlevel.current_trio_token()
     event = trio.Event()
 
     def wake() -> None:
-        with suppress(trio.RunFinishedError):  # the loop is gone, and with it everyone who waited in it
+        with suppress(trio.RunFinishedError):  # the loop has ended, and its tasks with it
             token.run_sync_soon(event.set)
 
     handle = waitable.subscribe(wake)
@@ -110,7 +109,7 @@ async def wait_in_trio(waitable: Waitable) -> None:
 
 
 async def wait_in_asyncio(waitable: Waitable) -> None:
-    """Waits in an asyncio task, to be limited with ``asyncio.timeout`` or ``wait_for``."""
+    """Wait in an asyncio task; limit it with ``asyncio.timeout`` or ``wait_for``."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -121,7 +120,7 @@ async def wait_in_asyncio(waitable: Waitable) -> None:
             woken.set_result(None)
 
     def wake() -> None:
-        with suppress(RuntimeError):  # the loop is closed, and with it everyone who waited in it
+        with suppress(RuntimeError):  # the loop is closed, and its tasks with it
             loop.call_soon_threadsafe(resolve)
 
     handle = waitable.subscribe(wake)
@@ -134,7 +133,7 @@ async def wait_in_asyncio(waitable: Waitable) -> None:
 
 
 def wait_in_task(waitable: Waitable) -> Generator[Any, Any, None]:
-    """Waits in whichever of trio and asyncio runs the calling task; for use in ``__await__``."""
+    """Wait under trio or asyncio, whichever runs the calling task; for use in ``__await__``."""
     wait = wait_in_trio if _in_trio() else wait_in_asyncio
     return (yield from wait(waitable).__await__())
 

@@ -1,4 +1,4 @@
-"""The broker: its topics, its clients, background work; ``open_broker`` runs one inside a trio program."""
+"""The broker: its parts, their start and end; ``open_broker`` runs one inside a trio program."""
 
 from __future__ import annotations
 
@@ -66,46 +66,46 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _SHORTEST_TURN_S = 0.05
-"""Between something that asks for housekeeping and the turn that does it."""
+"""Delay of housekeeping behind the event that makes it due."""
 
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Where a broker that listens on every address is reached from its own machine."""
+"""Addresses by which clients on this machine reach a broker that listens on all."""
 
 
 class Broker:
-    """One running broker; made by ``open_broker``. Everything in it belongs to one trio loop.
+    """One running broker; made by ``open_broker``. All its parts belong to one trio loop.
 
     Attributes:
-        settings: as given, and as changed since; replaced as a whole, so nobody keeps them.
-        clock: what it reads the time from.
-        logs: the partitions on disk.
-        topics: what may be asked about topics.
-        parking: fetches that wait for data.
-        fetch_sessions: what clients fetch again and again.
+        settings: present ones; replaced as a whole when dynamic configs change, so do not keep them.
+        clock: for all times.
+        logs: of the partitions on disk.
+        topics: looked up, created and deleted.
+        parking: of fetches that wait for records.
+        fetch_sessions: of clients and followers (KIP-227).
         busy_polling: decides when the loop may poll the socket of one client.
-        turns: how much is done for one client before the others have their turn.
+        turns: limit how much is done for one client before the others have their turn.
         producer_ids: hands out producer ids.
-        leadership: who leads which partition.
-        controller: of the cluster; its own where it is alone.
-        member: its side of the cluster.
-        peers: the other brokers.
-        replicas: hears how far followers have fetched.
-        groups: coordinates consumer groups.
-        offsets: what groups have committed.
-        transactions: coordinates transactions.
+        leadership: the leaders of all partitions.
+        controller: of the cluster; its own if it is alone.
+        member: applies changes of the cluster.
+        peers: connections to the other brokers.
+        replicas: leads and follows partitions of a cluster.
+        groups: coordinator of consumer groups.
+        offsets: committed by groups.
+        transactions: coordinator of transactions.
         enrolments: what other coordinators say of transactions.
-        configs: what is set while it runs.
-        telemetry: asks clients for their metrics, and keeps them.
-        interception: who stands between clients and handlers, if anybody does; it may be replaced.
-        failure: why it ended by itself, if it did.
+        configs: dynamic ones.
+        telemetry: metrics that clients push (KIP-714).
+        interception: holds an interceptor of requests, if there is one; it may be replaced.
+        failure: the reason if it has ended by itself.
         access: users, ACLs and quotas.
-        authorizer: decides what clients may do; None: everything.
+        authorizer: checks ACLs; None: everything is allowed.
         server: listens, and serves the connections of clients.
         produce_templates: of the usual Produce requests of all clients.
-        disk_failures: what is said of a disk that refuses appends.
-        refused_topics: those of its own that could not be made when they were needed.
-        request_memory: holds requests that are being received.
-        is_killed: it is to end as by ``kill -9``: nothing is told or closed in order.
+        disk_failures: logs that disks refuse appends.
+        refused_topics: internal topics that could not be created when they were needed.
+        request_memory: limits the memory of requests that are being received.
+        is_killed: end as by ``kill -9``: without telling the cluster, and without closing logs in order.
     """
 
     authorizer: StandardAuthorizer | None = None
@@ -170,12 +170,12 @@ class Broker:
 
     @property
     def node_id(self) -> int:
-        """The id of this broker, as the directory's ``meta.properties`` says."""
+        """The id of this broker, from ``meta.properties``."""
         return self.logs.identity.node_id
 
     @property
     def cluster_id(self) -> str:
-        """The id of the cluster, from the same file."""
+        """The id of the cluster, from ``meta.properties``."""
         return self.logs.identity.cluster_id
 
     @property
@@ -185,12 +185,12 @@ class Broker:
 
     @property
     def addresses(self) -> list[Address]:
-        """Those of the first listener; none where the broker has no TCP port."""
+        """The addresses of the first listener; none if the broker has no TCP port."""
         return next(iter(self.listeners.values()), [])
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port`` for clients on this machine, several separated by commas.
+        """``host:port`` of the first listener for clients on this machine, several separated by commas.
 
         Raises:
             IllegalStateError: the broker has no TCP port.
@@ -198,7 +198,7 @@ class Broker:
         return self.bootstrap_servers_of(next(iter(self.listeners), ""))
 
     def bootstrap_servers_of(self, listener: str) -> str:
-        """As ``bootstrap_servers``, which are the first listener's, for the one of this name.
+        """Return ``bootstrap_servers`` of the listener of this name.
 
         Raises:
             IllegalStateError: the broker has no such listener.
@@ -214,11 +214,11 @@ class Broker:
 
     @property
     def users(self) -> UserStore:
-        """Who may come in by the listeners that ask."""
+        """The users of SASL listeners."""
         return self.access.users
 
     def lose(self, partitions: list[TopicPartition]) -> None:
-        """The disk below some logs has failed: who waits for these partitions is told, and the cluster."""
+        """The disk of some logs has failed: wake their fetches, and tell the cluster."""
         for topic_partition in partitions:
             self.parking.changed(topic_partition)
         if self._membership is not None:
@@ -230,28 +230,28 @@ class Broker:
         self.replicas.log_start_moved(topic_partition)
 
     async def _let_others_lead(self, controller: Controller, lost: list[TopicPartition]) -> None:
-        """In a turn of its own: the disk may have failed in the middle of anything."""
+        """Tell the controller, in a task of its own: the disk may have failed in the middle of anything."""
         for topic_partition in lost:
             self.replicas.stop(topic_partition)
         try:
             controller.lose_replicas(self.node_id, lost)
         except BrokerResponseError as error:
-            _log.warning("others may not lead what is lost here: %s", error.message)
+            _log.warning("the controller did not move partitions of the failed disk: %s", error.message)
 
     def begin(self, opened: Iterable[OpenListener], security: Mapping[str, ListenerSecurity]) -> None:
-        """Joins the cluster, reads what the broker's own topics say, and begins to serve clients.
+        """Join the cluster, load the internal topics, and begin to serve clients.
 
         Args:
-            opened: where it listens.
+            opened: listeners.
             security: of the listeners that are not PLAINTEXT, by their names.
 
         Raises:
-            KafkaStorageError: the disk refuses, or nobody can say who may do what.
+            KafkaStorageError: the disk failed, or the ACLs cannot be read.
         """
-        for endpoint, listener in opened:  # nobody is let in before this task waits for something
+        for endpoint, listener in opened:  # no connection is accepted before this task awaits something
             self.server.serve_listener(listener, endpoint, security.get(endpoint.name))
         if self.settings.security.authorizer_class_name:
-            registered_guards()  # imported now, and not while the first client waits
+            registered_guards()  # imported now, not during the first request
             self.authorizer = self.access.authorizer(self.settings.security)
         self.access.watch_quotas(self.server.take_quotas)
         if self.controller.is_alone:
@@ -265,9 +265,9 @@ class Broker:
         self._nursery.start_soon(self.groups.keep_time)
 
     async def keep_house(self) -> None:
-        """Does what is due of ``storage.housekeeping.TASKS``: flushes, checkpoints, retention, ….
+        """Run the housekeeping of the logs: flushes, checkpoints, retention, …
 
-        Where the log manager cannot go on, the broker ends; ``open_broker`` then raises ``failure``.
+        If the log manager cannot go on, the broker ends, and ``open_broker`` raises ``failure``.
         """
         while True:
             try:
@@ -278,7 +278,7 @@ class Broker:
                 return
             with trio.move_on_after(delay_ms / 1000):
                 await self.logs.wait_for_work()
-                await trio.sleep(_SHORTEST_TURN_S)  # segments may fill fast, and flushes be shared
+                await trio.sleep(_SHORTEST_TURN_S)  # many segments may fill in this time, and share a flush
 
 
 @asynccontextmanager
@@ -310,18 +310,18 @@ async def open_broker(
         files: the file system; the disk by default.
         settings: the broker's settings, or
         config: the same by Kafka's dotted names, as in ``server.properties``, and
-        own_loop: nothing else runs in this trio loop, so it may stand still, 0.1 ms, for a client in a hurry.
-        membership: in the cluster that the broker belongs to; by default it is alone.
-        leadership: who leads which partition, where that is not for the controller to say.
-        token_validator: for OAUTHBEARER: says whose token it is (`Authenticated`) or raises, at once; by
-            default tokens without a signature are believed, as Kafka does.
-        access: users, ACLs and quotas, where several brokers share them; by default those of ``path``.
+        own_loop: nothing else runs in this trio loop, so it may poll a client's socket for 0.1 ms.
+        membership: in a cluster; by default the broker is alone.
+        leadership: replaces the controller's decisions about leaders.
+        token_validator: for OAUTHBEARER: returns whose token it is (`Authenticated`), or raises; it must not
+            block. By default unsigned tokens are accepted, as in Kafka.
+        access: users, ACLs and quotas that several brokers share; by default those in ``path``.
         options: by Python name, as ``BrokerSettings`` has them.
 
     Raises:
         KafkaConfigurationError: a setting is unknown or illegal.
         IllegalStateError: the directory is in use; the text names by which process.
-        KafkaStorageError: the directory cannot be used, or not be left in order: the next start recovers it.
+        KafkaStorageError: the directory cannot be used, or not closed in order: the next start recovers it.
         KafkaConnectionError: the address is taken.
     """
     settings = settings or BrokerSettings.from_options(options, config)
@@ -347,7 +347,7 @@ async def open_broker(
                 failure = error
             broker.member.leave(orderly=not (failure or broker.failure or broker.is_killed))
             nursery.cancel_scope.cancel()
-        for _, each in opened:  # of which some are not served, where the broker could not begin
+        for _, each in opened:  # some are not served if the broker could not begin
             await trio.aclose_forcefully(each)
     finally:
         unclean = logs.close(orderly=broker is None or not broker.is_killed)
@@ -367,15 +367,15 @@ def _open_directory(
     membership: Membership | None,
     leadership: Leadership | None,
 ) -> tuple[LogManager, Controller]:
-    """Opens a data directory for a broker; a controller for it alone where none is given.
+    """Open a data directory for a broker, and make a controller of its own if it is alone.
 
     Args:
         path: the directory.
         files: the file system.
-        clock: where the broker reads the time.
-        settings: the broker's.
-        membership: in the cluster that the broker belongs to.
-        leadership: who leads which partition, where that is not for the controller to say.
+        clock: of the broker.
+        settings: of the broker.
+        membership: in a cluster.
+        leadership: replaces the controller's decisions about leaders.
 
     Raises:
         IllegalStateError: the directory is in use.
@@ -412,14 +412,14 @@ def _open_directory(
 
 
 def _is_of_a_cluster(files: Files, path: str) -> bool:
-    """A path that cannot be looked at is none; the attempt to use it says why."""
+    """Return whether the path is a cluster's; false if it cannot be read: its use will raise the reason."""
     with suppress(KafkaStorageError):
         return any(files.size_bytes(f"{path}/{name}") is not None for name in (FILE_NAME, CHANGES_NAME))
     return False
 
 
 def _own_controller(logs: LogManager, settings: BrokerSettings) -> Controller:
-    """One for the broker of this directory, which alone vouches for its producer ids."""
+    """Make the controller of a broker that is alone: its logs are the only record of used producer ids."""
     known_ids = (entry.producer_id for log in logs.logs.values() for entry in log.producers)
     ids = ProducerIds(logs.files, logs.root, above=max(known_ids, default=-1))
     is_unclean = partial(allows_unclean_election, settings.topic_defaults)

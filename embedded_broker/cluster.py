@@ -1,4 +1,4 @@
-"""Several brokers in one trio program, as one cluster: each with a directory and a port of its own."""
+"""A cluster of several brokers in one trio program, each with a directory and a port of its own."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _STARTING_S = 10.0
-"""How long a broker waits for another one that is being started."""
+"""How long a broker waits for another one that is starting."""
 
 
 @attrs.define(eq=False)
@@ -52,11 +52,11 @@ class _Node:
 
     Attributes:
         node_id: its id.
-        port: where it listens; the first start finds one where it is 0.
+        port: to listen on; 0: the first start chooses a free one.
         broker: while it runs.
-        stop: set to have it end.
-        ended: set once it has.
-        started: None unless it is being started; set when that is over.
+        stop: set to stop it.
+        ended: set once it has stopped.
+        started: while it is starting; set when the start has succeeded or failed.
     """
 
     node_id: int
@@ -71,9 +71,9 @@ class Cluster:
     """A running cluster; made by ``open_cluster``. All methods belong to its trio loop.
 
     Attributes:
-        controller: says who leads what; ``controller.state`` is everything it knows.
+        controller: of all brokers; its state is ``controller.state``.
         access: users, ACLs and quotas of all brokers.
-        interception: who stands between clients and the handlers of all brokers.
+        interception: holds an interceptor of the requests of all brokers, if there is one.
     """
 
     def __init__(self, opened: ClusterOptions, controller: Controller, nursery: trio.Nursery) -> None:
@@ -95,12 +95,12 @@ class Cluster:
 
     @property
     def is_in_sync(self) -> bool:
-        """Whether all replicas of all partitions are."""
+        """Whether all replicas of all partitions are in sync."""
         return all(set(each.isr) == set(each.replicas) for each in self.controller.state.partitions.values())
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port`` of all brokers, those that are down too, separated by commas.
+        """``host:port`` of all brokers, running or not, separated by commas.
 
         Raises:
             IllegalStateError: they have no TCP port.
@@ -111,10 +111,10 @@ class Cluster:
         return ",".join(address_text(self._options.host, port) for port in ports)
 
     def broker(self, node: int) -> Broker:
-        """A running broker.
+        """Return a running broker.
 
         Raises:
-            IllegalStateError: it is down, or there is none of this id.
+            IllegalStateError: it is down, or no broker has this id.
         """
         broker = self._node(node).broker
         if broker is None:
@@ -122,10 +122,10 @@ class Cluster:
         return broker
 
     def is_up(self, node: int) -> bool:
-        """Whether a broker runs.
+        """Return whether a broker runs.
 
         Raises:
-            IllegalStateError: there is none of this id.
+            IllegalStateError: no broker has this id.
         """
         return self._node(node).broker is not None
 
@@ -139,7 +139,7 @@ class Cluster:
     # --- brokers come and go --------------------------------------------------------------------------------
 
     async def begin(self, settings: BrokerSettings) -> None:
-        """Starts all brokers.
+        """Start all brokers.
 
         Raises:
             As ``start``.
@@ -150,7 +150,7 @@ class Cluster:
         self._nursery.start_soon(self._rebalance_leaders, settings)
 
     async def start(self, node: int) -> None:
-        """Starts a broker that is down, at its port, and returns once clients can connect.
+        """Start a broker that is down, at its port; return once clients can connect.
 
         Raises:
             IllegalStateError: it runs.
@@ -168,16 +168,16 @@ class Cluster:
             entry.started = None
 
     async def stop(self, node: int) -> None:
-        """Ends a broker in order: what it leads is led by others first. One that is down is left alone."""
+        """Stop a broker in order: other brokers take over its partitions first. Ignored if it is down."""
         entry = self._node(node)
         if entry.broker is not None:
             entry.stop.set()
             await entry.ended.wait()
 
     async def kill(self, node: int) -> None:
-        """Ends a broker as ``kill -9`` does: connections break, and its directory stays as it is.
+        """End a broker as ``kill -9`` does: connections break, and its directory stays as it is.
 
-        The others notice at once; a real cluster takes ``broker.session.timeout.ms`` for that.
+        The others notice at once; in a real cluster that takes ``broker.session.timeout.ms``.
         """
         entry = self._node(node)
         if entry.broker is not None:
@@ -186,7 +186,7 @@ class Cluster:
             await self.stop(node)
 
     async def restart(self, node: int) -> None:
-        """Ends a broker in order and starts it again.
+        """Stop a broker in order and start it again.
 
         Raises:
             As ``start``.
@@ -226,7 +226,7 @@ class Cluster:
             await node.stop.wait()
 
     async def _connect(self, node_id: int) -> trio.abc.Stream:
-        """A stream between brokers: they share a process, and need neither port nor password."""
+        """Open a stream to another broker: in the same process, without port and password."""
         node = self._nodes.get(node_id)
         if node is None:
             raise KafkaConnectionError(f"this cluster was opened without broker {node_id}")
@@ -240,10 +240,10 @@ class Cluster:
         node.broker.server.adopt(stream_of(theirs), is_trusted=True)
         return stream_of(ours)
 
-    # --- who leads what -------------------------------------------------------------------------------------
+    # --- leaders and replicas ---------------------------------------------------------------------------
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
-        """The node id of a partition's leader, -1 while there is none.
+        """Return the node id of a partition's leader, -1 if there is none.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such partition.
@@ -251,7 +251,7 @@ class Cluster:
         return self.controller.partition(TopicPartition(topic, partition)).leader
 
     def isr_of(self, topic: str, partition: int = 0) -> tuple[int, ...]:
-        """The node ids of the replicas in sync.
+        """Return the node ids of the in-sync replicas.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such partition.
@@ -259,7 +259,7 @@ class Cluster:
         return self.controller.partition(TopicPartition(topic, partition)).isr
 
     def replicas_of(self, topic: str, partition: int = 0) -> tuple[int, ...]:
-        """The node ids of the replicas, the preferred leader first.
+        """Return the node ids of the replicas, the preferred leader first.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such partition.
@@ -267,7 +267,7 @@ class Cluster:
         return self.controller.partition(TopicPartition(topic, partition)).replicas
 
     def move_leader(self, topic: str, partition: int, to: int) -> None:
-        """Has another replica in sync lead a partition from now on, in the next leader epoch.
+        """Make another in-sync replica the leader of a partition, in the next leader epoch.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such partition.
@@ -279,7 +279,7 @@ class Cluster:
         )
 
     def elect_preferred_leaders(self) -> None:
-        """Has the first replica of each partition lead it, where it is in sync."""
+        """Make the first replica of each partition its leader, if it is in sync."""
         state = self.controller.state
         self.controller.change_partitions(
             {each: changed(now, state.is_eligible, preferred=True) for each, now in state.partitions.items()}
@@ -307,23 +307,23 @@ async def open_cluster(
     interception: Interception | None = None,
     **settings: Any,
 ) -> AsyncIterator[Cluster]:
-    """Runs a cluster for the length of an ``async with`` block.
+    """Run a cluster for the length of an ``async with`` block.
 
-    What there was at its end is there again the next time: topics, records, leaders, offsets, settings.
+    Topics, records, leaders, offsets and dynamic configs are kept for the next time.
 
     Args:
-        path: directory; made if missing. Each broker has its own in it: ``broker-1`` and so on.
+        path: directory; created if missing. It contains that of each broker: ``broker-1`` and so on.
         brokers: how many; their node ids are 1, 2, ….
-        racks: where each of them stands (``broker.rack``), by default nowhere.
+        racks: ``broker.rack`` of each; by default none.
         host: address to listen on.
         port: of the first broker, the others have those that follow; 0 for free ones, None for none.
         listen: how to listen; TCP by default.
-        clock: where brokers read the time; the machine's by default.
+        clock: of the brokers; the machine's by default.
         files: the file system; the disk by default.
         config: settings of all brokers by Kafka's dotted names, as in ``server.properties``.
             ``default.replication.factor`` is 3 here, or as many as there are brokers.
         token_validator: for OAUTHBEARER, see ``open_broker``.
-        interception: where faults and request logs stand; one of its own by default.
+        interception: for faults and request logs; one of its own by default.
         settings: the same by Python name.
 
     Raises:
@@ -364,7 +364,7 @@ async def open_cluster(
 
 @contextmanager
 def _directory(opened: ClusterOptions, settings: BrokerSettings) -> Iterator[Controller]:
-    """The cluster's own files, which nobody else uses meanwhile."""
+    """Lock the cluster's directory, and yield the controller with the state that is stored there."""
     opened.files.make_directory(opened.path)
     names = {name for name, _ in opened.files.list_directory(opened.path)}
     if META_NAME in names and not names & {FILE_NAME, CHANGES_NAME}:

@@ -46,10 +46,10 @@ R = TypeVar("R")
 
 
 class RunsInThread(ABC, Generic[T]):
-    """What is started and stopped, in a ``with`` block too, and runs in a `LoopThread` meanwhile.
+    """Starts and stops a broker or cluster in a `LoopThread`; also a context manager.
 
     Args:
-        clock: of the loop, and of all times in it; None: one that is steered by ``clock``.
+        clock: of the loop; None: one that the attribute ``clock`` steers.
     """
 
     _WHAT: str
@@ -59,37 +59,39 @@ class RunsInThread(ABC, Generic[T]):
         self._interception = Interception()
         self._running: LoopThread[T] | None = None
         self._finalizer: weakref.finalize[..., RunsInThread[T]] | None = None
-        self._guard = Guard()  # a signal handler may call stop() while start() waits
+        self._guard = Guard()  # a signal handler may call stop() during start()
 
     @cached_property
     def faults(self) -> Faults:
-        """What is to go wrong; it outlives restarts."""
+        """Faults to inject; they outlive restarts."""
         from splashdam.testing.faults.faults import Faults
 
         return Faults(self._interception)
 
     @property
     def requests(self) -> RequestLog:
-        """What the brokers were asked: ``requests.start()`` begins to log."""
+        """The log of requests; ``requests.start()`` begins it."""
         return self.faults.requests
 
     @property
     def clock(self) -> SteeredClock:
-        """The brokers' clock, which can be set, stepped, frozen and advanced.
+        """The clock of the brokers, which can be set, stepped, frozen and advanced.
 
         Raises:
             IllegalStateError: another clock was given.
         """
         if not isinstance(self._clock, SteeredClock):
-            raise IllegalStateError(f"nobody steers the {type(self._clock).__name__} of this {self._WHAT}")
+            raise IllegalStateError(
+                f"the {type(self._clock).__name__} of this {self._WHAT} cannot be steered; leave clock out"
+            )
         return self._clock
 
     @abstractmethod
     def _new_thread(self) -> LoopThread[T]:
-        """What begins with the next start."""
+        """Make the thread of the next start."""
 
     def _begin(self) -> None:
-        if self._running is not None:  # before the lock, which a forked child may have got locked
+        if self._running is not None:  # before the lock: a forked child may have inherited it locked
             _check_process(self._running.pid)
         self._guard.run(self._begin_alone)
 
@@ -100,7 +102,7 @@ class RunsInThread(ABC, Generic[T]):
         self._finalizer = weakref.finalize(self, running.stop_at_exit)
         try:
             running.start()
-        except BaseException:  # Ctrl-C too: a thread whose start failed here must not stay behind
+        except BaseException:  # Ctrl-C, too: the thread must not stay behind
             self._forget(running)
             running.stop(0)
             raise
@@ -152,19 +154,18 @@ class EmbeddedBroker(RunsInThread[Broker]):
 
     Args:
         path: data directory; made if missing. Kafka's own files are in it.
-        port: TCP port, 0 for a free one, None for no TCP at all: then ``connect_in_process`` alone reaches
-            it.
+        port: TCP port, 0 for a free one, None for no TCP at all: then only ``connect_in_process`` reaches it.
         host: address to listen on.
         config: settings by Kafka's dotted names, as in ``server.properties``: ``{"log.retention.hours": 1}``.
         token_validator: for OAUTHBEARER, see ``open_broker``.
-        fsync: False never waits for the disk, whatever the settings say: for tests. A power cut may then cost
-            everything; a killed process loses no more than usual.
-        clock: what time it is; by default a clock that the attribute ``clock`` steers.
+        fsync: False: never sync, whatever the settings say. For tests: a power cut may lose all records; a
+            killed process loses no more than usual.
+        clock: for all times; by default one that the attribute ``clock`` steers.
             `splashdam.net.clock.SystemClock` is the machine's.
         settings: as ``BrokerSettings``, by Python name: ``log_retention_hours=1``.
 
     Raises:
-        KafkaConfigurationError: a setting is unknown or illegal, or the port is none.
+        KafkaConfigurationError: a setting is unknown or illegal, or the port is not one.
     """
 
     _WHAT = "broker"
@@ -188,7 +189,7 @@ class EmbeddedBroker(RunsInThread[Broker]):
         self._open = _Open(path, host, port, checked, token_validator, self._clock, files)
 
     def start(self) -> None:
-        """Starts the broker; returns once clients can connect.
+        """Start the broker; return once clients can connect.
 
         Raises:
             IllegalStateError: it runs already, or the directory is in use (the text names by which process).
@@ -198,10 +199,10 @@ class EmbeddedBroker(RunsInThread[Broker]):
         self._begin()
 
     def stop(self, timeout_s: float | None = None) -> None:
-        """Closes every connection and the log; a broker that does not run is left alone.
+        """Close every connection and the log; do nothing if the broker does not run.
 
         Raises:
-            KafkaTimeoutError: it has not ended within ``timeout_s`` seconds; it goes on ending.
+            KafkaTimeoutError: it has not ended within ``timeout_s`` seconds; it goes on in its thread.
             IllegalStateError: this is a forked child.
         """
         self._end(timeout_s)
@@ -229,7 +230,7 @@ class EmbeddedBroker(RunsInThread[Broker]):
 
     @property
     def telemetry(self) -> ClientTelemetry:
-        """Asks clients for their metrics (KIP-714), and keeps what they push; from any thread.
+        """The metrics that clients push (KIP-714), and the subscriptions to them; usable from any thread.
 
         Raises:
             IllegalStateError: the broker does not run, or this is a forked child.
@@ -238,14 +239,13 @@ class EmbeddedBroker(RunsInThread[Broker]):
 
     @property
     def users(self) -> UserStore:
-        """Who may come in by listeners that ask; it can be changed whether the broker runs or not."""
+        """The users of SASL listeners; they can be changed whether the broker runs or not."""
         from splashdam.embedded_broker.security.users import UserStore
 
         return UserStore(DiskFiles(), os.path.abspath(self._open.path))
 
     def connect_in_process(self) -> Connect:
-        """A ``Connect`` for clients in this process, in any trio loop: a socket pair, whatever address is
-        named.
+        """Return a ``Connect`` for clients in this process, in any trio loop: a socket pair for any address.
 
         Raises:
             IllegalStateError: the broker does not run, or this is a forked child.
@@ -254,7 +254,7 @@ class EmbeddedBroker(RunsInThread[Broker]):
 
 
 class _Open(NamedTuple):
-    """What ``open_broker`` is given."""
+    """Arguments of ``open_broker``."""
 
     path: str | os.PathLike[str]
     host: str
@@ -273,7 +273,7 @@ async def _opened(to_open: _Open, interception: Interception) -> AsyncIterator[B
 
 
 def _hand_over(thread: LoopThread[Broker], end: socket.socket) -> None:
-    """Gives the broker its end of an in-process connection; runs in the connecting thread.
+    """Pass the broker its end of an in-process connection; called in the connecting thread.
 
     Raises:
         KafkaConnectionError: the broker has stopped.
@@ -292,16 +292,16 @@ def _adopt(end: socket.socket, broker: Broker | None) -> None:
 
 
 class LoopThread(Generic[T]):
-    """The thread and what it shares with its owner, whom it does not know: that one may be collected.
+    """A daemon thread with a trio loop. It holds no reference to its owner, so that this can be collected.
 
     Args:
-        what: it is, for messages and the thread's name.
-        path: where, likewise.
-        opened: makes what runs, in the loop; it must not know the owner either.
-        clock: the loop's.
+        what: "broker" or "cluster", for messages and the thread's name.
+        path: for the thread's name.
+        opened: opens the broker or cluster, in the loop; it must not refer to the owner either.
+        clock: of the loop.
 
     Attributes:
-        pid: the process it belongs to.
+        pid: of the process that started it.
     """
 
     def __init__(
@@ -318,7 +318,7 @@ class LoopThread(Generic[T]):
         self._value: T | None = None
         self._failure: BaseException | None = None
         self._has_started = False
-        self._gate = threading.Lock()  # opened once; of an Event, Ctrl-C on Python 3.14 could keep the lock
+        self._gate = threading.Lock()  # no Event: on Python 3.14 Ctrl-C could leave its lock taken
         self._gate.acquire()
         self._stop = trio.Event()
         self._is_stopping = False
@@ -327,13 +327,13 @@ class LoopThread(Generic[T]):
 
     @property
     def value(self) -> T:
-        """What runs. It belongs to its own thread; what never changes may be asked from others."""
+        """The broker or cluster. It belongs to the loop; other threads may read only what never changes."""
         if self._value is None:
             raise IllegalStateError(f"this {self._what} has stopped")
         return self._value
 
     def start(self) -> None:
-        """Returns once it runs, or raises why it does not."""
+        """Return once it runs, or raise the reason why it does not."""
         self._thread.start()
         self._gate.acquire()
         if self._failure is not None:
@@ -341,25 +341,25 @@ class LoopThread(Generic[T]):
             raise self._failure
 
     def stop(self, timeout_s: float | None) -> bool:
-        """Asks it to end and waits for that; whether it has ended."""
-        self._is_stopping = True  # first: without a token yet, the thread looks at this once it has one
+        """Ask it to end, wait, and return whether it has ended."""
+        self._is_stopping = True  # first: a thread that has no token yet checks this later
         if self._token is not None:
             with suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(self._stop.set)
         if self._thread.ident is None:
             return True
-        if threading.current_thread() is self._thread:  # the collector runs anywhere, here too
+        if threading.current_thread() is self._thread:  # called by the garbage collector, in this very thread
             return False
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def stop_at_exit(self) -> None:
-        """As ``stop`` with little patience, and nothing at all in a forked child."""
+        """As ``stop`` with a short timeout; do nothing in a forked child."""
         if self.pid == os.getpid():
             self.stop(_EXIT_SECONDS)
 
     def call_soon(self, function: Callable[[T | None], object]) -> None:
-        """Calls a function in the loop, with what runs, or with None where that is about to end.
+        """Call a function in the loop with the broker or cluster, or with None if it is about to end.
 
         Raises:
             IllegalStateError: it has stopped.
@@ -372,7 +372,7 @@ class LoopThread(Generic[T]):
             raise IllegalStateError(f"this {self._what} has stopped") from None
 
     def call(self, function: Callable[[T], Awaitable[R]]) -> R:
-        """Calls a function in the loop with what runs, and waits for its end; from other threads.
+        """Call a function in the loop with the broker or cluster, and wait for it; from other threads.
 
         Raises:
             IllegalStateError: it has stopped, or stops meanwhile.
@@ -387,7 +387,7 @@ class LoopThread(Generic[T]):
     def _run(self) -> None:
         try:
             trio.run(self._main, clock=self._clock)
-        except BaseException as error:  # whatever it is, the thread that starts it must hear of it
+        except BaseException as error:  # start() raises it in the other thread
             if self._has_started:
                 _log.exception("the embedded %s has failed", self._what)
             self._failure = error
@@ -414,13 +414,13 @@ class LoopThread(Generic[T]):
 
 
 def _check_process(pid: int) -> None:
-    """Refuses calls in another process than the one that started the broker.
+    """Refuse calls in another process than the one that started the broker.
 
     Raises:
         IllegalStateError: this is a forked child.
     """
     if os.getpid() != pid:
         raise IllegalStateError(
-            f"this broker belongs to process {pid} and did not come along into its child {os.getpid()};"
+            f"this broker runs in process {pid}, not in its forked child {os.getpid()};"
             " create the broker in the worker, on a directory of its own, or connect to the parent's by TCP"
         )

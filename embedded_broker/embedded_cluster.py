@@ -1,4 +1,4 @@
-"""A cluster for programs that are not written in trio: its brokers share a thread of their own."""
+"""A cluster for programs that are not written in trio: its brokers share a daemon thread."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class EmbeddedCluster(RunsInThread[Cluster]):
         with EmbeddedCluster("./data", brokers=3) as cluster:
             KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
 
-    They replicate and elect leaders as Kafka does. Each has a directory and a port of its own, which it keeps
-    whatever happens to it. What there is at the end is there again the next time. In a forked child every
-    call raises ``IllegalStateError``. In a trio program use ``open_cluster``.
+    They replicate and elect leaders as Kafka does. Each has a directory and a port of its own, and keeps both
+    over restarts. The next start finds everything as it was. In a forked child every call raises
+    ``IllegalStateError``. In a trio program use ``open_cluster``.
 
     Args:
         path: directory; made if missing. ``broker-1`` and so on in it are data directories of Kafka's.
         brokers: how many; their node ids are 1, 2, ….
-        racks: where each of them stands (``broker.rack``), as in ``("a", "b", "c")``; by default nowhere.
-            Consumers read in their own with ``replica.selector.class`` set to
+        racks: ``broker.rack`` of each, as in ``("a", "b", "c")``; by default none. Consumers read from
+            replicas in their rack if ``replica.selector.class`` is
             ``org.apache.kafka.common.replica.RackAwareReplicaSelector``.
         port: TCP port of the first broker, the others have those that follow; 0 for free ones.
         host: address to listen on.
@@ -47,8 +47,8 @@ class EmbeddedCluster(RunsInThread[Cluster]):
             ``{"min.insync.replicas": 2}``. ``default.replication.factor`` is 3 here, or as many as there are
             brokers.
         token_validator: for OAUTHBEARER, see ``open_broker``.
-        fsync: False: as ``EmbeddedBroker`` has it.
-        clock: what time it is; by default a clock that the attribute ``clock`` steers.
+        fsync: see ``EmbeddedBroker``.
+        clock: for all times; by default one that the attribute ``clock`` steers.
             `splashdam.net.clock.SystemClock` is the machine's.
         settings: as ``BrokerSettings``, by Python name: ``min_insync_replicas=2``.
 
@@ -95,7 +95,7 @@ class EmbeddedCluster(RunsInThread[Cluster]):
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port`` of all brokers, those that are down too, separated by commas.
+        """``host:port`` of all brokers, running or not, separated by commas.
 
         Raises:
             IllegalStateError: the cluster does not run, or this is a forked child.
@@ -113,7 +113,7 @@ class EmbeddedCluster(RunsInThread[Cluster]):
 
     @property
     def users(self) -> UserStore:
-        """Who may come in by listeners that ask; it can be changed whether the cluster runs or not."""
+        """The users of SASL listeners; they can be changed whether the cluster runs or not."""
         from splashdam.embedded_broker.security.users import UserStore
 
         return UserStore(DiskFiles(), os.path.abspath(self._path))
@@ -125,7 +125,7 @@ class EmbeddedCluster(RunsInThread[Cluster]):
         return self._ask(lambda cluster: cluster.is_up(node))
 
     def start(self, node: int | None = None) -> None:
-        """Starts a broker that is down, at its port, or else all; returns once clients can connect.
+        """Start a broker that is down, at its port, or by default all; return once clients can connect.
 
         Raises:
             IllegalStateError: it runs already, or a directory is in use (the text names by which process).
@@ -138,12 +138,12 @@ class EmbeddedCluster(RunsInThread[Cluster]):
             self._call(lambda cluster: cluster.start(node))
 
     def stop(self, node: int | None = None, *, timeout_s: float | None = None) -> None:
-        """Ends a broker in order: what it leads is led by others first. Without a node: ends all together.
+        """Stop a broker in order: other brokers take over its partitions first. By default stop all together.
 
-        Who is down is left alone.
+        Brokers that are down are ignored.
 
         Raises:
-            KafkaTimeoutError: not all have ended within ``timeout_s`` seconds; they go on ending.
+            KafkaTimeoutError: not all have ended within ``timeout_s`` seconds; they go on in their thread.
             IllegalStateError: this is a forked child.
         """
         if node is None:
@@ -152,24 +152,24 @@ class EmbeddedCluster(RunsInThread[Cluster]):
             self._call(lambda cluster: cluster.stop(node))
 
     def kill(self, node: int) -> None:
-        """Ends a broker as ``kill -9`` does: connections break, and its directory stays as it is.
+        """End a broker as ``kill -9`` does: connections break, and its directory stays as it is.
 
-        The others notice at once; a real cluster takes ``broker.session.timeout.ms`` for that.
+        The others notice at once; in a real cluster that takes ``broker.session.timeout.ms``.
         """
         self._call(lambda cluster: cluster.kill(node))
 
     def restart(self, node: int) -> None:
-        """Ends a broker in order and starts it again.
+        """Stop a broker in order and start it again.
 
         Raises:
             As ``start``.
         """
         self._call(lambda cluster: cluster.restart(node))
 
-    # --- who leads what -------------------------------------------------------------------------------------
+    # --- leaders and replicas ---------------------------------------------------------------------------
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
-        """The node id of a partition's leader, -1 while there is none.
+        """Return the node id of a partition's leader, -1 if there is none.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such partition.
@@ -177,7 +177,7 @@ class EmbeddedCluster(RunsInThread[Cluster]):
         return self._ask(lambda cluster: cluster.leader_of(topic, partition))
 
     def isr_of(self, topic: str, partition: int = 0) -> tuple[int, ...]:
-        """The node ids of the replicas in sync.
+        """Return the node ids of the in-sync replicas.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such partition.
@@ -185,7 +185,7 @@ class EmbeddedCluster(RunsInThread[Cluster]):
         return self._ask(lambda cluster: cluster.isr_of(topic, partition))
 
     def replicas_of(self, topic: str, partition: int = 0) -> tuple[int, ...]:
-        """The node ids of the replicas, the preferred leader first.
+        """Return the node ids of the replicas, the preferred leader first.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such partition.
@@ -193,7 +193,7 @@ class EmbeddedCluster(RunsInThread[Cluster]):
         return self._ask(lambda cluster: cluster.replicas_of(topic, partition))
 
     def move_leader(self, topic: str, partition: int, to: int) -> None:
-        """Has another replica in sync lead a partition from now on, in the next leader epoch.
+        """Make another in-sync replica the leader of a partition, in the next leader epoch.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such partition.
@@ -202,11 +202,11 @@ class EmbeddedCluster(RunsInThread[Cluster]):
         self._ask(lambda cluster: cluster.move_leader(topic, partition, to))
 
     def elect_preferred_leaders(self) -> None:
-        """Has the first replica of each partition lead it, where it is in sync."""
+        """Make the first replica of each partition its leader, if it is in sync."""
         self._ask(lambda cluster: cluster.elect_preferred_leaders())
 
     def wait_in_sync(self, timeout_s: float = 30.0) -> None:
-        """Returns once all replicas of all partitions are in sync.
+        """Return once all replicas of all partitions are in sync.
 
         Raises:
             KafkaTimeoutError: they are not, after ``timeout_s`` seconds.

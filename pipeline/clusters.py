@@ -49,7 +49,7 @@ BOOTSTRAP = "bootstrap.servers"
 CLIENT_ID = "splashdam-pipeline"
 
 CHUNK_BYTES = 8 * 1024 * 1024
-"""What one Fetch asks of a partition unless told otherwise; a reader holds up to three of them."""
+"""Bytes that a Fetch requests of a partition by default; a reader holds up to three such chunks."""
 
 _LEVELS = {
     "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
@@ -64,7 +64,7 @@ _READING: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "max.partition.fetch.bytes": ("max_partition_bytes", integer(1, MAX_INT)),
     "default.api.timeout.ms": ("timeout_ms", integer(1, MAX_INT)),
 }
-"""The properties of consumers that mean something here, which producers do not have."""
+"""Properties of consumers that apply here and that producers do not have."""
 
 _WITHOUT_MEANING = frozenset(
     (
@@ -81,7 +81,7 @@ _WITHOUT_MEANING = frozenset(
         "session.timeout.ms",
     )
 )
-"""Properties of consumers in a group. There is no group: offsets are Spark's."""
+"""Properties of consumers in a group. Here is no group: Spark keeps the offsets in its checkpoint."""
 
 _REFUSED = {
     "auto.offset.reset": "set the option startingOffsets instead",
@@ -96,10 +96,10 @@ _REFUSED = {
 
 @attrs.frozen
 class ClusterConfig:
-    """A cluster's address, and the properties of its client. It pickles, and is a key of dictionaries.
+    """A cluster's address and the client's properties. It can be pickled, and serves as a dictionary key.
 
     Attributes:
-        bootstrap_servers: where to begin, ``host:port`` with commas between several.
+        bootstrap_servers: ``host:port`` of some brokers, separated by commas.
     """
 
     bootstrap_servers: str
@@ -107,17 +107,18 @@ class ClusterConfig:
 
     @classmethod
     def from_options(cls, kafka: Mapping[str, str]) -> ClusterConfig:
-        """Of the ``kafka.*`` options, without that prefix: Kafka's names for consumers and producers.
+        """Make a config of the ``kafka.*`` options, without that prefix: Kafka's names for consumers and
+        producers.
 
         Raises:
-            KafkaConfigurationError: ``bootstrap.servers`` is missing or is ``embedded:…``, or a property is
-                unknown, refused, or has no sense.
+            KafkaConfigurationError: ``bootstrap.servers`` is missing or ``embedded:…``, or a property is
+                unknown, refused or invalid.
         """
         given = {name: text.strip() for name, text in kafka.items()}
         servers = given.pop(BOOTSTRAP, "")
         if not servers:
             raise KafkaConfigurationError(
-                f"option {KAFKA + BOOTSTRAP} is missing: it says where the cluster is"
+                f"option {KAFKA + BOOTSTRAP} is missing: name HOST:PORT of a broker"
             )
         if servers.startswith(PREFIX):
             raise KafkaConfigurationError(
@@ -137,39 +138,38 @@ class ClusterConfig:
 
     @property
     def properties(self) -> dict[str, str]:
-        """What a producer's ``from_properties`` takes: all but what concerns reading alone."""
+        """The properties for a producer's ``from_properties``: all but those that concern only reading."""
         rest = {name: text for name, text in self._properties if name not in _READING}
         return {BOOTSTRAP: self.bootstrap_servers, **rest}
 
     @property
     def isolation_level(self) -> IsolationLevel:
-        """``kafka.isolation.level``; like Kafka's consumers, read_uncommitted unless told otherwise."""
+        """``kafka.isolation.level``; read_uncommitted by default, as in Kafka's consumers."""
         level: IsolationLevel = self._reading().get("isolation_level", IsolationLevel.READ_UNCOMMITTED)
         return level
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Host and port of each server."""
         return parse_bootstrap_servers(self.bootstrap_servers)
 
     def connect(self) -> Connect:
-        """How to connect: TCP, inside TLS where that is asked for.
+        """Return how to connect: TCP, with TLS if the properties say so.
 
         Raises:
-            KafkaConfigurationError: a file is missing here, or is not what it should be.
+            KafkaConfigurationError: a file that TLS needs is missing on this machine, or invalid.
         """
         settings = self._settings()
         return secured(settings, make_tcp_connect(settings))
 
     def authenticator(self) -> Authenticator | None:
-        """What shows brokers who we are, where they want to know."""
+        """Return what authenticates the client with SASL, None without SASL."""
         return authenticator(self._settings())
 
     def fetch_settings(self, isolation_level: IsolationLevel) -> FetchSettings:
-        """How to read.
+        """Return the settings of a fetch client.
 
         Raises:
-            KafkaConfigurationError: a property is unknown or has no sense.
+            KafkaConfigurationError: a property is unknown or invalid.
         """
         settings = self._settings()
         given = {"max_partition_bytes": CHUNK_BYTES, **self._reading(), "isolation_level": isolation_level}
@@ -182,7 +182,7 @@ class ClusterConfig:
         return attrs.evolve(fetch, max_bytes=max(fetch.max_bytes, fetch.max_partition_bytes))
 
     def client_settings(self) -> ClusterClientSettings:
-        """How to ask about topics."""
+        """Return the settings of a client for metadata and coordinators."""
         settings = self._settings()
         return ClusterClientSettings(
             client_id=self._client_id(),
@@ -216,9 +216,7 @@ T = TypeVar("T")
 I = TypeVar("I")  # noqa: E741  # an item
 
 _AT_ONCE = 8
-"""Questions of one kind that are under way together."""
-
-"""Kafka's own, which no pattern of topics means."""
+"""Requests of one kind that are in flight together."""
 
 
 class Clients(NamedTuple):
@@ -234,15 +232,15 @@ class Clients(NamedTuple):
 
 
 class ClusterReader:
-    """Asks a cluster, and reads from it. Any number of threads may use one; get it from `reader_for`.
+    """Sends requests to a cluster and reads from it. It is thread-safe; get one from `reader_for`.
 
-    Failures that may pass (a leader moves, a connection breaks) are met by asking again, for
-    ``default.api.timeout.ms``, 60 s unless told otherwise.
+    Transient failures (a leader moves, a connection breaks) are retried for ``default.api.timeout.ms``, 60 s
+    by default.
 
     Args:
         config: the cluster.
-        isolation_level: with read_committed, records of aborted transactions are listed as such, and reading
-            ends before the first transaction that is open.
+        isolation_level: with read_committed, Fetch responses list aborted transactions, and reading ends at
+            the last stable offset.
     """
 
     def __init__(self, config: ClusterConfig, isolation_level: IsolationLevel) -> None:
@@ -266,7 +264,7 @@ class ClusterReader:
         self._cluster_clients = ClientPool(nursery, open_cluster)
 
     def topics(self) -> list[str]:
-        """The names of all topics but Kafka's internal ones, in order.
+        """Return the names of all topics but Kafka's internal ones, sorted.
 
         Raises:
             CannotConnectError: nobody listens at any address.
@@ -274,7 +272,7 @@ class ClusterReader:
         return [name for name in self._ask(list_topics) if name not in INTERNAL_TOPICS]
 
     def partitions(self, topic: str) -> list[int]:
-        """The topic's partition numbers, ascending.
+        """Return the topic's partition numbers, ascending.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
@@ -284,13 +282,13 @@ class ClusterReader:
         return [each.partition for each in info.partitions]
 
     def offsets(self, topic: str, partitions: Sequence[int], timestamp: int) -> dict[int, int]:
-        """For each partition the first offset at or after a time, -1 where there is none.
+        """Return for each partition the first offset at or after a timestamp, -1 if there is none.
 
         Args:
             topic: its name.
             partitions: which partitions.
-            timestamp: milliseconds since the epoch, or `LATEST`, the offset behind the last record that can
-                be read (with read_committed: that is stable), or `EARLIEST`.
+            timestamp: milliseconds since the epoch, or `EARLIEST`, or `LATEST`: the high watermark, or
+                with read_committed the last stable offset.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
@@ -303,7 +301,7 @@ class ClusterReader:
         return self._loop.call(ask)
 
     def topic_id(self, topic: str) -> bytes:
-        """What tells a topic from a later one of its name; zeros from a broker that knows no such ids.
+        """Return the topic's id, which a later topic of the same name does not have; zeros from old brokers.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
@@ -313,22 +311,22 @@ class ClusterReader:
     def read(
         self, where: TopicPartition, first_offset: int, end_offset: int, *, topic_id: bytes = NO_UUID
     ) -> Generator[FetchedBatches, None, None]:
-        """The batches of a range, in order, while the next ones are under way.
+        """Yield the batches of a range in order, while the next ones are fetched.
 
-        The first may begin before the range and the last may end behind it; `RecordDecoder` cuts. With
-        read_committed it ends early at a transaction that is open: who plans a range asks for `LATEST`, which
-        is never behind one. Close the generator to stop early.
+        The first batch may begin before the range and the last may end after it; `RecordDecoder` drops the
+        surplus. With read_committed the range ends early at an open transaction, so plan it up to `LATEST`,
+        which lies before the first open transaction. Close the generator to stop early.
 
         Args:
             where: the partition.
             first_offset: where to begin.
             end_offset: where to stop.
-            topic_id: of `topic_id`, when the range was planned; without it a topic that is made anew is
-                noticed while it is read, but not if it was before.
+            topic_id: what `topic_id` returned when the range was planned. Without it, a topic that is deleted
+                and created again is noticed only if that happens while it is read.
 
         Raises:
-            OffsetOutOfRangeError: the first offset is not there any more, or the log ends before the range.
-            UnknownTopicOrPartitionError: the topic was deleted, and perhaps made anew.
+            OffsetOutOfRangeError: the first offset no longer exists, or the log ends before the range does.
+            UnknownTopicOrPartitionError: the topic was deleted, and perhaps created again.
             CorruptMessageError: the header of a batch is damaged.
         """
         ahead = ReadAhead(
@@ -359,10 +357,11 @@ class ClusterReader:
     def ask_for_each(
         self, items: Sequence[I], question: Callable[[ClusterClient, I], Awaitable[T]]
     ) -> list[T]:
-        """The answers to a question about each item, in their order; some are asked at once.
+        """Run a coroutine function for each item, some concurrently, and return the results in the items'
+        order.
 
         Raises:
-            KafkaError: as the first question that fails; the others are given up.
+            KafkaError: raised by the first call that fails; the others are cancelled.
         """
         answers: dict[int, T] = {}
         failures: list[Exception] = []
@@ -389,15 +388,15 @@ class ClusterReader:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is of no more use."""
+        """Whether it was closed, or belongs to the process that this one was forked from."""
         return self._loop.is_closed
 
     def close(self) -> None:
-        """Ends connections and thread; calls that wait raise ``IllegalStateError``."""
+        """Close the connections and end the thread; waiting calls raise ``IllegalStateError``."""
         self._loop.close()
 
     def close_in_child(self) -> None:
-        """After a fork: lets go of the child's copies of the sockets."""
+        """Close the child's copies of the sockets after a fork."""
         self._connect.close_in_child()
 
     def _ask(self, question: Callable[[ClusterClient], Awaitable[T]]) -> T:
@@ -413,12 +412,12 @@ _readers: dict[tuple[int, ClusterConfig, IsolationLevel], ClusterReader] = {}
 
 
 def reader_for(config: ClusterConfig, isolation_level: IsolationLevel) -> ClusterReader:
-    """The reader of this process for a cluster: made once, kept for the tasks that follow.
+    """Return this process's reader of a cluster, which is kept for later tasks.
 
-    A process that was forked gets one of its own, and so does who comes after one was closed.
+    A forked process gets a reader of its own; a closed reader is replaced.
 
     Raises:
-        KafkaConfigurationError: a property has no sense, or a file is missing here.
+        KafkaConfigurationError: a property is invalid, or a file that it names is missing on this machine.
     """
     key = os.getpid(), config, isolation_level
     return _guard.run(_reader_for, key)
@@ -449,25 +448,25 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 AHEAD = 2
-"""Chunks that are fetched and not yet done with: the one that is decoded, and the one under way."""
+"""Chunks in memory: the one that is being decoded, and the one that is being fetched."""
 
 _GUESSED_BYTES = 1024
-"""What an offset may cost, as long as nothing is known."""
+"""Assumed size of a record until the first chunk has arrived."""
 _LEAST_BYTES = 64 * 1024
 
 
 class ReadAhead:
-    """Fetches a range, chunk by chunk, no further ahead than there is room for.
+    """Fetches a range chunk by chunk, at most `AHEAD` chunks ahead of its consumer.
 
     Args:
-        loop: where to fetch.
-        clients: whom to ask.
-        settings: those of the clients.
-        clock: for the wait for records that should be there.
+        loop: where the fetching task runs.
+        clients: fetch clients to borrow one from.
+        settings: of the clients.
+        clock: for the time-out of records that should exist.
         where: the partition.
         first_offset: where to begin.
-        end_offset: where to stop; the last chunk may go beyond.
-        topic_id: the topic's id; without one, that of the first chunk.
+        end_offset: where to stop; the last chunk may extend beyond it.
+        topic_id: the topic's id; by default that of the first chunk.
     """
 
     def __init__(
@@ -491,14 +490,14 @@ class ReadAhead:
         self._chunks: queue.SimpleQueue[FetchedBatches | BaseException | None] = queue.SimpleQueue()
 
     def chunks(self) -> Generator[FetchedBatches, None, None]:
-        """What is fetched, in order. Who stops early closes the generator, and the fetching stops, too."""
+        """Yield the fetched chunks in order. Closing the generator stops the fetching."""
         self._loop.start_soon(self._run, lambda: self._chunks.put(_closed()))
         try:
             while (chunk := self._chunks.get()) is not None:
                 if isinstance(chunk, BaseException):
                     raise chunk
                 yield chunk
-                del chunk  # what was fetched after it may use the memory
+                del chunk  # before the next is awaited: this one's memory is free for it
                 self._loop.soon(self._room.release)
         finally:
             with suppress(IllegalStateError):
@@ -509,7 +508,7 @@ class ReadAhead:
             with self._scope:
                 async with self._clients.borrow() as client:
                     await self._fetch_all(client)
-        except Exception as error:  # the reader's, not the loop's
+        except Exception as error:  # belongs to the consumer; the loop goes on
             self._chunks.put(error)
         except BaseException:
             self._chunks.put(_closed())
@@ -528,7 +527,7 @@ class ReadAhead:
             self._chunks.put(fetched)
 
     async def _next(self, client: FetchClient) -> FetchedBatches | None:
-        """What comes next; None where what comes next is a transaction that is still open."""
+        """Return the next chunk, None at a transaction that is still open."""
         give_up_at_ms = self._clock.now_ms() + self._settings.timeout_ms
         while True:
             fetched = await self._fetch(client)
@@ -540,10 +539,10 @@ class ReadAhead:
             if self._clock.now_ms() >= give_up_at_ms:
                 raise OffsetOutOfRangeError(
                     f"{self._where}: no record at offset {self._position} for {self._settings.timeout_ms:g}"
-                    f" ms; asked for are those before {self._end_offset}, the high watermark is"
+                    f" ms; the range ends at {self._end_offset}, the high watermark is"
                     f" {fetched.high_watermark}"
                 )
-            # A broker waits by itself for records to come, but not if it sends what is no news.
+            # A broker delays an empty Fetch response itself, but not one that holds only older records.
             await trio.sleep(self._settings.retry_backoff_ms / 1000)
 
     async def _fetch(self, client: FetchClient) -> FetchedBatches:
@@ -552,19 +551,21 @@ class ReadAhead:
             topic, {partition: self._position}, max_partition_bytes=self._wanted_bytes()
         ):
             return fetched
-        raise ProtocolError(f"FetchResponse: asked about {self._where}, it does not name it")
+        raise ProtocolError(f"the FetchResponse does not name {self._where}, which was requested")
 
     def _check_topic(self, found: bytes) -> None:
-        """A topic that was made anew has other records at the same offsets. Old brokers do not tell."""
+        """A topic that was created again has other records at the same offsets. Brokers before 2.8 send no
+        ids."""
         if NO_UUID in (found, self._topic_id):
             self._topic_id = max(found, self._topic_id)
         elif found != self._topic_id:
             raise UnknownTopicOrPartitionError(
-                f"{self._where}: the topic was deleted, and another was made by its name"
+                f"{self._where}: the topic was deleted, and another was created under its name"
             )
 
     def _wanted_bytes(self) -> int:
-        """No more than the rest of the range may take: what comes from behind it is thrown away."""
+        """Request no more than the rest of the range is likely to take: records behind it would be
+        dropped."""
         rest = self._bytes_per_offset * (self._end_offset - self._position)
         return min(max(int(rest), _LEAST_BYTES), self._settings.max_partition_bytes)
 

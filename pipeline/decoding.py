@@ -1,6 +1,6 @@
-"""Batches of one partition, as a broker or a segment file has them, into Arrow's record batches.
+"""Record batches of one partition, as a broker or a segment file stores them, to Arrow record batches.
 
-Decoded records as Arrow's record batches: the kernel's buffers as they are, constants made once.
+The kernel's buffers become Arrow buffers without a copy; constant columns share one array.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from splashdam.record.reader import unpack_records
 from splashdam.record.stored import iter_stored_headers, stored_crc_ok
 
 MAX_BATCH_BYTES = 8 * 1024 * 1024
-"""Record batches are no larger, but for one record that is. Spark's JVM copies each as a whole."""
+"""Limit of an Arrow record batch, unless one record is larger. Spark's JVM copies each batch as a whole."""
 
 _LENGTH_AT = LENGTH_END - INT32.size
 
 
 class RecordDecoder:
-    """Decodes one range of offsets. Only the columns that are asked for are decoded.
+    """Decodes one range of offsets, only the requested columns.
 
-    Feed it the range's batches in their order; rows come out as record batches fill up, the last with
+    Feed it the range's batches in order. It yields an Arrow batch whenever one is full, and the last with
     `finish`.
 
     Args:
         where: the partition.
-        columns: which columns to make.
-        first_offset: records before it are left out.
-        end_offset: records from it on are left out.
-        read_committed: whether records of aborted transactions are left out.
-        max_batch_bytes: how large a record batch may become; a larger record is alone in its own.
+        columns: the columns to decode.
+        first_offset: records before it are dropped.
+        end_offset: records from it on are dropped.
+        read_committed: whether records of aborted transactions are dropped.
+        max_batch_bytes: limit of an Arrow batch; a larger record gets a batch of its own.
 
     Attributes:
-        position: the offset to read on at, ``end_offset`` once the range is done. It moves over whatever
-            yields no records: control batches, aborted transactions, holes that compaction left.
+        position: the next offset to read, ``end_offset`` once the range is done. It also advances over
+            offsets without records: control batches, aborted transactions, gaps left by compaction.
     """
 
     def __init__(
@@ -73,7 +73,8 @@ class RecordDecoder:
         self._end_offset = end_offset
         self._read_committed = read_committed
         self._make = BatchMaker(where, columns)
-        # The kernel counts all of a row but the topic's name, so that gets a part of its own.
+        # The kernel counts all bytes of a row but the topic's name, for which a quarter of the limit is
+        # reserved.
         named = len(where.topic.encode()) + INT32.size
         self._max_records = max(1, max_batch_bytes // 4 // named) if columns.wants("topic") else None
         self._max_bytes = max_batch_bytes - (0 if self._max_records is None else max_batch_bytes // 4)
@@ -81,15 +82,16 @@ class RecordDecoder:
         self._types: list[tuple[int, int]] = []
 
     def feed(self, batches: Buffer, aborted: Iterable[Aborted] = ()) -> Iterator[pa.RecordBatch]:
-        """Takes whole batches; exhaust what it returns before the next call.
+        """Decode whole batches; exhaust the returned iterator before the next call.
 
         Args:
-            batches: one behind the other; what is cut off at the end is left out.
-            aborted: the aborted transactions with records in just these batches, as a Fetch answer has them.
+            batches: contiguous; a batch that is cut off at the end is ignored.
+            aborted: the aborted transactions with records in these batches, as in a Fetch response.
 
         Raises:
-            CorruptMessageError: a batch fails its checksum or is damaged; partition and offset are named.
-            UnsupportedCodecError: its codec is unknown, or the library for it is not installed.
+            CorruptMessageError: a batch has a wrong checksum or is damaged; the message has partition and
+                offset.
+            UnsupportedCodecError: a codec is unknown, or its library is not installed.
         """
         transactions = AbortedTransactions(aborted if self._read_committed else ())
         try:
@@ -107,7 +109,7 @@ class RecordDecoder:
             raise UnsupportedCodecError(f"{self._where}: {message_of(error)}") from error.__cause__
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """The rows that are left."""
+        """Yield the remaining rows."""
         if self._builder is not None and self._builder.record_count:
             yield self._emit(self._builder)
 
@@ -129,7 +131,7 @@ class RecordDecoder:
         return transactions.of_data(header) is None and header.next_offset > self.position
 
     def _add(self, batches: Buffer, start: int, header: BatchHeader) -> bool:
-        """Takes a batch in; False where it is not in as a whole, since the record batch is full."""
+        """Add a batch; return False if only a part was added because the Arrow batch is full."""
         builder = self._builder = self._builder or self._new_builder()
         before = builder.record_count
         is_whole = builder.add(batches, start, header)
@@ -138,7 +140,7 @@ class RecordDecoder:
         return is_whole
 
     def _go_on(self, batches: Buffer, start: int, header: BatchHeader) -> Iterator[pa.RecordBatch]:
-        """What a batch fills beyond the record batch that it has completed."""
+        """Yield the Arrow batches that the rest of a batch fills after it has completed one."""
         if header.magic == MAGIC and header.codec is not Codec.NONE:
             batches, start = _unpacked(batches, start, header), 0
             header = parse_header(batches)
@@ -162,7 +164,7 @@ class RecordDecoder:
         )
 
     def _note_type(self, header: BatchHeader, rows: int) -> None:
-        """As Kafka numbers them: NoTimestampType, CreateTime, LogAppendTime."""
+        """Note a run of rows by timestamp type: -1 NoTimestampType, 0 CreateTime, 1 LogAppendTime."""
         kind = -1 if header.magic == 0 else int(header.is_log_append_time)
         if self._types and self._types[-1][1] == kind:
             self._types[-1] = (self._types[-1][0] + rows, kind)
@@ -175,7 +177,7 @@ class RecordDecoder:
 
 
 def _unpacked(batches: Buffer, start: int, header: BatchHeader) -> bytearray:
-    """The batch without compression, for one that takes several turns; its checksum is of no use any more."""
+    """Decompress a batch that fills several Arrow batches, once; its checksum is invalid from here on."""
     records = unpack_records(batches, start, header)
     batch = bytearray(memoryview(batches)[start : start + HEADER_BYTES])
     INT32.pack_into(batch, _LENGTH_AT, HEADER_BYTES - LENGTH_END + len(records))
@@ -191,14 +193,14 @@ _HEADER_FIELDS = [pa.field(*each) for each in _HEADER]
 _HEADERS = pa.list_(pa.field("element", pa.struct(_HEADER_FIELDS)))
 
 TypeRuns = Sequence[tuple[int, int]]
-"""How many records have which timestamp type, in their order."""
+"""Counts of consecutive records with the same timestamp type, in order: (records, type)."""
 
 
 class Constant:
-    """One value as a column of any length. Columns share its memory, which grows to the longest.
+    """A column of any length with one value. Its slices share memory, which grows to the longest.
 
     Args:
-        value: what each row has.
+        value: of every row.
         kind: its type.
     """
 
@@ -207,18 +209,17 @@ class Constant:
         self._array = pa.repeat(self._scalar, 1024)
 
     def column(self, rows: int) -> pa.Array:
-        """So many rows of it."""
         if rows > len(self._array):
             self._array = pa.repeat(self._scalar, max(rows, 2 * len(self._array)))
         return self._array.slice(0, rows)
 
 
 class BatchMaker:
-    """Makes record batches of one partition's records.
+    """Makes Arrow record batches of one partition's records.
 
     Args:
         where: the partition.
-        columns: which columns, in which order.
+        columns: the columns, in order.
     """
 
     def __init__(self, where: TopicPartition, columns: Columns) -> None:
@@ -228,11 +229,11 @@ class BatchMaker:
         self._types = {kind: Constant(kind, pa.int32()) for kind in (-1, 0, 1)}
 
     def batch(self, records: RecordColumns, types: TypeRuns) -> pa.RecordBatch:
-        """A record batch that shares the records' memory.
+        """Return an Arrow batch that shares the records' memory.
 
         Args:
-            records: with the columns that are asked for.
-            types: the timestamp types; their counts add up to that of the records.
+            records: with the requested columns.
+            types: the timestamp types; their counts add up to the number of records.
         """
         rows = len(records)
         make = {
@@ -257,14 +258,14 @@ def _numbers(kind: pa.DataType, numbers: memoryview) -> pa.Array:
 
 
 def _binary(kind: pa.DataType, column: BytesColumn | None) -> pa.Array:
-    assert column is not None  # it was asked for
+    assert column is not None  # the builder was told to decode it
     buffers = [column.validity, column.offsets, column.data]
     wrapped = [None if each is None else pa.py_buffer(each) for each in buffers]
     return pa.Array.from_buffers(kind, len(column), wrapped, column.null_count)
 
 
 def _timestamps(timestamps_ms: memoryview) -> pa.Array:
-    """In microseconds. What is beyond them, 292,277 years from 1970, becomes the last or the first."""
+    """Convert to microseconds. Timestamps beyond their range, 292,277 years from 1970, are clamped."""
     found = _numbers(_MS, timestamps_ms)
     try:
         return found.cast(_US)
@@ -274,8 +275,8 @@ def _timestamps(timestamps_ms: memoryview) -> pa.Array:
 
 
 def _headers(headers: HeaderColumns | None) -> pa.Array:
-    """A list for each record, null where it has no headers, as Spark's own source has it."""
-    assert headers is not None  # they were asked for
+    """Return a list for each record, null for one without headers, as Spark's own source does."""
+    assert headers is not None  # the builder was told to decode them
     ends = _numbers(pa.int32(), headers.ends)
     rows = len(ends) - 1
     has_some: Any = pc.greater(ends.slice(1), ends.slice(0, rows))

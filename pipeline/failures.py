@@ -1,31 +1,31 @@
-"""What went wrong, out of the long texts in which Spark wraps it."""
+"""The cause of a failure, extracted from the long texts in which Spark wraps it."""
 
 from __future__ import annotations
 
 import re
 
 _PYTHON_ERROR = re.compile(r"^((?:[a-z_]\w*\.)*)([A-Z]\w*(?:Error|Exception|Exit)): (\S.*)$", re.MULTILINE)
-"""The last line of a traceback: perhaps the module, the class, the message."""
+"""The last line of a traceback: module (or nothing), class, message."""
 
 _ERROR_CLASS = re.compile(r"\[[A-Z][A-Z0-9_.]+\] ([^\n]+)")
 _CAME_TOO_LATE = "worker failed to connect back"
 _BRIDGES = ("pyspark.", "py4j.", "org.", "java.")
-"""Modules and packages whose errors wrap others."""
+"""Packages whose exceptions wrap others."""
 
 
 def is_of_spark(error: BaseException) -> bool:
-    """Whether Spark raised it, or the bridge to its JVM."""
+    """Whether pyspark or py4j raised it."""
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
 
 
 def cause_in(text: str) -> str:
-    """One line that says what happened: our error or Python's, at the bottom of what Spark tells.
+    """Return one line: the message of our own error if there is one, else of the last Python error.
 
     Args:
-        text: of Spark's exception, tracebacks of workers and of the JVM included.
+        text: of Spark's exception, with the tracebacks of workers and of the JVM.
     """
     found = [match for match in _PYTHON_ERROR.finditer(text) if not match[1].startswith(_BRIDGES)]
-    # Where a stream's reader is refused, Spark's own worker stumbles over it, and that error comes last.
+    # If a stream's reader is refused, Spark's worker fails in turn, and its error comes last.
     of_ours = [match for match in found if match[1].startswith("splashdam.")]
     if found:
         module, kind, message = (of_ours or found)[-1].groups()

@@ -1,7 +1,7 @@
-"""What filters leave of topics, partitions, offsets and timestamps: what need not be read at all.
+"""Spark's filters as bounds on topics, partitions, offsets and timestamps, so that less is read.
 
-Spark applies every filter again to the rows (docs/pipeline.md), so what is said here may be too much, never
-too little. Filters are told by the names of Spark's classes, so that none of this needs Spark.
+Spark applies every filter again to the rows (docs/pipeline.md), so these bounds may include too much, never
+too little. Filters are recognized by the names of Spark's classes, so this module does not import Spark.
 """
 
 from __future__ import annotations
@@ -25,37 +25,34 @@ _MIN_LONG = -MAX_LONG - 1
 
 @attrs.frozen
 class Span:
-    """The whole numbers from ``first`` up to, and without, ``end``; ``ALL`` leaves none out."""
+    """The integers from ``first`` up to ``end``, exclusive; ``ALL`` is unbounded."""
 
     first: int = _MIN_LONG
     end: int = MAX_LONG
 
     @property
     def is_empty(self) -> bool:
-        """Whether it holds no number."""
         return self.first >= self.end
 
     @property
     def is_bounded(self) -> bool:
-        """Whether it leaves any number out."""
         return self != ALL
 
     def both(self, other: Span) -> Span:
-        """What is in this one and in ``other``."""
+        """Return the intersection with ``other``."""
         return Span(max(self.first, other.first), min(self.end, other.end))
 
 
 ALL = Span()
-"""Every number."""
 
 
 @attrs.frozen
 class WantedRows:
-    """Which rows can pass a list of filters, all of which have to hold.
+    """The rows that can pass a list of filters, all of which must hold.
 
     Attributes:
-        offsets: where their offsets are.
-        timestamps_ms: where their timestamps are, in milliseconds as Kafka has them.
+        offsets: bounds of their offsets.
+        timestamps_ms: bounds of their timestamps, in milliseconds as in Kafka.
     """
 
     _constants: tuple[Filter, ...] = ()
@@ -63,7 +60,7 @@ class WantedRows:
     timestamps_ms: Span = ALL
 
     def may_have(self, topic: str, partition: int) -> bool:
-        """Whether rows of a partition can pass."""
+        """Whether any row of a partition can pass."""
         if self.offsets.is_empty or self.timestamps_ms.is_empty:
             return False
         values: dict[str, Any] = {"topic": topic, "partition": partition}
@@ -71,15 +68,14 @@ class WantedRows:
 
 
 EVERY_ROW = WantedRows()
-"""Without filters."""
 
 
 def wanted_rows(filters: Iterable[Filter]) -> WantedRows:
-    """What passes ``filters``, as far as topic, partition, offset and timestamp tell.
+    """Return the rows that ``filters`` may let pass, judged by topic, partition, offset and timestamp.
 
     Args:
-        filters: as ``DataSourceReader.pushFilters`` gets them. One of an unknown kind, or about another
-            column, leaves nothing out.
+        filters: as ``DataSourceReader.pushFilters`` gets them. A filter of an unknown kind, or on another
+            column, excludes nothing.
     """
     constants: list[Filter] = []
     offsets = timestamps = ALL
@@ -116,7 +112,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], object]] = {
 
 
 def _may_hold(filter: Any, value: Any) -> bool:
-    """False only where it is certain that a value, which is never null, does not pass."""
+    """Return False only if it is certain that the value, which is never null, does not pass."""
     kind = type(filter).__name__
     if kind == "Not":
         return _holds(filter.child, value) is not True
@@ -124,7 +120,7 @@ def _may_hold(filter: Any, value: Any) -> bool:
 
 
 def _holds(filter: Any, value: Any) -> bool | None:
-    """None where nobody knows; SQL's own unknown, that of nulls, is among it."""
+    """Return None if the result is unknown, as SQL's comparisons with null are."""
     kind = type(filter).__name__
     if kind in ("IsNull", "IsNotNull"):
         return kind == "IsNotNull"
@@ -145,7 +141,7 @@ def _is_in(value: Any, wanted: Any) -> bool | None:
 
 
 def _span(filter: Any, number: Any) -> Span:
-    """Where a number is that passes; ``number`` makes one of a filter's value, None where it cannot."""
+    """Return the bounds of numbers that pass; ``number`` converts a filter's value, None if it cannot."""
     kind = type(filter).__name__
     if kind == "In":
         numbers = [number(each) for each in filter.value]
@@ -171,13 +167,13 @@ def _whole(value: Any) -> int | None:
 
 
 def _microseconds(value: Any) -> int | None:
-    """A time without a zone could be anybody's, and leaves nothing out."""
+    """A time without a zone is ambiguous, so such a filter excludes nothing."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         return None
     return (value - _EPOCH) // _MICROSECOND
 
 
 def _milliseconds(span: Span) -> Span:
-    """The milliseconds whose microsecond 0 is in a span: -(-x // 1000) rounds up."""
+    """Convert a span of microseconds to the milliseconds in it: -(-x // 1000) rounds up."""
     first = span.first if span.first == ALL.first else -(-span.first // 1000)
     return Span(first, span.end if span.end == ALL.end else -(-span.end // 1000))

@@ -20,16 +20,16 @@ from splashdam.model.options import MAX_LONG, nearest_name
 
 T = TypeVar("T")
 Parse = Callable[[str], T]
-"""Makes a value of an option's text; raises ``ValueError`` with what is wrong with it."""
+"""Converts an option's text to its value; raises ``ValueError`` with the reason if it is invalid."""
 
 REQUIRED: Any = object()
-"""As a default: the option must be given."""
+"""The default of an option that must be given."""
 
 KAFKA = "kafka."
-"""What the names of the client's own properties begin with."""
+"""The prefix of the Kafka client's properties."""
 
 _MOST_SAID = 200
-"""Characters of an option's text in an error; offsets of thousands of partitions would hide what is wrong."""
+"""Characters of an option's text in an error: offsets of thousands of partitions would hide the reason."""
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _TIME = re.compile(r"([0-9]+)\s*(ms|s|m|min|h|d)?", re.ASCII)
@@ -42,8 +42,8 @@ class Option(Generic[T]):
 
     Attributes:
         name: as Spark spells it, ``startingOffsets``.
-        parse: makes the value of its text.
-        default: the value where it is not given, or `REQUIRED`.
+        parse: converts its text to its value.
+        default: the value if it is not given, or `REQUIRED`.
     """
 
     name: str
@@ -51,10 +51,10 @@ class Option(Generic[T]):
     default: T
 
     def value_of(self, text: str) -> T:
-        """What a text means.
+        """Convert a text to the option's value.
 
         Raises:
-            KafkaConfigurationError: it means nothing.
+            KafkaConfigurationError: the text is invalid.
         """
         try:
             return self.parse(text.strip())
@@ -65,10 +65,10 @@ class Option(Generic[T]):
 
 @attrs.frozen
 class Options:
-    """The options of one source or sink. ``options[STARTING_OFFSETS]`` is a value, parsed.
+    """The options of one source or sink. ``options[STARTING_OFFSETS]`` is the parsed value.
 
     Attributes:
-        kafka: the client's properties, without ``kafka.`` before their names.
+        kafka: the client's properties, without the prefix ``kafka.``.
     """
 
     _values: Mapping[str, Any]
@@ -81,17 +81,17 @@ class Options:
         return value
 
     def is_given(self, option: Option[Any]) -> bool:
-        """Whether somebody has set it, be it to its default."""
+        """Whether it was set, even if to its default."""
         return option.name in self._given
 
 
 class OptionParser:
-    """Reads the options that a source or sink declares.
+    """Parses the options that a source or sink declares.
 
     Args:
-        what: the source or sink in messages, ``kafka-local``.
-        options: what there is.
-        takes_kafka: whether there may be ``kafka.*`` as well.
+        what: the name of the source or sink in messages, ``kafka-local``.
+        options: all that it has.
+        takes_kafka: whether ``kafka.*`` is accepted as well.
     """
 
     def __init__(self, what: str, options: Iterable[Option[Any]], *, takes_kafka: bool = True) -> None:
@@ -100,14 +100,14 @@ class OptionParser:
         self._takes_kafka = takes_kafka
 
     def parse(self, given: Mapping[str, str]) -> Options:
-        """The options' values. Names are compared without regard to case.
+        """Return the options' values. Names are compared without regard to case.
 
         Args:
             given: as ``DataSource.options`` has them.
 
         Raises:
-            KafkaConfigurationError: one is unknown (the nearest name is given), missing, given twice, or has
-                no sense.
+            KafkaConfigurationError: one is unknown (the message has the nearest name), missing, given twice,
+                or has no sense.
         """
         texts: dict[str, str] = {}
         for name, text in given.items():
@@ -142,7 +142,7 @@ class OptionParser:
 
 
 def text(given: str) -> str:
-    """Anything but nothing.
+    """Accept any text that is not empty.
 
     Raises:
         ValueError: it is empty.
@@ -164,7 +164,7 @@ def boolean(given: str) -> bool:
 
 
 def integer(minimum: int = 1, maximum: int = MAX_LONG) -> Parse[int]:
-    """A whole number from ``minimum`` to ``maximum``."""
+    """Return a parser of integers from ``minimum`` to ``maximum``."""
 
     def parse(given: str) -> int:
         if not _WHOLE_NUMBER.fullmatch(given):
@@ -179,7 +179,7 @@ def integer(minimum: int = 1, maximum: int = MAX_LONG) -> Parse[int]:
 
 
 def one_of(*choices: str) -> Parse[str]:
-    """One of some words, in any case; it comes back as written here."""
+    """Return a parser of one of some words, in any case; the value is spelled as in ``choices``."""
 
     def parse(given: str) -> str:
         for choice in choices:
@@ -191,10 +191,10 @@ def one_of(*choices: str) -> Parse[str]:
 
 
 def comma_list(given: str) -> tuple[str, ...]:
-    """Names with commas between them, each once.
+    """Parse names separated by commas; repeated ones count once.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no name.
     """
     names = dict.fromkeys(name for name in map(str.strip, given.split(",")) if name)
     if not names:
@@ -203,10 +203,11 @@ def comma_list(given: str) -> tuple[str, ...]:
 
 
 def time_ms(given: str) -> int:
-    """Milliseconds of a time as Spark writes it: ``15m``, ``10s``; a bare number is milliseconds.
+    """Parse a duration as Spark writes it, ``15m`` or ``10s``, to milliseconds; a bare number is
+    milliseconds.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a duration.
     """
     found = _TIME.fullmatch(given.lower())
     if found is None:
@@ -215,17 +216,17 @@ def time_ms(given: str) -> int:
 
 
 def json_object(given: str) -> dict[str, Any]:
-    """A JSON object, whose names are each said once.
+    """Parse a JSON object in which no name is repeated.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is something else.
     """
     try:
         found = json.loads(given, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
         raise ValueError(f"must be JSON: {error}") from None
     except RecursionError:
-        raise ValueError("must be JSON that is not as deep as this") from None
+        raise ValueError("must be JSON that is less deeply nested") from None
     if not isinstance(found, dict):
         raise ValueError('must be a JSON object such as {"topic": …}')  # noqa: TRY004
     return found
@@ -239,14 +240,15 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def to_text(value: object) -> str:
-    """A value that pickles, as the text of an option.
+    """Return a picklable value as the text of an option: Spark passes options to planners and tasks as text.
 
-    Name such an option with ``secret`` in it where there may be keys of object storage in the value: Spark
-    hides those.
+    If the value may contain keys of object storage, give the option a name with ``secret`` in it: Spark
+    redacts such options.
     """
     return base64.b64encode(pickle.dumps(value)).decode()
 
 
 def from_text(text: str) -> Any:
-    """What ``to_text`` made; for options that this package has set itself."""
+    """Return the value that ``to_text`` encoded. Only for options that this package sets itself: it
+    unpickles."""
     return pickle.loads(base64.b64decode(text))

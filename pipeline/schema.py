@@ -1,4 +1,4 @@
-"""Kafka's columns, as Spark's own ``kafka`` format has them, and a reader's choice among them."""
+"""Kafka's columns, as in Spark's own ``kafka`` format, and the selection that a reader yields."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
 
 HEADERS = "headers"
-"""The last column, with ``includeHeaders`` alone; null for a record that has none."""
+"""The last column, present with ``includeHeaders``; null for a record without headers."""
 
 _TYPES: Mapping[str, str] = {
     "key": "binary",
@@ -29,44 +29,42 @@ _TYPES: Mapping[str, str] = {
     "timestampType": "int",
     HEADERS: "array<struct<key:string,value:binary>>",
 }
-"""Spark's type of each column."""
 
 COLUMNS = tuple(name for name in _TYPES if name != HEADERS)
-"""The columns that are always there, in this order."""
+"""The columns without ``includeHeaders``, in order."""
 
 
 @attrs.frozen
 class Columns:
-    """Which of Kafka's columns a reader yields.
+    """The columns that a reader yields.
 
     Attributes:
-        names: of the columns, in the order of the rows.
+        names: in the order of the rows.
     """
 
     names: tuple[str, ...]
 
     @property
     def arrow(self) -> pa.Schema:
-        """What Arrow calls them, which is what Spark expects of a source with this schema."""
+        """The Arrow schema that Spark expects of a source with these columns."""
         return _arrow_schema(self.names)
 
     def wants(self, name: str) -> bool:
-        """Whether a column is one of them."""
         return name in self.names
 
 
 def all_columns(include_headers: bool) -> Columns:
-    """Every column, ``headers`` where they are asked for."""
+    """Return all columns, ``headers`` among them only if asked for."""
     return Columns((*COLUMNS, HEADERS) if include_headers else COLUMNS)
 
 
 def ddl(columns: Columns) -> str:
-    """The columns as ``DataSource.schema()`` says them."""
+    """Return the columns in the DDL that ``DataSource.schema()`` returns."""
     return ", ".join(f"`{name}` {_TYPES[name]}" for name in columns.names)
 
 
 def columns_of(schema: StructType, include_headers: bool) -> Columns:
-    """The choice that a schema is: a user's, ``.schema("offset bigint, timestamp timestamp")``, or that of
+    """Return the columns of a schema: a user's, ``.schema("offset bigint, timestamp timestamp")``, or that of
     ``DataSource.schema()``.
 
     Args:
@@ -94,15 +92,15 @@ def _check(field: StructField, known: tuple[str, ...]) -> None:
         raise KafkaConfigurationError("the schema names column 'headers': set includeHeaders to true")
     if name not in known:
         raise KafkaConfigurationError(
-            f"the schema names column {name!r}, there are {', '.join(known)}.{nearest_name(name, known)}"
+            f"no column {name!r}; the columns are {', '.join(known)}.{nearest_name(name, known)}"
         )
     found = field.dataType.simpleString()
     if found != _TYPES[name]:
         raise KafkaConfigurationError(
-            f"column {name!r} is {_TYPES[name]}, not {found}: read it as it is, then cast it"
+            f"column {name!r} is {_TYPES[name]}, not {found}: read it with its type, then cast it"
         )
     if "false" in json.dumps([field.nullable, field.dataType.jsonValue()]):
-        raise KafkaConfigurationError(f"column {name!r} is NOT NULL in the schema: leave that out")
+        raise KafkaConfigurationError(f"column {name!r} is NOT NULL in the schema: remove NOT NULL")
 
 
 @cache

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
 FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-"""Off by default in Spark, which then refuses sources that could use it."""
+"""Off by default in Spark, which then refuses sources that implement ``pushFilters``."""
 
 _LOCAL = {
     "spark.driver.host": "127.0.0.1",
@@ -28,7 +28,7 @@ _LOCAL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
-    # Starts faster and takes less memory; what the sources do runs in Python workers.
+    # The serial collector starts faster and takes less memory; the sources' work is done in Python workers.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
 }
 
@@ -40,22 +40,22 @@ def spark_session(
     memory: str = "1g",
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """The session of this process, made if there is none, with ``kafka-local`` and ``kafka-log`` registered.
+    """Return this process's session, created if necessary, with ``kafka-local`` and ``kafka-log`` registered.
 
-    Workers run the Python of this process (``PYSPARK_PYTHON`` wins where it is set), times are in UTC, and
-    filters are pushed down into Python sources.
+    Workers run this process's Python unless ``PYSPARK_PYTHON`` is set, times are in UTC, and filters are
+    pushed down into Python sources.
 
     Args:
-        app_name: what Spark shows.
-        master: Spark's master URL; by default what ``spark-submit`` or ``PYSPARK_SUBMIT_ARGS`` says, else
+        app_name: the application's name in Spark.
+        master: Spark's master URL; by default that of ``spark-submit`` or ``PYSPARK_SUBMIT_ARGS``, else
             ``local[*,4]``: all cores, four attempts for each task. With ``local…`` the session listens on
-            loopback alone and has no web page.
-        memory: the heap of the driver's JVM, where this call starts it; 450 MiB is Spark's least. Under
-            ``spark-submit`` it runs already, and ``--driver-memory`` counts.
-        settings: more of Spark's settings, which win.
+            loopback only and has no web page.
+        memory: the heap of the driver's JVM if this call starts it; Spark's minimum is 450 MiB. Under
+            ``spark-submit`` the JVM runs already, and ``--driver-memory`` applies.
+        settings: more settings of Spark; they override those of this function.
 
     Raises:
-        JavaMissingError: Spark finds no Java.
+        JavaMissingError: there is no Java that Spark can run on.
         ImportError: pyspark is not installed; ``pip install 'splashdam[spark]'``.
     """
     from pyspark.sql import SparkSession
@@ -76,26 +76,27 @@ def spark_session(
 
 
 def is_submitted(environment: Mapping[str, str]) -> bool:
-    """Whether ``spark-submit`` has started this program: then its JVM runs already, with its settings."""
+    """Whether ``spark-submit`` started this program: then the JVM runs already, with its settings."""
     return "PYSPARK_GATEWAY_PORT" in environment
 
 
 def settings_of_master(master: str | None, memory: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """What goes by where Spark runs; a setting given here would win over that of ``spark-submit``."""
+    """Return the settings that depend on the master. A setting given here would override that of
+    ``spark-submit``."""
     if master is None:
         if is_submitted(environment):
             return {}
         if "--master" in environment.get("PYSPARK_SUBMIT_ARGS", ""):
             return {"spark.driver.memory": memory}
-        master = "local[*,4]"  # Spark gives up at once without a second attempt, and workers may start late
+        master = "local[*,4]"  # a late worker would fail the only attempt of local[*]
     local = _LOCAL if master.startswith("local") else {}
     return {"spark.master": master, "spark.driver.memory": memory, **local}
 
 
 def register(spark: SparkSession) -> None:
-    """Makes ``kafka-local`` and ``kafka-log`` known to a session, which any program may have made.
+    """Register ``kafka-local`` and ``kafka-log`` in a session that any program created.
 
-    Turns filter pushdown into Python sources on, without which Spark refuses sources that can use it.
+    Filter pushdown into Python sources is switched on, without which Spark refuses sources that implement it.
 
     Args:
         spark: the session.
@@ -106,7 +107,7 @@ def register(spark: SparkSession) -> None:
 
 
 def data_sources() -> list[type[DataSource]]:
-    """All that this room adds to Spark."""
+    """Return the data sources of this package."""
     from splashdam.pipeline.local_source.data_source import KafkaLocalDataSource
     from splashdam.pipeline.log_source.data_source import KafkaLogDataSource
 
@@ -114,7 +115,7 @@ def data_sources() -> list[type[DataSource]]:
 
 
 OLDEST_JAVA = 17
-"""Of Spark 4."""
+"""Spark 4 needs it."""
 
 HOW_TO_GET_IT = (
     f"Spark runs on Java {OLDEST_JAVA} or later. Install it (Debian: apt-get install openjdk-17-jre-headless"
@@ -127,7 +128,7 @@ class JavaMissingError(KafkaConfigurationError):
 
 
 def need_java() -> None:
-    """Returns where Spark can run.
+    """Check that there is a Java that Spark can run on.
 
     Raises:
         JavaMissingError: Java is missing or too old; the message says how to get it.
@@ -136,7 +137,7 @@ def need_java() -> None:
     command = os.path.join(home, "bin", "java") if home else "java"
     found = shutil.which(command)
     if found is None:
-        raise JavaMissingError(f"{command} is not there. {HOW_TO_GET_IT}")
+        raise JavaMissingError(f"{command} was not found. {HOW_TO_GET_IT}")
     version = _version(found)
     if version is not None and version < OLDEST_JAVA:
         raise JavaMissingError(f"{found} is Java {version}. {HOW_TO_GET_IT}")
@@ -144,10 +145,10 @@ def need_java() -> None:
 
 @cache
 def _version(java: str) -> int | None:
-    """The feature version; None where the answer is of no known form, which is left to Spark.
+    """Return the feature version, None if the output has an unknown form: Spark decides then.
 
     Raises:
-        JavaMissingError: it does not run, as macOS's own ``java`` where none is installed.
+        JavaMissingError: the program fails, as the ``java`` of a macOS without Java does.
     """
     done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     said = re.search(r'version "(\d+)(?:\.(\d+))?', done.stdout + done.stderr)
@@ -156,7 +157,7 @@ def _version(java: str) -> int | None:
     if said is None:
         return None
     first, second = int(said[1]), int(said[2] or 0)
-    return second if first == 1 else first  # until 8 it called itself 1.8
+    return second if first == 1 else first  # Java 8 and earlier call themselves 1.8
 
 
 _STANDARD_ERROR = 2
@@ -164,13 +165,13 @@ _STANDARD_ERROR = 2
 
 @contextmanager
 def children_log_into(target: str | int) -> Iterator[None]:
-    """Processes that are started inside write their standard error into a file, for as long as they live.
+    """Redirect the standard error of processes that are started in the block into a file, for their lifetime.
 
-    A JVM writes there before it has read any setting, so that none silences it; log4j and Spark's workers
-    follow. This process goes on writing where it did.
+    A JVM writes to standard error before it reads any setting, so no setting silences it; log4j and Spark's
+    workers inherit the descriptor. This process's own standard error is restored.
 
     Args:
-        target: path of a file, which is appended to, or a descriptor, which stays the caller's.
+        target: a path, whose file is appended to, or a descriptor, which the caller keeps and closes.
 
     Raises:
         OSError: the file cannot be opened.
@@ -182,7 +183,7 @@ def children_log_into(target: str | int) -> Iterator[None]:
         log = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         before = os.dup(_STANDARD_ERROR)
-    except OSError:  # was closed by whoever started us: nothing to keep
+    except OSError:  # standard error was closed before we started: nothing to restore
         os.close(log)
         yield
         return
@@ -198,7 +199,7 @@ def children_log_into(target: str | int) -> Iterator[None]:
 
 @contextmanager
 def interrupts_unlogged() -> Iterator[None]:
-    """The bridge to the JVM logs no traceback for Ctrl-C inside; what it logs else is logged."""
+    """Drop the traceback that py4j logs for Ctrl-C in the block; its other messages are logged."""
     root = logging.getLogger()
     root.addFilter(_is_no_interrupt)
     try:

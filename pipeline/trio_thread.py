@@ -1,4 +1,4 @@
-"""A thread that runs trio for callers that block, and clients that live in it from one call to the next."""
+"""A thread that runs trio for blocking callers, and a pool of clients that live in it between calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class TrioThread:
-    """One daemon thread with a trio loop. Any thread of the process that made it may call.
+    """One daemon thread with a trio loop, which any thread of the same process may call.
 
     Args:
         name: of the thread.
@@ -28,14 +28,14 @@ class TrioThread:
         self._pid = os.getpid()
         self._name = name
         started: queue.SimpleQueue[tuple[trio.lowlevel.TrioToken, trio.Nursery]] = queue.SimpleQueue()
-        self._has_ended = False  # and not `is_alive`, which says no for ever once Ctrl-C has interrupted it
+        self._has_ended = False  # not `is_alive`: after Ctrl-C in a join it answers no for ever
         self._thread = threading.Thread(target=self._run, args=(started,), name=name, daemon=True)
         self._thread.start()
         self._token, self.nursery = started.get()
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has ended, or lives in another process."""
+        """Whether the thread has ended, or belongs to another process."""
         return self._pid != os.getpid() or self._has_ended
 
     def _run(self, started: queue.SimpleQueue[tuple[trio.lowlevel.TrioToken, trio.Nursery]]) -> None:
@@ -45,7 +45,7 @@ class TrioThread:
             self._has_ended = True
 
     def call(self, task: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """Runs a task in the loop and waits for what it returns, or raises what it raises.
+        """Run a task in the loop, wait for it, and return or raise its outcome.
 
         Raises:
             IllegalStateError: the thread has ended, or belongs to the process that this one was forked from.
@@ -55,7 +55,7 @@ class TrioThread:
         async def run() -> None:
             try:
                 result = await task(*args)
-            except Exception as error:  # the caller's, not the loop's
+            except Exception as error:  # belongs to the caller; the loop goes on
                 done.put((None, error))
             except BaseException:
                 done.put((None, self._ended()))
@@ -70,11 +70,11 @@ class TrioThread:
         return value  # type: ignore[return-value]  # a task without an error has returned a T
 
     def start_soon(self, task: Callable[[], Awaitable[None]], on_refusal: Callable[[], None]) -> None:
-        """Starts a task that raises nothing but cancellation.
+        """Start a task that raises nothing but ``trio.Cancelled``.
 
         Args:
             task: what to run.
-            on_refusal: called in the loop where it takes no more tasks.
+            on_refusal: called in the loop if its nursery is closed already.
 
         Raises:
             IllegalStateError: as `call`.
@@ -83,13 +83,13 @@ class TrioThread:
         def start() -> None:
             try:
                 self.nursery.start_soon(task)
-            except RuntimeError:  # it is ending
+            except RuntimeError:  # the nursery is closed: the thread is ending
                 on_refusal()
 
         self.soon(start)
 
     def soon(self, call: Callable[[], object]) -> None:
-        """Calls something in the loop, which must not raise.
+        """Call a function in the loop; it must not raise.
 
         Raises:
             IllegalStateError: as `call`.
@@ -105,7 +105,7 @@ class TrioThread:
             raise self._ended() from None
 
     def close(self, timeout: float = 1.0) -> None:
-        """Ends the loop and all that runs in it; waits so many seconds for that. May be called again."""
+        """Cancel all tasks and end the loop; wait up to ``timeout`` seconds for that. Idempotent."""
         if self._pid == os.getpid():
             with suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(self.nursery.cancel_scope.cancel)
@@ -131,11 +131,11 @@ class _Kept(Generic[C]):
 
 
 class ClientPool(Generic[C]):
-    """Clients that serve one task at a time: as many as there are tasks, kept for the next.
+    """Clients that each serve one task at a time; idle ones are kept for later tasks.
 
     Args:
-        nursery: where they live.
-        open_client: makes one.
+        nursery: where the clients' tasks run.
+        open_client: opens a client.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class ClientPool(Generic[C]):
 
     @asynccontextmanager
     async def borrow(self) -> AsyncIterator[C]:
-        """A client for as long as the block lasts. One that was interrupted, or has failed, is not kept."""
+        """Lend a client for the block. It is closed if the block is cancelled or fails."""
         kept: _Kept[C] = self._idle.pop() if self._idle else await self._nursery.start(self._keep)
         try:
             yield kept.client

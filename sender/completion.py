@@ -1,11 +1,12 @@
-"""What becomes of a batch after an answer, a failure, or too long a wait: the verdicts, carried out.
+"""Completes batches after a broker's answer, a failed request, or an expired delivery timeout.
 
-Called with the guard held. Outcomes whose waiters are to be run afterwards, without it, collect in
-``finished``; what is to be logged waits as well, because a log handler has a lock of its own and may send.
+``VERDICTS`` says what happens to a batch for each error code. Source: Kafka's ``Errors``,
+``Sender.completeBatch`` and ``TransactionManager``. Without idempotence, retriable errors are retried and all
+others fail the batch.
 
-What to do with a batch, by the error code the broker answered for it. The whole table is here. Source:
-Kafka's ``Errors``, ``Sender.completeBatch`` and ``TransactionManager``. Without idempotence a retriable error
-is retried and every other one fails the batch.
+``Completion`` is called with the guard held. It collects decided batches in ``finished`` and runs their
+waiters later, without the guard. Log lines wait until then, too: a log handler has a lock of its own and may
+call ``send``.
 """
 
 from __future__ import annotations
@@ -42,24 +43,24 @@ class Verdict(Stage):
 
     DELIVERED = auto()
     DUPLICATE = auto()
-    """The broker has it already; its offset is not known."""
+    """The broker has the batch already; its offset is unknown."""
     RETRY = auto()
     RETRY_STALE = auto()
-    """Retry, and what we know of the cluster is out of date."""
+    """Retry after a metadata update: our metadata are stale."""
     SPLIT = auto()
-    """Too large: divide it, or refuse it where it holds a single record."""
+    """Too large: split it, or fail it if it holds a single record."""
     REFUSE = auto()
-    """The broker certainly did not write it and never will: fail this batch, go on with the next."""
+    """The broker did not write it and never will: fail this batch and continue with the next."""
     OUT_OF_ORDER = auto()
-    """Not the sequence number the broker expects."""
+    """The batch does not have the sequence number that the broker expects."""
     UNKNOWN_PRODUCER = auto()
-    """The broker does not remember this producer."""
+    """The broker has no state for this producer id."""
     FATAL = auto()
-    """Nothing this producer sends can succeed any more."""
+    """No later batch of this producer can succeed."""
 
 
 class Row(NamedTuple):
-    """One row of the table: for a producer with idempotence, and for one without."""
+    """The verdicts of one error code, with and without idempotence."""
 
     idempotent: Verdict
     plain: Verdict
@@ -74,7 +75,7 @@ REFUSED = Row(Verdict.REFUSE, Verdict.REFUSE)
 VERDICTS: dict[int, Row] = {
     ErrorCode.NONE: Row(Verdict.DELIVERED, Verdict.DELIVERED),
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: Row(Verdict.DUPLICATE, Verdict.DUPLICATE),
-    # The leader is another one, or away.
+    # The leader has moved or is unavailable.
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: _STALE,
     ErrorCode.LEADER_NOT_AVAILABLE: _STALE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: _STALE,
@@ -88,7 +89,7 @@ VERDICTS: dict[int, Row] = {
     ErrorCode.ELECTION_NOT_NEEDED: _STALE,
     ErrorCode.UNKNOWN_TOPIC_ID: _STALE,
     ErrorCode.INCONSISTENT_TOPIC_ID: _STALE,
-    # It may work the next time.
+    # Transient errors.
     ErrorCode.CORRUPT_MESSAGE: _RETRY,
     ErrorCode.REQUEST_TIMED_OUT: _RETRY,
     ErrorCode.NOT_ENOUGH_REPLICAS: _RETRY,
@@ -114,7 +115,7 @@ VERDICTS: dict[int, Row] = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _FATAL,
     ErrorCode.PRODUCER_FENCED: _FATAL,
     ErrorCode.UNSUPPORTED_VERSION: _FATAL,
-    # Refused as it is. These have rows because a reader looks for them here.
+    # Not retriable. Listed, although they equal the default, because readers look for them here.
     ErrorCode.UNKNOWN_SERVER_ERROR: REFUSED,
     ErrorCode.INVALID_TOPIC_EXCEPTION: REFUSED,
     ErrorCode.RECORD_LIST_TOO_LARGE: REFUSED,
@@ -139,9 +140,10 @@ NOT_WRITTEN = frozenset(
         ErrorCode.UNKNOWN_PRODUCER_ID,
     }
 )
-"""Codes of retried batches that rule out that this attempt was written; after the others it may have been.
+"""Retriable codes that prove that this attempt was not written. After all others it may have been.
 
-6 is not among them: a leader that loses its office while it waits for its followers answers it, too.
+NOT_LEADER_OR_FOLLOWER is not among them: a leader that resigns while it waits for its followers answers it,
+too.
 """
 
 
@@ -157,13 +159,13 @@ _Handler = Callable[[ProducerBatch, PartitionProduceResponse, float], None]
 
 
 class Completion:
-    """Settles batches: tells accumulator, idempotence and metadata what happened.
+    """Completes, retries, splits or fails batches, and updates accumulator, idempotence and metadata.
 
     Attributes:
-        in_flight: batches handed to a link and not settled.
-        finished: batches that are decided and whose waiters have not been run.
-        fatal: the error after which nothing can be sent any more, None while all is well.
-        last_failure: the last thing that went wrong on the way to a broker; told to batches that expire.
+        in_flight: batches that were handed to a connection and have no answer yet.
+        finished: decided batches whose waiters have not run yet.
+        fatal: the error that stopped this producer for good; None if there is none.
+        last_failure: the last failure on the way to a broker; the cause of batches that expire.
     """
 
     def __init__(
@@ -179,7 +181,7 @@ class Completion:
         self.finished: deque[ProducerBatch] = deque()
         self.fatal: KafkaError | None = None
         self.last_failure: BaseException | None = None
-        self._nothing_late_before_ms = -math.inf  # whatever is opened after a look is late after this
+        self._nothing_late_before_ms = -math.inf  # a batch created after the last check cannot expire before
         self._accepted_late: list[tuple[TopicPartition, int]] = []
         settings = self._settings = context.settings
         self._accumulator = context.accumulator
@@ -196,37 +198,37 @@ class Completion:
             Verdict.RETRY_STALE: self._retry_elsewhere,
             Verdict.SPLIT: self._split,
             Verdict.REFUSE: self._refuse,
-            Verdict.OUT_OF_ORDER: self._find_order,
-            Verdict.UNKNOWN_PRODUCER: self._introduce_again,
-            Verdict.FATAL: self._stop,
+            Verdict.OUT_OF_ORDER: self._handle_out_of_order,
+            Verdict.UNKNOWN_PRODUCER: self._handle_unknown_producer,
+            Verdict.FATAL: self._fail_for_good,
         }
 
     def begin(self, batches: Iterable[ProducerBatch]) -> None:
-        """The batches were drained and go to a broker."""
+        """Register drained batches as in flight."""
         for batch in batches:
             self.in_flight[batch] = None
             if self._keeps_order_by_muting:
                 self._accumulator.mute(batch.topic_partition)
 
     def settle(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float) -> None:
-        """The broker's answer for one batch in flight, or what stands for it when there is none."""
-        self._land(batch)
+        """Handle the answer for one batch in flight; a failed request counts as an answer, too."""
+        self._remove_in_flight(batch)
         verdict = verdict_for(answer.error_code, idempotent=self._idempotence is not None)
         self._handlers[verdict](batch, answer, now_ms)
 
     def refuse_unsent(self, batch: ProducerBatch, error: KafkaError) -> None:
-        """A batch in flight for which no request can be made: nothing was sent, and no repeat would help."""
-        self._land(batch)
+        """Fail a batch for which no request can be built. Nothing was sent, and a retry would not help."""
+        self._remove_in_flight(batch)
         self._fail(batch, error)
         self._give_up_sequence(batch)
 
     def put_back(self, batch: ProducerBatch, now_ms: float) -> None:
-        """A batch in flight was not sent after all, and goes with the next request."""
-        self._land(batch)
+        """Queue a batch that was drained but not sent; it goes with the next request."""
+        self._remove_in_flight(batch)
         self._accumulator.put_back(batch, now_ms)
 
     def expire(self, now_ms: float) -> None:
-        """Fails the batches whose delivery timeout has passed, in their queues and in flight."""
+        """Fail batches past their delivery timeout, queued or in flight."""
         if now_ms < self._nothing_late_before_ms:
             return
         for batch in self._accumulator.expire(now_ms):
@@ -240,10 +242,10 @@ class Completion:
         self._nothing_late_before_ms = min(oldest_ms, now_ms) + self._settings.delivery_timeout_ms
 
     def purge(self, *, queued: bool, in_flight: bool) -> int:
-        """Fails what the application does not want any more; counts the records.
+        """Fail queued or in-flight batches for the application; return the number of records.
 
-        Sequence numbers stay legal, since to a broker this looks as if they had expired. What is on the wire
-        stays there: its answer is ignored, and its memory comes back then.
+        Sequence numbers stay valid, since for the broker this equals an expiry. Requests on the wire stay
+        there: their answers only release the memory.
         """
         count = 0
         for batch in self._accumulator.take_queued() if queued else ():
@@ -256,35 +258,34 @@ class Completion:
         return count
 
     def next_expiry_ms(self, now_ms: float) -> float:
-        """How long until a batch in flight can be late; infinity if none is in flight."""
+        """Milliseconds until a batch in flight can expire; infinity if none is in flight."""
         return max(0.0, self._nothing_late_before_ms - now_ms) if self.in_flight else math.inf
 
     def abort(self, error: BaseException) -> None:
-        """Fails everything for the application; batches in flight keep their memory until they are
-        settled."""
+        """Fail all batches for the application; those in flight keep their memory until their answer."""
         for batch in self._accumulator.abort_batches(error):
             self._failed(batch)
 
     def abort_unsent(
-        self, error: BaseException, hopeless: Callable[[ProducerBatch], bool] | None = None
+        self, error: BaseException, unsendable: Callable[[ProducerBatch], bool] | None = None
     ) -> None:
-        """Fails what waits for its first attempt, since it cannot have one; and what else is ``hopeless``."""
-        for batch in self._accumulator.abort_unsent(error, hopeless):
+        """Fail batches that wait for their first attempt, and those that are ``unsendable``."""
+        for batch in self._accumulator.abort_unsent(error, unsendable):
             self._failed(batch)
             self._give_up_sequence(batch)
 
     def drop_in_flight(self, error: BaseException) -> None:
-        """No answer will come any more, and nothing reads the batches' bytes: gives their memory back."""
+        """Release the memory of batches in flight. Only legal once no request can read their bytes."""
         for batch in self.in_flight:
             self._fail(batch, error)
         self.in_flight.clear()
 
     def run_finished(self) -> None:
-        """Runs the waiters of what was decided, and logs what was noted. The guard is not held."""
+        """Run the waiters of decided batches and write deferred log lines. The guard is not held."""
         accepted_late, self._accepted_late = self._accepted_late, []
         for topic_partition, record_count in accepted_late:
             logger.info(
-                "%s accepted a batch of %d records after it had failed here",
+                "%s accepted a batch of %d records after the producer had failed it",
                 topic_partition,
                 record_count,
                 extra=fields(
@@ -296,7 +297,7 @@ class Completion:
             )
         while self.finished:
             batch = self.finished.popleft()
-            batch.outcome.run_waiters()  # an interrupted one leaves the others in place
+            batch.outcome.run_waiters()  # if interrupted, the remaining waiters stay queued
             if self._on_batch is not None:
                 self._on_batch(batch)
 
@@ -342,7 +343,9 @@ class Completion:
             self._refuse(batch, answer, now_ms)
             return
         batch.last_error = _answered(batch, answer)
-        if self._is_late(batch, now_ms):  # no record need be too large, but there is no time to find out
+        if self._is_late(
+            batch, now_ms
+        ):  # perhaps no record is too large, but there is no time left to find out
             self._fail(batch, self._timeout(batch))
             self._give_up_sequence(batch)
             return
@@ -361,48 +364,52 @@ class Completion:
         self._fail(batch, error, record_errors)
         self._give_up_sequence(batch)
 
-    def _land(self, batch: ProducerBatch) -> None:
+    def _remove_in_flight(self, batch: ProducerBatch) -> None:
         del self.in_flight[batch]
         if self._keeps_order_by_muting:
             self._accumulator.unmute(batch.topic_partition)
 
     def _give_up_sequence(self, batch: ProducerBatch) -> None:
         if batch.maybe_written:
-            self._forget_sequence(batch)  # an earlier attempt may be in the log, and so may those behind it
+            self._forget_sequence(batch)  # an earlier attempt may be in the log, with later batches behind it
         elif self._idempotence is not None and batch.sequenced:
             self._idempotence.refused(batch)
 
-    def _find_order(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float) -> None:
+    def _handle_out_of_order(
+        self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float
+    ) -> None:
         assert self._idempotence is not None  # the verdict is for idempotent producers
         if batch.part_in_doubt:
-            self._fail(batch, _in_doubt(batch, answer))
+            self._fail(batch, _error_in_doubt(batch, answer))
             self._give_up_sequence(batch)
             return
-        breaks = self._transactions is not None and self._idempotence.is_lowest(batch)
-        if breaks or not self._may_retry(batch, now_ms):
+        is_gap = self._transactions is not None and self._idempotence.is_lowest(batch)
+        if is_gap or not self._may_retry(batch, now_ms):
             reason = self._idempotence.reason_of_gap(batch)
             if reason is None:
                 self._refuse(batch, answer, now_ms)
-            else:  # nothing is lost in the cluster: what is missing there failed here
-                self._fail(batch, _behind(batch, reason))
+            else:  # the cluster lost nothing: the missing batch failed in this producer
+                self._fail(batch, _error_behind(batch, reason))
                 self._give_up_sequence(batch)
             return
         needs_identity = self._idempotence.out_of_sequence(batch)
         self._queue_again(batch, answer, now_ms, at_once=not needs_identity)
 
-    def _introduce_again(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float) -> None:
+    def _handle_unknown_producer(
+        self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float
+    ) -> None:
         if answer.log_start_offset < 0 or batch.base_sequence == 0:
-            # An old broker that cannot say whether it ever knew us; or there is no lower number to go to.
+            # The broker does not tell its log start offset, or there is no lower sequence number.
             self._retry(batch, answer, now_ms)
         elif self._was_deleted(batch, answer) and self._may_retry(batch, now_ms):
             assert self._transactions is not None
             self._transactions.sequences.forgotten(batch)
             self._queue_again(batch, answer, now_ms)
         else:
-            self._find_order(batch, answer, now_ms)
+            self._handle_out_of_order(batch, answer, now_ms)
 
     def _was_deleted(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> bool:
-        """Whether retention took all that a transaction's producer has written there."""
+        """Whether retention has deleted all that this transactional producer wrote to the partition."""
         idempotence = self._idempotence
         if self._transactions is None or idempotence is None or not idempotence.is_lowest(batch):
             return False
@@ -410,7 +417,7 @@ class Completion:
             return False
         return answer.log_start_offset > idempotence.acked_offset(batch)
 
-    def _stop(self, batch: ProducerBatch, answer: PartitionProduceResponse, _now_ms: float) -> None:
+    def _fail_for_good(self, batch: ProducerBatch, answer: PartitionProduceResponse, _now_ms: float) -> None:
         self.fatal = _answered(batch, answer)
         self._fail(batch, self.fatal)
         self._forget_sequence(batch)
@@ -421,25 +428,25 @@ class Completion:
         error: BaseException,
         record_errors: dict[int, BaseException] | None = None,
     ) -> None:
-        told_before = batch.state is BatchState.ABANDONED
+        was_abandoned = batch.state is BatchState.ABANDONED
         self._accumulator.fail(batch, error, record_errors)
-        if not told_before:
+        if not was_abandoned:
             self._failed(batch)
 
     def _drop(self, batch: ProducerBatch, error: BaseException) -> None:
-        """Gives up a batch that was taken from its queue, whether it was sent before or not."""
+        """Fail a batch taken from its queue, whether it was sent before or not."""
         self._fail(batch, error)
         self._forget_sequence(batch)
 
     def _abandon(self, batch: ProducerBatch, error: BaseException) -> None:
-        """Gives up a batch whose request is on the wire."""
+        """Fail a batch whose request is on the wire."""
         self._accumulator.abandon(batch, error)
         self._failed(batch)
         if self._idempotence is not None and batch.sequenced:
             self._idempotence.abandoned(batch)
 
     def _failed(self, batch: ProducerBatch) -> None:
-        """The application is told that the batch failed: once for each batch, whatever it failed of."""
+        """Report the failure of a batch to the application, once per batch."""
         self._counters.failed(batch)
         if self._transactions is not None and batch.outcome.error is not None:
             self._transactions.batch_failed(batch.outcome.error)
@@ -469,18 +476,18 @@ class Completion:
                 batch.topic_partition,
                 f"{batch.record_count} records were not acknowledged within"
                 f" delivery_timeout_ms={self._settings.delivery_timeout_ms:g}, {batch.attempts} attempts"
-                f" failed; {self._present_trouble(batch)}"
+                f" failed; {self._obstacle_text(batch)}"
                 f"last failure: {cause or self._metadata.last_failure or 'none'}",
             )
         )
         error.__cause__ = cause
         return error
 
-    def _present_trouble(self, batch: ProducerBatch) -> str:
+    def _obstacle_text(self, batch: ProducerBatch) -> str:
         obstacle = self._metadata.obstacle()
-        return (f"{obstacle}; " if obstacle else "") + self._trouble_of(batch)
+        return (f"{obstacle}; " if obstacle else "") + self._state_text(batch)
 
-    def _trouble_of(self, batch: ProducerBatch) -> str:
+    def _state_text(self, batch: ProducerBatch) -> str:
         if batch.state is BatchState.IN_FLIGHT:
             return "the broker has not answered the last one; "
         leaderless = self._metadata.cluster.leader_for(batch.topic_partition) < 0
@@ -493,8 +500,8 @@ def _said_by(error: BaseException) -> str:
     return message_of(error) if isinstance(error, KafkaError) else str(error)
 
 
-def _behind(batch: ProducerBatch, reason: BaseException) -> KafkaError:
-    """The error of a batch that the broker cannot take, since one before it failed: the same."""
+def _error_behind(batch: ProducerBatch, reason: BaseException) -> KafkaError:
+    """The error of a batch that cannot be written because an earlier one failed: of the same class."""
     text = naming(batch.topic_partition, f"this batch was sent behind one that failed: {_said_by(reason)}")
     if isinstance(reason, BrokerResponseError):
         return error_for(reason.code, text)
@@ -503,8 +510,8 @@ def _behind(batch: ProducerBatch, reason: BaseException) -> KafkaError:
     return error
 
 
-def _in_doubt(batch: ProducerBatch, answer: PartitionProduceResponse) -> KafkaError:
-    """The error of a part that the broker does not take, perhaps since it has the whole batch."""
+def _error_in_doubt(batch: ProducerBatch, answer: PartitionProduceResponse) -> KafkaError:
+    """The error of a part of a split batch that the broker refuses, perhaps because it has the whole one."""
     return _error(
         batch,
         answer.error_code,
@@ -529,9 +536,9 @@ def _answered(batch: ProducerBatch, answer: PartitionProduceResponse) -> KafkaEr
 
 
 def _record_errors(batch: ProducerBatch, answer: PartitionProduceResponse) -> dict[int, BaseException]:
-    """Errors of the records that the broker names (KIP-467).
+    """Errors of the single records that the broker names (KIP-467), by index in the batch.
 
-    A single one gets the batch's error, several get InvalidRecord; the text is the broker's for that record.
+    A single record gets the batch's error code, several get INVALID_RECORD, each with the broker's text.
     """
     named = answer.record_errors
     code = answer.error_code if len(named) == 1 else ErrorCode.INVALID_RECORD

@@ -1,4 +1,4 @@
-"""What all parts of a sender share."""
+"""The objects that all parts of a sender share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from splashdam.sender.wakeup import Wakeup
 
 
 class SenderContext(NamedTuple):
-    """The things every part of a sender needs; see ``Sender`` for their meaning."""
+    """See the arguments of ``Sender`` for their meaning."""
 
     settings: SenderSettings
     accumulator: RecordAccumulator

@@ -1,9 +1,9 @@
-"""Exactly once per partition: producer id, epoch, sequence numbers, and whose turn it is. Pure.
+"""Exactly once per partition: producer id, epoch, sequence numbers, and which batch may be sent. Pure.
 
-`Idempotence` is the accumulator's gate: it numbers batches when they are drained and holds back those whose
-turn has not come. The sender tells it what became of each. Its batches may be those of transactions; which
-partitions are in one is said by ``transactions.enrolment``. The rules a broker checks are in Kafka's
-``ProducerAppendInfo``; decisions and their reasons: ``docs/decisions/idempotence.md``.
+`Idempotence` is the accumulator's drain gate: it numbers batches when they are drained and holds back those
+that must not be sent yet. The sender reports the outcome of each batch. With transactions,
+``transactions.manager.Enrolment`` tracks which partitions are in the open one. The rules that brokers check
+are in Kafka's ``ProducerAppendInfo``; decisions and their reasons: ``docs/decisions/idempotence.md``.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.values import TopicPartition
 
 MOST_IN_FLIGHT = 5
-"""A broker remembers the last five batches of a producer: no more may be unanswered."""
+"""Brokers keep the last five batches of a producer to detect duplicates, so no more may be in flight."""
 
 _ON_THE_WIRE = (BatchState.IN_FLIGHT, BatchState.ABANDONED)
 
 
 class Identity(NamedTuple):
-    """What the broker knows a producer by."""
+    """Producer id and epoch."""
 
     producer_id: int
     epoch: int
 
     @property
     def is_one(self) -> bool:
-        """Whether a broker can check numbers by it: to brokers a negative id is a producer that has none."""
+        """Whether it is valid: brokers take a negative producer id for a producer without idempotence."""
         return self.producer_id >= 0 and self.epoch >= 0
 
 
@@ -38,18 +38,18 @@ class PartitionSequences:
     """Sequence numbers of one partition under one identity.
 
     Attributes:
-        identity: whose numbers they are.
+        identity: producer id and epoch of these numbers.
         next_sequence: for the next new batch.
-        acked_to: the number after the last one that the broker confirmed.
-        confirmed: the broker has accepted a batch of this producer id here, so it checks the order from now
-            on. Before that it accepts any number, and a second batch could overtake the first.
-        unresolved: a batch that may have been written was given up without an answer.
-        refused_from: the lowest number that was certainly refused; that batch and those behind it cannot be
+        acked_to: the sequence after the last one that the broker acknowledged.
+        confirmed: the broker has accepted a batch of this producer id and checks the order from now on.
+            Before that it accepts any sequence, and a second batch could overtake the first.
+        unresolved: a batch that may have been written was failed without an answer.
+        refused_from: the lowest sequence that was not written; neither this batch nor later ones can be
             written under this identity.
-        forgotten: the broker knows nothing of this producer here any more, and accepts any number again.
+        forgotten: the broker has lost its state of this producer and accepts any sequence again.
         acked_offset: the last offset that the broker confirmed, -1 where none is known.
-        trouble: why the last batch was given up whose numbers are missing now; None where none are.
-        in_flight: numbered batches without a final answer, ascending; on the wire or waiting for their retry.
+        gap_cause: why the batch failed whose numbers the broker misses; None if there is no gap.
+        in_flight: numbered batches without a final answer, by sequence; on the wire or awaiting a retry.
     """
 
     def __init__(self, identity: Identity) -> None:
@@ -61,34 +61,34 @@ class PartitionSequences:
         self.refused_from: int | None = None
         self.forgotten = False
         self.acked_offset = -1
-        self.trouble: BaseException | None = None
+        self.gap_cause: BaseException | None = None
         self.in_flight: list[ProducerBatch] = []
 
     def admits_new(self) -> bool:
-        """Whether a batch without a number may be sent now.
+        """Whether a batch without sequence numbers may be sent now.
 
-        Not while one is repeated: it may be in the log since long, with others behind it, and the broker
-        knows a repeat only as long as it is among the last five.
+        Not while an earlier batch is retried: it may be in the log already, with others behind it, and the
+        broker detects a duplicate only among the last five batches.
         """
         if self.unresolved or self.refused_from is not None:
             return False
         if len(self.in_flight) >= (MOST_IN_FLIGHT if self.confirmed else 1):
             return False
-        for batch in self.in_flight:  # noqa: SIM110 (any() would run a generator; this is asked at every turn)
+        for batch in self.in_flight:  # noqa: SIM110 (any() would run a generator on every turn)
             if batch.attempts:
                 return False
         return True
 
     def admits_retry(self, batch: ProducerBatch) -> bool:
-        """Whether a numbered batch may be sent again now: the lowest goes alone, until it is resolved."""
+        """Whether a batch may be retried now: only the one with the lowest sequence, until it is resolved."""
         return self.is_lowest(batch) and self.may_follow(batch)
 
     def may_follow(self, batch: ProducerBatch) -> bool:
-        """Whether no batch before it was refused, so that it can be written under this identity."""
+        """Whether no earlier batch was refused, so that it can be written under this identity."""
         return self.refused_from is None or is_earlier(batch.base_sequence, self.refused_from)
 
     def number(self, batch: ProducerBatch) -> None:
-        """Gives a new batch the next numbers."""
+        """Assign the next sequence numbers to a batch."""
         batch.producer_id, batch.producer_epoch = self.identity
         batch.base_sequence = self.next_sequence
         batch.maybe_written = batch.part_in_doubt = False
@@ -96,52 +96,52 @@ class PartitionSequences:
         self.in_flight.append(batch)
 
     def is_lowest(self, batch: ProducerBatch) -> bool:
-        """Whether everything before the batch has its final answer."""
+        """Whether all earlier batches have their final answer."""
         return bool(self.in_flight) and self.in_flight[0] is batch
 
     def confirm(self, batch: ProducerBatch, last_offset: int = -1) -> None:
-        """The broker has the batch, up to ``last_offset`` where that is known."""
+        """Record an acknowledged batch; ``last_offset`` is -1 if unknown."""
         self.in_flight.remove(batch)
         self.confirmed = True
-        self.trouble = None
+        self.gap_cause = None
         self.acked_offset = max(self.acked_offset, last_offset)
         end = sequence_after(batch.base_sequence, batch.record_count)
         if is_earlier(self.acked_to, end):
             self.acked_to = end
 
     def refuse(self, batch: ProducerBatch, *, keep: bool) -> None:
-        """The broker certainly did not write the batch; ``keep`` it for a new identity, or drop it."""
+        """Record a batch that was not written; ``keep`` it for a new identity, or drop it."""
         if self.refused_from is None or is_earlier(batch.base_sequence, self.refused_from):
             self.refused_from = batch.base_sequence
         if not keep:
             self.in_flight.remove(batch)
-            self.trouble = self.trouble or batch.outcome.error
+            self.gap_cause = self.gap_cause or batch.outcome.error
 
     def lose(self, batch: ProducerBatch) -> None:
-        """The batch is given up, and nobody knows whether the broker wrote it."""
+        """Drop a failed batch of which it is unknown whether the broker wrote it."""
         self.in_flight.remove(batch)
         self.unresolved = True
-        self.trouble = self.trouble or batch.outcome.error
+        self.gap_cause = self.gap_cause or batch.outcome.error
 
     def reason_of_gap(self, batch: ProducerBatch) -> BaseException | None:
-        """Why the broker misses what came before the batch, where that is known."""
+        """Why the broker misses an earlier batch, None if unknown."""
         for earlier in self.in_flight:
             if earlier is batch:
                 break
             if earlier.last_error is not None:
                 return earlier.last_error
-        return self.trouble
+        return self.gap_cause
 
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """The batch was divided; its parts share its numbers."""
+        """Replace a split batch by its parts, which share its sequence numbers."""
         at = self.in_flight.index(batch)
         self.in_flight[at : at + 1] = parts
 
     def settle(self) -> bool:
-        """Clears what can be cleared without a new identity; True if a new identity is needed, now.
+        """Resolve what needs no new identity; return True if a new identity is needed now.
 
-        It waits until nothing is on the wire and until everything before a refused batch is resolved: only
-        then is it certain that no batch that would get new numbers has been written under its old ones.
+        Wait until nothing is on the wire and all batches before a refused one are resolved. Only then is it
+        certain that no batch that gets new numbers has been written under its old ones.
         """
         if self.refused_from is None and not self.unresolved:
             return False
@@ -156,26 +156,26 @@ class PartitionSequences:
         )
 
     def step_back(self) -> bool:
-        """Goes on with the refused batch's number; False where one that may be in use would be given anew."""
+        """Continue with the refused batch's sequence; False if that number may be in use."""
         if self.unresolved or self.in_flight or self.refused_from is None:
             return False
         self.next_sequence = self.refused_from
         self.refused_from = None
         return True
 
-    def troubled(self) -> bool:
-        """Whether `settle` has something to decide, now or later."""
+    def unsettled(self) -> bool:
+        """Whether `settle` has something to resolve, now or later."""
         return self.unresolved or self.refused_from is not None
 
     def start_over(self, identity: Identity) -> None:
-        """Begins at 0 under another identity; batches that wait for their retry are renumbered in order."""
+        """Restart at sequence 0 under another identity; renumber the batches that await a retry."""
         if identity.producer_id != self.identity.producer_id:
             self.confirmed = False
         waiting = self.in_flight
         self.identity = identity
         self.next_sequence = self.acked_to = 0
         self.unresolved = self.forgotten = False
-        self.refused_from = self.trouble = None
+        self.refused_from = self.gap_cause = None
         self.in_flight = []
         for batch in waiting:
             self.number(batch)
@@ -184,11 +184,11 @@ class PartitionSequences:
 LAST_EPOCH = 32_767
 
 MOST_IDLE = 1_000
-"""So many partitions that are out of use are remembered; beyond that they are forgotten together."""
+"""Number of unused partitions whose sequences are kept; above it, all of them are dropped together."""
 
 
 class IdState(Stage):
-    """Whether the producer has an identity."""
+    """Whether the producer has a producer id."""
 
     UNINITIALIZED = auto()
     INITIALIZING = auto()
@@ -196,18 +196,18 @@ class IdState(Stage):
 
 
 class IdEvent(Stage):
-    """What can happen to the producer's identity."""
+    """Events of the producer id."""
 
     REQUEST = auto()
     """InitProducerId was sent."""
     GRANT = auto()
     """The broker gave a producer id and epoch."""
     REFUSE = auto()
-    """It did not, or no answer came."""
+    """The broker refused, or no answer came."""
     BUMP = auto()
-    """The epoch was raised, here, without asking anybody."""
+    """The epoch was raised locally."""
     EXHAUST = auto()
-    """There is no higher epoch: a new producer id is needed."""
+    """The last epoch is used up: a new producer id is needed."""
 
 
 TRANSITIONS: dict[tuple[IdState, IdEvent], IdState] = {
@@ -220,15 +220,15 @@ TRANSITIONS: dict[tuple[IdState, IdEvent], IdState] = {
 
 
 class Idempotence:
-    """Identity and sequence numbers of one producer.
+    """Producer id, epoch and sequence numbers of one producer.
 
     Args:
-        own_epochs: raises the epoch by itself, and asks any broker for a producer id; else a transaction's
-            coordinator alone gives identities.
+        own_epochs: raise the epoch locally and ask any broker for a producer id. False: with transactions,
+            the coordinator alone assigns both.
 
     Attributes:
         state: whether there is an identity.
-        identity: the present one; partitions take it over when nothing of them is in flight.
+        identity: the current one; a partition adopts it once none of its batches is in flight.
         bumps: how often the epoch was raised.
     """
 
@@ -238,25 +238,25 @@ class Idempotence:
         self.identity = Identity(-1, -1)
         self.bumps = 0
         self._partitions: dict[TopicPartition, PartitionSequences] = {}
-        self._troubled: dict[TopicPartition, PartitionSequences] = {}
+        self._unsettled: dict[TopicPartition, PartitionSequences] = {}
 
     @property
     def wants_id(self) -> bool:
-        """Whether somebody should ask any broker for a producer id."""
+        """Whether an InitProducerId request to any broker is due."""
         return self._own_epochs and self.state is IdState.UNINITIALIZED
 
     @property
     def identified(self) -> bool:
-        """Whether an identity was ever given."""
+        """Whether there is a producer id."""
         return self.state is IdState.READY
 
     @property
-    def in_trouble(self) -> bool:
-        """Whether a partition has numbers that cannot be continued under the present identity."""
-        return any(partition.troubled() for partition in self._troubled.values())
+    def unsettled(self) -> bool:
+        """Whether a partition has a gap that needs a new identity."""
+        return any(partition.unsettled() for partition in self._unsettled.values())
 
     def requested(self) -> None:
-        """InitProducerId is on its way."""
+        """InitProducerId was sent."""
         self._advance(IdEvent.REQUEST)
 
     def granted(self, producer_id: int, epoch: int) -> None:
@@ -265,7 +265,7 @@ class Idempotence:
         self.identity = Identity(producer_id, epoch)
 
     def take_identity(self, producer_id: int, epoch: int) -> None:
-        """A coordinator's answer: the first identity, or another one."""
+        """Adopt the identity that the transaction coordinator assigned."""
         if self.state is IdState.UNINITIALIZED:
             self.requested()
             self.granted(producer_id, epoch)
@@ -274,7 +274,7 @@ class Idempotence:
         self.identity = Identity(producer_id, epoch)
 
     def refused_id(self) -> None:
-        """The broker did not give an id; it may be asked again."""
+        """InitProducerId failed; it may be sent again."""
         self._advance(IdEvent.REFUSE)
 
     def admits(self, batch: ProducerBatch) -> bool:
@@ -289,7 +289,7 @@ class Idempotence:
         return partition.admits_new()
 
     def drained(self, batch: ProducerBatch) -> None:
-        """Numbers a new batch; one that was sent before keeps its numbers."""
+        """Number a new batch; a retried one keeps its numbers."""
         if batch.base_sequence != NO_SEQUENCE:
             return
         partition = self._partitions.get(batch.topic_partition)
@@ -300,116 +300,119 @@ class Idempotence:
         partition.number(batch)
 
     def delivered(self, batch: ProducerBatch, last_offset: int = -1) -> None:
-        """The broker has the batch, up to ``last_offset`` where that is known."""
+        """Record an acknowledged batch; ``last_offset`` is -1 if unknown."""
         self._partitions[batch.topic_partition].confirm(batch, last_offset)
 
     def is_lowest(self, batch: ProducerBatch) -> bool:
-        """Whether everything before the batch in its partition has its final answer."""
+        """Whether all earlier batches of its partition have their final answer."""
         return self._partitions[batch.topic_partition].is_lowest(batch)
 
     def reason_of_gap(self, batch: ProducerBatch) -> BaseException | None:
-        """Why the broker misses what came before the batch in its partition, where that is known."""
+        """Why the broker misses an earlier batch of the partition, None if unknown."""
         return self._partitions[batch.topic_partition].reason_of_gap(batch)
 
     def acked_offset(self, batch: ProducerBatch) -> int:
-        """The last offset that was confirmed in the batch's partition, -1 where none is known."""
+        """The last acknowledged offset in the batch's partition, -1 if unknown."""
         return self._partitions[batch.topic_partition].acked_offset
 
     def refused(self, batch: ProducerBatch) -> None:
-        """The broker certainly did not write the batch, and it is given up."""
-        self._in_trouble(batch).refuse(batch, keep=False)
+        """Record a failed batch that was not written."""
+        self._unsettle(batch).refuse(batch, keep=False)
 
     def lost(self, batch: ProducerBatch) -> None:
-        """The batch is given up, and it may have been written."""
-        self._in_trouble(batch).lose(batch)
+        """Record a failed batch that may have been written."""
+        self._unsettle(batch).lose(batch)
 
     def abandoned(self, batch: ProducerBatch) -> None:
-        """The application was told that it failed; until its answer comes nothing new is sent."""
-        self._in_trouble(batch).unresolved = True
+        """Record a batch that failed in flight. Nothing new is sent until its answer arrives."""
+        self._unsettle(batch).unresolved = True
 
     def out_of_sequence(self, batch: ProducerBatch) -> bool:
-        """The broker expected another number, or does not know the producer; the batch will be sent again.
+        """Handle a batch whose sequence the broker did not expect; it will be retried.
 
         Returns:
-            True if there is a gap, so that it needs a new identity; False if something before it failed and
-            goes first.
+            True if there is a gap, so that it needs a new identity; False if an earlier batch goes first.
         """
         if not self.is_lowest(batch):
             return False
-        self._in_trouble(batch).refuse(batch, keep=True)
+        self._unsettle(batch).refuse(batch, keep=True)
         return True
 
     def forgotten(self, batch: ProducerBatch) -> None:
-        """The broker has deleted all it had of this producer in the partition: it accepts 0 once more."""
-        partition = self._in_trouble(batch)
+        """Record that the broker deleted all records of this producer and accepts sequence 0 again."""
+        partition = self._unsettle(batch)
         partition.refuse(batch, keep=True)
         partition.forgotten = True
 
-    def hopeless(self, batch: ProducerBatch) -> bool:
-        """Whether a batch that waits for its retry cannot be written any more: one before it was refused."""
+    def unsendable(self, batch: ProducerBatch) -> bool:
+        """Whether a batch cannot be retried any more because an earlier one was refused."""
         partition = self._partitions.get(batch.topic_partition)
         return batch.sequenced and partition is not None and not partition.may_follow(batch)
 
     def divided(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """The batch was split into ``parts``, which share its numbers."""
+        """Replace a split batch by its parts."""
         self._partitions[batch.topic_partition].replace(batch, parts)
 
     def doubt(self, topics_in_use: Container[str]) -> None:
-        """Brokers forget a producer that is idle for long: other topics begin with one batch alone again."""
+        """Expect brokers to have expired the producer in unused topics: their next batch goes alone again.
+
+        Brokers drop the state of an idle producer after ``producer.id.expiration.ms``.
+        """
         idle = []
         for topic_partition, partition in self._partitions.items():
             if topic_partition.topic not in topics_in_use:
                 partition.confirmed = False
-                if not partition.in_flight and topic_partition not in self._troubled:
+                if not partition.in_flight and topic_partition not in self._unsettled:
                     idle.append(topic_partition)
         if len(idle) > MOST_IDLE:
             self._forget(idle)
 
     def _forget(self, idle: list[TopicPartition]) -> None:
-        """Drops their numbers. The epoch goes up, since a broker that remembers them would take a new batch
-        with the number 0 for a repeat of the old one; where no epoch is given for the asking, only those of
-        older identities are dropped."""
+        """Drop the sequences of these partitions.
+
+        The epoch is raised, since a broker that still has them would take a new batch with sequence 0 for a
+        duplicate. Without own epochs, only sequences of older identities are dropped.
+        """
         if not self._own_epochs:
             idle = [each for each in idle if self._partitions[each].identity != self.identity]
         elif self.state is IdState.READY and not self._raise_epoch([self._partitions[each] for each in idle]):
-            return  # no epoch is left; forgotten the next time, under the new producer id
+            return  # no epoch is left; drop them next time, under the new producer id
         for each in idle:
             del self._partitions[each]
 
     def settle(self) -> None:
-        """Gives a new identity to the partitions that need one and can take it: raises the epoch once for
-        all.
+        """Give a new identity to the partitions that need one and can take it; raise the epoch once for all.
 
-        Called once per turn of the sender, since nobody may be numbered anew while it is on the wire.
+        Called once per sender turn, since a batch on the wire must not be renumbered.
         """
-        if not self._troubled:
+        if not self._unsettled:
             return
         due = []
-        for topic_partition, partition in list(self._troubled.items()):
+        for topic_partition, partition in list(self._unsettled.items()):
             if partition.settle():
                 due.append(partition)
-            elif not partition.troubled():
-                del self._troubled[topic_partition]
+            elif not partition.unsettled():
+                del self._unsettled[topic_partition]
         renewed = self._renewed(due) if due else ()
         for partition in renewed:
             partition.start_over(self.identity)
         if renewed:
-            self._troubled = {key: value for key, value in self._troubled.items() if value.troubled()}
+            self._unsettled = {key: value for key, value in self._unsettled.items() if value.unsettled()}
 
     def step_back(self) -> bool:
-        """Where no new epoch is to be had: takes numbers back that were certainly not used.
+        """Reuse sequence numbers that were not written, where the broker cannot give a new epoch.
 
         Returns:
-            False if there are others.
+            False if some may have been written.
         """
-        for topic_partition, partition in list(self._troubled.items()):
+        for topic_partition, partition in list(self._unsettled.items()):
             if not partition.step_back():
                 return False
-            del self._troubled[topic_partition]
+            del self._unsettled[topic_partition]
         return True
 
     def _renewed(self, due: list[PartitionSequences]) -> list[PartitionSequences]:
-        """Those of ``due`` that can begin anew under the present identity, which may be raised for it."""
+        """The partitions of ``due`` that can restart under the current identity, after a bump if needed."""
         if not self._own_epochs:
             return [each for each in due if each.forgotten or each.identity != self.identity]
         return due if self._raise_epoch(due) else []
@@ -418,7 +421,7 @@ class Idempotence:
         if self.state is not IdState.READY:
             return False
         if all(partition.identity != self.identity for partition in due):
-            return True  # the present identity is new to all of them
+            return True  # the current identity is new to all of them
         if self.identity.epoch >= LAST_EPOCH:
             self._advance(IdEvent.EXHAUST)
             return False
@@ -427,8 +430,8 @@ class Idempotence:
         self.bumps += 1
         return True
 
-    def _in_trouble(self, batch: ProducerBatch) -> PartitionSequences:
-        partition = self._troubled[batch.topic_partition] = self._partitions[batch.topic_partition]
+    def _unsettle(self, batch: ProducerBatch) -> PartitionSequences:
+        partition = self._unsettled[batch.topic_partition] = self._partitions[batch.topic_partition]
         return partition
 
     def _advance(self, event: IdEvent) -> None:

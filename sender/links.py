@@ -1,4 +1,4 @@
-"""The ways to brokers: one link each, connected when needed and reconnected with backoff; and all of them."""
+"""Connections to brokers: one ``BrokerLink`` each, opened on demand and reopened with backoff."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ R = TypeVar("R", bound=Response)
 logger = logging.getLogger("splashdam.sender")
 
 _PATIENCE_MS = 1_000
-"""So long a link that is being made keeps those who can ask any broker from trying another one."""
+"""How long a connection attempt delays the attempt on another broker, where any broker will do."""
 
 
 class LinkState(Stage):
-    """Where a link is in its life."""
+    """The state of a link."""
 
     IDLE = auto()
     CONNECTING = auto()
@@ -41,7 +41,7 @@ class LinkState(Stage):
 
 
 class LinkEvent(Stage):
-    """What can happen to a link."""
+    """Events of a link."""
 
     CONNECT = auto()
     OPEN = auto()
@@ -57,36 +57,36 @@ TRANSITIONS: dict[tuple[LinkState, LinkEvent], LinkState] = {
 
 
 class LinkOwner(Protocol):
-    """Who hears of links that opened, closed or can send again."""
+    """The sender, as links see it."""
 
     def link_changed(self) -> None:
-        """Something can be sent that could not before."""
+        """The link may be able to send again."""
         ...
 
     def link_opened(self, link: BrokerLink) -> None:
-        """A connection was made, and what its broker speaks is known."""
+        """A connection is open, and the broker's API versions are known."""
         ...
 
     def link_lost(self, node: Node, error: BaseException) -> None:
-        """A connection could not be made, or broke."""
+        """A connection attempt failed, or the connection broke."""
         ...
 
 
 class BrokerLink:
-    """The way to one broker.
+    """The connection to one broker, or its absence.
 
     Args:
-        node: which one.
-        connect: makes streams.
+        node: the broker.
+        connect: opens streams.
         clock: for backoff and deadlines.
         settings: timeouts and limits.
-        owner: hears of changes.
+        owner: is told of changes.
         random: for jitter.
-        traffic: counts what goes over it.
-        authenticator: proves to the broker who we are, where it wants to know.
+        traffic: counts requests and bytes.
+        authenticator: authenticates the connection; None without SASL.
 
     Attributes:
-        node: which one.
+        node: the broker.
         state: see ``LinkState``.
         last_error: why the last connection failed or was lost, None if it was not.
     """
@@ -120,21 +120,21 @@ class BrokerLink:
         self._wanted_at_ms = -math.inf
         self._used_at_ms = -math.inf
         self._scope = trio.CancelScope()
-        self._closing = False  # whether `_scope` was cancelled; to ask the scope takes four calls
+        self._closing = False  # whether `_scope` was cancelled; asking the scope takes four calls
 
     @property
     def failures(self) -> int:
-        """Attempts to connect that failed since the last one that did not."""
+        """Failed connection attempts since the last success."""
         return self._backoff.failures
 
     @property
     def busy(self) -> bool:
-        """Whether a request is being written or answered."""
+        """Whether a request is being written or in flight."""
         return self.in_flight > 0 or self._is_writing
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for their answers."""
+        """Number of in-flight requests."""
         return 0 if self._connection is None else self._connection.in_flight
 
     @property
@@ -145,41 +145,41 @@ class BrokerLink:
         return self._connection.can_send
 
     def offers(self, api_key: int) -> bool:
-        """Whether the broker at the other end names this API; no where there is no connection."""
+        """Whether the broker supports this API; False without a connection."""
         return self._connection is not None and api_key in self._connection.api_versions
 
     @property
-    def hopeful(self) -> bool:
-        """Whether it will be sendable soon, if nothing goes wrong."""
+    def soon_sendable(self) -> bool:
+        """Whether it is sendable, or will be once a connection attempt or write has finished."""
         return self.state is LinkState.CONNECTING or self._is_writing or self.sendable
 
     def promising_ms(self, now_ms: float) -> float:
-        """How long to wait for it before another broker is tried, too; 0 if it is not ``hopeful``.
+        """Milliseconds to wait before another broker is tried as well; 0 if it is not ``soon_sendable``.
 
-        A listener that accepts and says nothing would else use up the time of whoever can ask any broker.
+        Otherwise a listener that accepts and never answers would use up the time of the request.
         """
         if self.state is LinkState.CONNECTING:
             return max(0.0, self._wanted_at_ms + _PATIENCE_MS - now_ms)
-        return math.inf if self.hopeful else 0.0
+        return math.inf if self.soon_sendable else 0.0
 
     @property
     def _is_writing(self) -> bool:
         return self._connection is not None and self._connection.is_writing
 
     def delay_ms(self, now_ms: float) -> float:
-        """How long until time alone makes it usable; infinity if an event has to come first."""
+        """Milliseconds until a backoff or throttling ends; infinity if an event has to come first."""
         if self.state is LinkState.IDLE:
             return max(0.0, self._retry_at_ms - now_ms)
         return self.throttled_ms or math.inf
 
     @property
     def throttled_ms(self) -> float:
-        """How long the broker still wants to be left alone; 0 if it does not."""
+        """Milliseconds for which the broker still throttles us; 0 if it does not."""
         connection = self._connection  # read once: any thread may ask
         return 0.0 if connection is None else connection.throttled_ms
 
     def want(self, nursery: trio.Nursery, now_ms: float) -> None:
-        """Somebody wants to send: connects, unless that is under way or backing off."""
+        """Connect, unless an attempt is under way or backing off."""
         if self.state is LinkState.IDLE and now_ms >= self._retry_at_ms:
             self._advance(LinkEvent.CONNECT)
             self._wanted_at_ms = now_ms
@@ -197,19 +197,19 @@ class BrokerLink:
         patience_ms: float = 0.0,
         newest: int | None = None,
     ) -> None:
-        """Builds and writes a request; the caller has seen `sendable`. Does not wait.
+        """Build and write a request; the caller has checked `sendable`. Does not wait.
 
         Args:
             request_cls: the kind of request.
-            build: makes it for the newest version that both sides speak.
-            on_done: called once with what came of it; see ``Connection.submit_now``.
-            expect_response: False where the broker does not answer (``acks=0``).
+            build: makes it for the newest version that both sides support.
+            on_done: called once with the response or error; see ``Connection.submit_now``.
+            expect_response: False if the broker does not answer (``acks=0``).
             patience_ms: as for ``Connection.submit_now``.
-            newest: no newer version than this one; None: the newest that both sides speak.
+            newest: upper limit of the version; None: the newest that both sides support.
 
         Raises:
-            UnsupportedVersionError: there is no such version.
-            KafkaError: ``build`` refused, or there is no connection. Nothing was sent, and ``on_done`` is
+            UnsupportedVersionError: there is no common version.
+            KafkaError: ``build`` raised it, or there is no connection. Nothing was sent, and ``on_done`` is
                 not called.
         """
         connection = self._open_connection()
@@ -220,7 +220,7 @@ class BrokerLink:
         )
 
     def version_for(self, request_cls: type[Request[R]]) -> int:
-        """The newest version of a request that both sides speak.
+        """The newest version of a request that both sides support.
 
         Raises:
             UnsupportedVersionError: there is none.
@@ -239,17 +239,17 @@ class BrokerLink:
             self._connection.read_eagerly()
 
     def feature_level(self, name: str) -> int:
-        """The level of a feature of the cluster, 0 where it has none or nobody has told."""
+        """The finalized level of a cluster feature; 0 if unknown."""
         return 0 if self._connection is None else self._connection.finalized_features.get(name, 0)
 
     def idle_in_ms(self, now_ms: float) -> float:
-        """How long until the connection counts as idle; infinity if it is in use, or there is none."""
+        """Milliseconds until the connection is idle for too long; infinity if it is in use or closed."""
         if self.state is not LinkState.READY or self.busy:
             return math.inf
         return max(0.0, self._used_at_ms + self._settings.connections_max_idle_ms - now_ms)
 
     def close(self) -> None:
-        """Ends the connection: nothing new goes there from now on, and its requests fail.
+        """Close the connection; its requests fail.
 
         The link can be used again once its task has ended.
         """
@@ -268,7 +268,7 @@ class BrokerLink:
 
     @property
     def _setup_timeout_ms(self) -> float:
-        """Doubles with each attempt that failed (KIP-601): a slow network gets its time in the end."""
+        """Double the timeout with each failed attempt (KIP-601), so that slow networks succeed in the end."""
         settings = self._settings
         doubled = settings.connection_setup_timeout_ms * 2.0 ** min(self.failures, 30)
         return min(doubled, settings.connection_setup_timeout_max_ms)
@@ -296,7 +296,7 @@ class BrokerLink:
         async with trio.open_nursery() as nursery:
             await nursery.start(self._run, connection)
             try:
-                lifetime_ms = await self._introduce(connection)
+                lifetime_ms = await self._handshake(connection)
                 self._opened(connection)
                 await self._keep_session(connection, lifetime_ms)
             except KafkaError as error:
@@ -305,7 +305,7 @@ class BrokerLink:
         return await self._explained(connection.closed_by, connection)
 
     async def _explained(self, error: KafkaError | None, connection: Connection) -> KafkaError | None:
-        """The reason behind an error, where that is trust or the listener; else perhaps a guess."""
+        """Return the likely cause of an error: TLS trust, a wrong listener, or a missing security setting."""
         reason = distrust(error) or error
         if not may_be_wrong(connection.requests_sent, connection.responses_received):
             return reason
@@ -328,22 +328,22 @@ class BrokerLink:
         self, connection: Connection, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         await connection.run(task_status=task_status)
-        self._session.cancel()  # there is nothing to keep any more
+        self._session.cancel()  # the connection has ended: stop renewing the session
 
-    async def _introduce(self, connection: Connection) -> float:
-        """Agrees on versions and shows who we are; answers how long that holds, 0 for ever."""
+    async def _handshake(self, connection: Connection) -> float:
+        """Negotiate API versions and authenticate; return the session lifetime in ms, 0 for no limit."""
         timeout_ms = self._setup_timeout_ms
-        what = "say what it speaks"
+        what = "answer ApiVersions"
         with trio.move_on_after(timeout_ms / 1000):
             await connection.negotiate(self._settings.software_name, self._settings.software_version)
             if self._authenticator is None:
                 return 0.0
-            what = "come to an end with authentication"
+            what = "complete the authentication"
             return await self._authenticator.authenticate(connection, self.node.host)
         raise KafkaConnectionError(f"{self.node} did not {what} within {timeout_ms:g} ms")
 
     async def _keep_session(self, connection: Connection, lifetime_ms: float) -> None:
-        """Shows who we are anew in time (KIP-368), for as long as the connection is open."""
+        """Reauthenticate before the session expires (KIP-368), while the connection is open."""
         with self._session:
             while lifetime_ms and self._authenticator is not None:
                 await trio.sleep(renewal_delay_ms(lifetime_ms, self._random) / 1000)
@@ -367,7 +367,7 @@ class BrokerLink:
         if error is not None:
             self.last_error = error
             wait_ms = self._backoff.next_ms()
-            if isinstance(error, AuthenticationError):  # it will not be forgiven soon
+            if isinstance(error, AuthenticationError):  # another attempt will hardly succeed soon
                 wait_ms = self._settings.reconnect_backoff_max_ms
             self._retry_at_ms = self._clock.now_ms() + wait_ms
             about = self._about(error=type(error).__name__)
@@ -387,10 +387,10 @@ class LinkDirectory:
     """Links by node id; bootstrap addresses have the ids -1, -2, ….
 
     Args:
-        bootstrap: addresses to begin with, and to return to when no broker of the cluster answers.
+        bootstrap: the bootstrap addresses, also used again when no broker of the cluster answers.
         make_link: makes the link to a node.
         max_idle_ms: a connection without traffic is closed after this time.
-        returns_to_bootstrap: whether those addresses are tried again once brokers are known (KIP-899).
+        returns_to_bootstrap: whether bootstrap addresses are tried after brokers are known (KIP-899).
     """
 
     def __init__(
@@ -412,7 +412,7 @@ class LinkDirectory:
         return iter(self._links.values())
 
     def link_to(self, node: Node) -> BrokerLink:
-        """The link to a node, made on first use; a link to an address the node has left is closed."""
+        """Return the link to a node, made on first use; close a link to an earlier address of the node."""
         link = self._links.get(node.node_id)
         if link is not None and (link.node.host, link.node.port) != (node.host, node.port):
             link.close()
@@ -422,9 +422,9 @@ class LinkDirectory:
         return link
 
     def update(self, cluster: ClusterMetadata) -> None:
-        """Follows the cluster: links to brokers that left are closed once nothing is on its way there.
+        """Close idle links to brokers that left the cluster.
 
-        The connection through which the cluster was found serves on as that of the broker with this address.
+        A bootstrap connection becomes that of the broker with the same address.
         """
         for node_id, link in list(self._links.items()):
             if node_id >= 0 and node_id not in cluster.nodes and not link.busy:
@@ -441,20 +441,20 @@ class LinkDirectory:
                 return
 
     def forget_brokers(self) -> None:
-        """Closes the links to brokers of the cluster; it is looked for at the bootstrap addresses again."""
+        """Close all links to brokers; only bootstrap addresses are left."""
         for node_id in [node_id for node_id in self._links if node_id >= 0]:
             self._links.pop(node_id).close()
 
     def any_sendable(self) -> BrokerLink | None:
-        """The least loaded link that can send at once."""
+        """Return the sendable link with the fewest in-flight requests."""
         return min((link for link in self if link.sendable), key=lambda link: link.in_flight, default=None)
 
     def want_any(self, cluster: ClusterMetadata, nursery: trio.Nursery, now_ms: float) -> float:
-        """Sees to it that some broker becomes reachable.
+        """Connect to some broker, unless a connection is usable or under way.
 
         Returns:
-            how long until another attempt makes sense, or a throttled link can send again; infinity while a
-            link is merely busy, or every one is being made.
+            milliseconds until another attempt, or until throttling ends; infinity while a link is busy or
+            every one is connecting.
         """
         promising_ms = max((link.promising_ms(now_ms) for link in self), default=0.0)
         if promising_ms:
@@ -470,7 +470,7 @@ class LinkDirectory:
         return min(best.delay_ms(now_ms), sendable_in_ms)
 
     def _candidates(self, cluster: ClusterMetadata) -> list[Node]:
-        """The brokers of the cluster, and the addresses to begin with that are not theirs."""
+        """The brokers of the cluster, and the bootstrap addresses that none of them has."""
         addresses = {(node.host, node.port) for node in cluster.nodes.values()}
         elsewhere = [node for node in self._bootstrap if (node.host, node.port) not in addresses]
         if addresses and not self._returns_to_bootstrap:
@@ -478,12 +478,12 @@ class LinkDirectory:
         return [*cluster.nodes.values(), *elsewhere]
 
     def refusal(self, cluster: ClusterMetadata) -> AuthenticationError | None:
-        """Why nobody lets us in, once every broker was tried in vain and one of them did not trust us.
+        """The authentication error, once every broker has failed and one of them with it; else None.
 
-        What is wrong with one listener says nothing of another one, which may be away for a moment.
+        A wrong listener counts only if all of them are wrong: others may be away for a moment.
         """
         links = [self._links.get(node.node_id) for node in self._candidates(cluster)]
-        if any(link is None or link.hopeful or link.last_error is None for link in links):
+        if any(link is None or link.soon_sendable or link.last_error is None for link in links):
             return None
         errors = [link.last_error for link in links if link is not None]
         refusals = [error for error in errors if isinstance(error, AuthenticationError)]
@@ -493,29 +493,28 @@ class LinkDirectory:
         return next(iter(refusals), None)
 
     def obstacle(self) -> str:
-        """Which brokers throttle us and for how long, in words; empty if none does. Any thread may ask."""
+        """Describe which brokers throttle us and for how long; empty if none does. From any thread."""
         throttled = [(link.node, link.throttled_ms) for link in list(self._links.values())]
         return "; ".join(
-            f"the broker at {node.host}:{node.port} asked to be left alone"
-            f" for another {left_ms / 1000:,.1f} s (throttled)"
+            f"the broker at {node.host}:{node.port} throttles this client for another {left_ms / 1000:,.1f} s"
             for node, left_ms in throttled
             if left_ms > 0
         )
 
     def silent(self) -> str:
-        """Which brokers are being connected to, or have not said what they speak. Any thread may ask."""
+        """Name the brokers whose connections are being opened. From any thread."""
         links = list(self._links.values())
         return ", ".join(str(link.node) for link in links if link.state is LinkState.CONNECTING)
 
     def close_idle(self, now_ms: float) -> float:
-        """Closes connections that nobody used for long.
+        """Close idle connections.
 
         Returns:
-            how long until the next one counts as idle.
+            milliseconds until the next one is idle for too long.
         """
         if now_ms < self._nothing_idle_before_ms:
             return self._nothing_idle_before_ms - now_ms if self._links else math.inf
-        next_ms = self._max_idle_ms  # whoever is in use now, or connects later
+        next_ms = self._max_idle_ms  # links that are in use now, or connect later
         for link in self:
             idle_in_ms = link.idle_in_ms(now_ms)
             if idle_in_ms <= 0:

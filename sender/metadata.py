@@ -1,8 +1,7 @@
-"""What the sender knows of the cluster, which topics it has to know, and when to ask again. Pure.
+"""The cluster metadata: the current snapshot, topics in use, and when to request an update. Pure.
 
-Semantics are those of Java's ``ProducerMetadata``: refresh by age, a topic is forgotten when it was not used
-for a while (KIP-526), missing topics are asked for alone, and repeated questions that bring nothing new come
-at growing intervals (KIP-580).
+Semantics are those of Java's ``ProducerMetadata``: refresh by age, drop topics that are not used for a while
+(KIP-526), request missing topics alone, back off while responses bring nothing new (KIP-580).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ logger = logging.getLogger("splashdam.sender")
 
 
 class MetadataWaiter:
-    """One who waits for the next answer; what ``add_waiter`` returns."""
+    """A callback for the next metadata response; returned by ``add_waiter``."""
 
     __slots__ = ("waiter",)
 
@@ -32,26 +31,26 @@ class MetadataWaiter:
 
 
 class Metadata:
-    """The cluster as the last answer showed it. Guarded like the accumulator; ``cluster`` is read without.
+    """The cluster as of the last response. Protected by the guard; ``cluster`` may be read without it.
 
     Args:
-        max_age_ms: asked for again after this time.
+        max_age_ms: refresh after this time.
         max_idle_ms: a topic that was not used for this time is forgotten.
-        retry_backoff_ms: wait before asking again; doubles up to the maximum while nothing new comes.
+        retry_backoff_ms: wait before the next request; doubles up to the maximum while nothing new comes.
         retry_backoff_max_ms: longest such wait.
         random: answers numbers from 0 to 1.
 
     Attributes:
-        cluster: the present snapshot; another object after every answer.
+        cluster: the current snapshot; another object after every response.
         on_change: called under the guard, right after ``cluster`` was replaced; must not call back.
-        silent: names the brokers that have not answered at all yet; empty if none.
-        obstacle: says what keeps open connections from being used now; empty if nothing does.
-        updated_at_ms: when ``cluster`` was replaced; infinity before the first answer.
-        questions: how many were sent; see ``shown_since``.
-        last_failure: the last thing that kept us from an answer, with address and cause; empty if none.
+        silent: names the brokers that have not answered yet; empty if none.
+        obstacle: says why open connections cannot be used now (throttling); empty if they can.
+        updated_at_ms: when ``cluster`` was replaced; infinity before the first response.
+        requests: how many were sent; see ``shown_since``.
+        last_failure: why the last request failed, with address and cause; empty if it did not.
         last_error: the same as an error, where there is one.
-        refusal: why no broker let us in, the last time that none did.
-        refusals: how often that was; who waits fails when it changes.
+        refusal: the authentication error of the last time that every broker refused us.
+        refusals: how often that happened; waiting callers fail when it changes.
     """
 
     def __init__(
@@ -75,23 +74,23 @@ class Metadata:
         self._max_idle_ms = max_idle_ms
         self._backoff = Backoff(retry_backoff_ms, retry_backoff_max_ms, random)
         self._last_used_ms: dict[str, float] = {}
-        self._requested: frozenset[str] | None = None  # of the question that is on its way
-        self._missing: set[str] = set()  # the snapshot does not show what a caller needs of them
-        self._wanted = False  # somebody asked, and the question has not been sent yet
-        self._brokers_wanted = False  # somebody waits for a first answer, whatever the topics
-        self._stale = False  # the last answer did not help, or none came
+        self._requested: frozenset[str] | None = None  # topics of the request in flight
+        self._missing: set[str] = set()  # topics or partitions that the snapshot does not show
+        self._wanted = False  # a request was asked for and is not sent yet
+        self._brokers_wanted = False  # a caller waits for a first response, whatever the topics
+        self._stale = False  # the last response is out of date, or none came
         self._not_before_ms = -math.inf
-        self._asked_at_ms = -math.inf  # for all topics in use
-        self._trying_since_ms = math.inf  # for an answer; infinity while nobody tries
+        self._asked_at_ms = -math.inf  # the last request for all topics in use
+        self._trying_since_ms = math.inf  # first request without response; infinity if none
         self.updated_at_ms = math.inf
-        self.questions = 0
-        self._shown: dict[str, int] = {}  # which question brought what `cluster` shows of a topic
+        self.requests = 0
+        self._shown: dict[str, int] = {}  # number of the request that brought each topic
         self._waiters: list[MetadataWaiter] = []
 
     def request_topic(self, topic: str, now_ms: float) -> None:
-        """The topic is about to be used, and ``cluster`` does not show what is needed of it.
+        """Request a topic that ``cluster`` does not show, or not with the partition that is needed.
 
-        A topic that was not asked for before is asked for at once; the caller wakes the sender.
+        A topic that was not in use before skips the backoff. The caller wakes the sender.
         """
         known = topic in self._last_used_ms
         self._last_used_ms[topic] = now_ms
@@ -101,44 +100,44 @@ class Metadata:
             self._not_before_ms = now_ms
 
     def request_brokers(self, now_ms: float) -> None:
-        """Somebody waits for a first answer, about no topic in particular; the caller wakes the sender."""
+        """Request the brokers for a caller that waits for a first response. The caller wakes the sender."""
         if not self._brokers_wanted:
             self._brokers_wanted = self._wanted = True
             self._not_before_ms = now_ms
 
     def request_update(self) -> None:
-        """What we know is out of date; ask as soon as the backoff allows, if anybody needs it."""
+        """Mark the metadata as stale: update once the backoff allows it, if batches or callers need it."""
         self._stale = True
 
     def request_missing(self, topics: Iterable[str], now_ms: float) -> None:
-        """Batches wait for these topics, whose partitions have no known leader."""
+        """Request topics whose queued batches have no known partition leader."""
         for topic in topics:
             self._last_used_ms[topic] = now_ms
-            if self._requested is None or topic not in self._requested:  # else the answer may bring it
+            if self._requested is None or topic not in self._requested:  # otherwise the response may bring it
                 self._stale = True
 
     def touch(self, topics: Iterable[str], now_ms: float) -> None:
-        """These topics are in use."""
+        """Mark topics as in use."""
         for topic in topics:
             self._last_used_ms[topic] = now_ms
 
     @property
     def topics_in_use(self) -> Set[str]:
-        """Those a question for all is for; a view that follows."""
+        """The topics that a full update requests; a live view."""
         return self._last_used_ms.keys()
 
     @property
     def has_waiters(self) -> bool:
-        """Whether somebody waits for an answer."""
+        """Whether callers wait for a response."""
         return bool(self._waiters)
 
     def due_in_ms(self, now_ms: float, *, needed: bool) -> float:
-        """How long until the next question: 0 for now, infinity if none is due or one is on its way.
+        """Milliseconds until the next request: 0 for now, infinity if none is due or one is in flight.
 
         Args:
             now_ms: the monotonic clock.
-            needed: batches or callers wait for what it brings. If not, a cluster that does not answer, or
-                that has nothing new to say, is asked again only after ``max_age_ms``.
+            needed: batches or callers wait for the response. If not, failed or unchanged metadata are
+                requested again only after ``max_age_ms``.
         """
         if self._requested is not None or not (self._last_used_ms or self._brokers_wanted):
             return math.inf
@@ -147,12 +146,12 @@ class Metadata:
         return max(0.0, max(asked_for_ms, self._not_before_ms) - now_ms)
 
     def trying_for_ms(self, now_ms: float) -> float:
-        """A question is due now; how long it, or one before it, has been due without any answer."""
+        """How long requests have been due without any response."""
         self._trying_since_ms = min(self._trying_since_ms, now_ms)
         return now_ms - self._trying_since_ms
 
     def rebootstrap(self, now_ms: float) -> None:
-        """Forgets brokers and leaders: the cluster is looked for anew (KIP-899). Topics stay known."""
+        """Drop brokers and leaders, so that the bootstrap addresses are used again (KIP-899). Keep topics."""
         topics = {
             name: topic._replace(partitions=tuple(_leaderless(each) for each in topic.partitions))
             for name, topic in self.cluster.topics.items()
@@ -163,13 +162,13 @@ class Metadata:
         self._stale = True
 
     def begin(self, now_ms: float, in_use: Iterable[str]) -> list[str]:
-        """A question is being sent now.
+        """Start a request.
 
-        Missing topics are asked for alone. When what we know is out of date, or old, all topics in use are
-        asked for, and idle ones are forgotten, but not those ``in_use``.
+        Missing topics are requested alone. Once the metadata are stale or older than ``max_age_ms``, all
+        topics in use are requested, and idle ones are dropped, except those ``in_use``.
 
         Returns:
-            the topics to ask for, sorted.
+            the topics to request, sorted.
         """
         self.touch(in_use, now_ms)
         missing = self._missing | (self._last_used_ms.keys() - self.cluster.topics.keys())
@@ -184,18 +183,18 @@ class Metadata:
             self._asked_at_ms = now_ms
         self._wanted = False
         self._missing.clear()
-        self.questions += 1
+        self.requests += 1
         return sorted(self._requested)
 
     def apply(self, found: ClusterMetadata, now_ms: float) -> None:
-        """The answer is there. The caller runs `take_waiters` outside the guard."""
+        """Apply a response. The caller runs `take_waiters` outside the guard."""
         before = self.cluster
         requested = self._requested or frozenset()
         self.cluster = follow(before, found, keep=self._last_used_ms.keys() - requested)
         self.on_change()
         self.updated_at_ms = now_ms
         self._requested = None
-        shown = dict.fromkeys(requested, self.questions)
+        shown = dict.fromkeys(requested, self.requests)
         self._shown = {topic: at for topic, at in self._shown.items() if topic in self._last_used_ms} | shown
         self._brokers_wanted = False
         self._trying_since_ms = math.inf
@@ -203,39 +202,39 @@ class Metadata:
         self.last_failure = " ".join(map(message_of, complaints))
         self.last_error = complaints[0] if complaints else None
         if self._last_used_ms.keys() - requested - self.cluster.topics.keys():
-            self._wanted = True  # a topic came into use while the question was on its way
+            self._wanted = True  # a topic came into use while the request was in flight
         if self.cluster != before and not self.last_failure:
             self._backoff.reset()
         self._not_before_ms = now_ms + self._backoff.next_ms()
 
-    def shown_since(self, topic: str, question: int) -> bool:
-        """Whether ``cluster`` shows the topic by the answer to a question sent later than ``question``."""
-        return self._shown.get(topic, 0) > question
+    def shown_since(self, topic: str, request: int) -> bool:
+        """Whether ``cluster`` shows the topic from a response to a later request than number ``request``."""
+        return self._shown.get(topic, 0) > request
 
     def failed(self, reason: str, now_ms: float, error: BaseException | None = None) -> None:
-        """The question brought no answer."""
+        """Handle a request that failed."""
         self._requested = None
         self._stale = True
         self._not_before_ms = now_ms + self._backoff.next_ms()
         self.last_failure, self.last_error = reason, error
 
     def note_failure(self, reason: str, now_ms: float, error: BaseException | None = None) -> None:
-        """A broker could not be reached, or the connection to it broke; told to those who wait in vain."""
+        """Record a failed or lost connection; timeouts of waiting callers name it."""
         self.last_failure, self.last_error = reason, error
         self._stale = True
         aged = now_ms >= self._asked_at_ms + self._max_age_ms
-        if self._wanted or aged:  # that was the attempt; from now on it takes somebody who needs the answer
+        if self._wanted or aged:  # this was the attempt; the next one needs a batch or caller
             self._wanted = False
             self._asked_at_ms = now_ms
 
     def refused(self, error: AuthenticationError) -> list[MetadataWaiter]:
-        """No broker lets us in: those who wait now need not wait any longer. As ``take_waiters``."""
+        """Record that every broker refused us; return the waiters, as ``take_waiters``."""
         self.refusal = error
         self.refusals += 1
         return self.take_waiters()
 
     def apply_leader(self, topic_partition: TopicPartition, leader: Node, leader_epoch: int) -> None:
-        """A broker named the new leader in its answer (KIP-951); an older epoch than ours is ignored."""
+        """Apply the leader that a ProduceResponse names (KIP-951); ignore an older leader epoch."""
         topic = self.cluster.topics.get(topic_partition.topic)
         known = self.cluster.partition(topic_partition)
         if topic is None or known is None or leader_epoch <= known.leader_epoch:
@@ -249,18 +248,18 @@ class Metadata:
         self.cluster = attrs.evolve(self.cluster, nodes=nodes, topics=topics)
 
     def add_waiter(self, waiter: Callable[[], None]) -> MetadataWaiter:
-        """Calls ``waiter`` once, after the next answer. It must not block."""
+        """Have ``waiter`` called once, after the next response. It must not block."""
         handle = MetadataWaiter(waiter)
         self._waiters.append(handle)
         return handle
 
     def remove_waiter(self, handle: MetadataWaiter) -> None:
-        """Waits no more. Repeating it does nothing."""
+        """Remove a waiter; one that is gone already is ignored."""
         if handle in self._waiters:
             self._waiters.remove(handle)
 
     def take_waiters(self) -> list[MetadataWaiter]:
-        """Everybody who waits; to be run with `run_waiters` outside the guard."""
+        """Remove and return all waiters, to be run with `run_waiters` outside the guard."""
         taken, self._waiters = self._waiters, []
         return taken
 
@@ -275,12 +274,12 @@ class Metadata:
 
 
 def _leaderless(info: PartitionInfo) -> PartitionInfo:
-    """Without an epoch, too: whatever is found next counts, even if it is the epoch of another cluster."""
+    """Drop the leader epoch, too, since the bootstrap addresses may lead to another cluster."""
     return info._replace(leader=-1, leader_epoch=-1)
 
 
 def run_waiters(waiters: Iterable[MetadataWaiter]) -> None:
-    """Calls them; one that raises does not keep the others from being called."""
+    """Call all of them, even if one raises."""
     for handle in waiters:
         try:
             handle.waiter()
@@ -289,13 +288,13 @@ def run_waiters(waiters: Iterable[MetadataWaiter]) -> None:
 
 
 def follow(before: ClusterMetadata, found: ClusterMetadata, *, keep: Container[str]) -> ClusterMetadata:
-    """The snapshot that follows ``before``.
+    """Merge a response into the snapshot.
 
     Args:
-        before: what was known. Where it knows a newer leader of the same topic, it stays: brokers learn of a
-            new leader at different times.
-        found: what the broker answered; its topics replace those of ``before``.
-        keep: topics that were not asked for and stay as they are.
+        before: the snapshot. Its leaders stay where their epoch is newer, since brokers learn of a new
+            leader at different times.
+        found: the response; its topics replace those of ``before``.
+        keep: topics that were not requested and stay as they are.
     """
     topics = {name: info for name, info in before.topics.items() if name in keep}
     for name, info in found.topics.items():
@@ -305,7 +304,7 @@ def follow(before: ClusterMetadata, found: ClusterMetadata, *, keep: Container[s
 
 def _follow_topic(before: TopicInfo | None, found: TopicInfo) -> TopicInfo:
     if before is None or before.topic_id != found.topic_id:
-        return found  # the first, or another topic of the same name: leader epochs start again
+        return found  # new, or recreated under the same name: leader epochs start again
     known = before.partitions
     return found._replace(
         partitions=tuple(

@@ -1,9 +1,8 @@
 """The trio task that drains the accumulator into ProduceRequests.
 
-``step`` does one turn: it decides with the guard held, and then does what is to be done; ``run`` loops it and
-sleeps in between, until time or an event makes another turn worth while. A request has no task: it is written
-in the turn, and its answer settles the batches in the turn of the connection's reader, which then takes the
-sender's next turn itself.
+``step`` does one turn: it decides with the guard held, then sends. ``run`` loops it and sleeps until a
+deadline or an event requires another turn. A request has no task of its own: the turn writes it, and the
+connection's reader task handles the response and takes the sender's next turn itself.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
 from splashdam.net.connection.connection import Authenticator
 from splashdam.net.guard import Guard
+from splashdam.sender.cluster_requests import ClusterRequests
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
 from splashdam.sender.idempotence import Idempotence
 from splashdam.sender.links import BrokerLink, LinkDirectory, LinkState
 from splashdam.sender.metadata import Metadata, MetadataWaiter, run_waiters
-from splashdam.sender.questions import Questions
 from splashdam.sender.settings import SenderSettings
 from splashdam.sender.shipping import NodeBatches, Shipping
 from splashdam.sender.statistics import Counters, SenderStatistics
@@ -52,20 +51,21 @@ class Sender:
     Args:
         settings: see ``SenderSettings``.
         accumulator: where the batches come from.
-        metadata: what is known of the cluster; the sender keeps it up to date.
+        metadata: the cluster metadata; the sender keeps them up to date.
         connect: makes streams to brokers.
         clock: the same one the application's threads read.
-        guard: held around every use of accumulator, metadata and idempotence, here and in the application's
+        guard: held around every use of accumulator, metadata and idempotence, here and in application
             threads. Re-entrant. Waiters run without it.
         wakeup: how the application's threads wake this task.
-        on_drained: called without the guard when what could be sent was taken and is not written yet, and
-            when answers were handled.
-        authenticator: proves to brokers who we are, where they want to know.
-        random: answers numbers from 0 to 1, for jitter.
+        on_drained: called without the guard after batches were drained and before they are written, and
+            after responses were handled.
+        authenticator: authenticates connections; None without SASL.
+        on_batch: called with each completed or failed batch.
+        random: returns numbers from 0 to 1, for jitter.
 
     Attributes:
-        transactions: what a producer with a transactional id may do; None for others.
-        telemetry: pushes metrics to a broker that asks for them.
+        transactions: the transaction manager; None without a transactional id.
+        telemetry: pushes client metrics to brokers that subscribe to them (KIP-714).
     """
 
     def __init__(
@@ -110,7 +110,9 @@ class Sender:
         metadata.obstacle = self._links.obstacle
         metadata.silent = self._links.silent
         self._shipping = Shipping(self._context, self._links, self._completion, self._gate, self.transactions)
-        self._questions = Questions(self._context, self._links, self._completion, self._idempotence)
+        self._cluster_requests = ClusterRequests(
+            self._context, self._links, self._completion, self._idempotence
+        )
         self._coordination = self._make_coordination()
         self.telemetry = TelemetrySender(self._context, self._links)
         self._nursery: trio.Nursery | None = None
@@ -134,20 +136,20 @@ class Sender:
 
     @property
     def fatal_error(self) -> KafkaError | None:
-        """Why nothing can be sent any more, for example 31; None while the producer is of use."""
+        """The error that stopped the producer for good, None if there is none."""
         return self._completion.fatal
 
     @property
     def counters(self) -> Counters:
-        """What it counts. Windows are rolled under the guard."""
+        """The counters; their windows are rolled under the guard."""
         return self._context.counters
 
     def links(self) -> list[BrokerLink]:
-        """The ways to brokers, and to the addresses to begin with; from any thread."""
+        """The links to brokers and bootstrap addresses; from any thread."""
         return list(self._links)
 
     def statistics(self) -> SenderStatistics:
-        """Totals and present values; from any thread."""
+        """Totals and current values; from any thread."""
         links = list(self._links)
         return self._context.counters.snapshot(
             epoch_bumps=0 if self._idempotence is None else self._idempotence.bumps,
@@ -156,11 +158,13 @@ class Sender:
         )
 
     async def run(self) -> None:
-        """Sends until closed; whatever is left then fails. Returns with nothing open and nobody waiting."""
+        """Send until closed, then fail what is left. On return no connection is open and no caller waits."""
         try:
             async with self.serving() as nursery:
                 while not self._finished():
-                    with trio.CancelScope() as self._alarm:  # for many turns: it costs as much as one
+                    with (
+                        trio.CancelScope() as self._alarm
+                    ):  # one scope for many turns: opening it costs as much as a turn
                         self._alarm_ms = math.inf
                         await self._take_turns(nursery)
         finally:
@@ -174,16 +178,21 @@ class Sender:
                 await self._context.wakeup.sleep()
 
     def _read_eagerly(self) -> None:
-        """Takes the answer of the only request under way if it comes at once: two passes of the loop less.
-        Not where more is to be done, nor where the loop is not the sender's own."""
+        """Read the response of the only request in flight if it arrives at once, which saves two loop passes.
+
+        Not while batches are queued, nor where other tasks share the loop.
+        """
         if self._context.settings.write_patience_ms and not self._context.accumulator.has_queued:
             busy = [link for link in self._links if link.busy]
             if len(busy) == 1 and busy[0].in_flight == 1:
                 busy[0].read_eagerly()
 
     def _set_alarm(self, delay_ms: float) -> None:
-        """The next turn comes then, if not before. An alarm that is early but far away is left alone: it
-        rings once in vain, and to set it anew at every turn costs more."""
+        """Schedule the next turn.
+
+        An alarm that is too early but more than a second away stays: one needless turn costs less than
+        setting the alarm on every turn.
+        """
         now_ms = self._context.clock.now_ms()
         due_ms = now_ms + _rounded(delay_ms)
         if due_ms < self._alarm_ms or self._alarm_ms < now_ms + _SOON_MS:
@@ -192,7 +201,7 @@ class Sender:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[trio.Nursery]:
-        """Where `step` can be called: holds the tasks of links, and ends them on the way out."""
+        """The block in which `step` may be called; its end cancels the tasks of the connections."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
@@ -203,10 +212,10 @@ class Sender:
                 nursery.cancel_scope.cancel()
 
     async def step(self) -> float:
-        """One turn: expires, decides, writes requests. Does not wait for anything.
+        """Do one turn: expire batches, decide, write requests. Never waits.
 
         Returns:
-            milliseconds until the next turn makes sense, if nothing wakes the sender before.
+            milliseconds until the next turn is due, unless the sender is woken before.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._nursery is None:
@@ -219,19 +228,19 @@ class Sender:
         requests: list[NodeBatches] = []
         for _ in range(context.settings.max_in_flight_requests_per_connection):
             delay_ms, requests = self._decide(nursery)
-            self._on_drained()  # who waits goes on while this is written
+            self._on_drained()  # waiting application threads continue while this is written
             patience_ms = self._patience_ms(requests)
             for link, batches in requests:
                 self._shipping.ship(link, batches, patience_ms)
             if not requests or not context.accumulator.has_queued:
                 break
         else:
-            context.wakeup.wake()  # there may be more to do, but others come first
+            context.wakeup.wake()  # there may be more to send, but other tasks come first
         self._run_finished()
         return delay_ms
 
     def _patience_ms(self, requests: list[NodeBatches]) -> float:
-        """How long a write may keep the loop: not at all if that makes another connection wait."""
+        """How long a write may block the loop: 0 if another connection is busy."""
         patience_ms = self._context.settings.write_patience_ms
         if not patience_ms or len(requests) != 1:
             return 0.0
@@ -253,7 +262,9 @@ class Sender:
         if self._idempotence is not None:
             self._idempotence.settle()
         check = self._shipping.ready(now_ms)
-        ask_ms = self._questions.ask(nursery, now_ms)  # before records: what they need goes first
+        ask_ms = self._cluster_requests.ask(
+            nursery, now_ms
+        )  # before Produce: batches depend on the responses
         if self._coordination is not None:
             ask_ms = min(ask_ms, self._coordination.ask(nursery, now_ms))
         if self.telemetry.pushing is not None or self.telemetry.wants_link:
@@ -269,48 +280,51 @@ class Sender:
         return delay_ms, requests
 
     def purge(self, *, queued: bool, in_flight: bool) -> int:
-        """From any thread: fails what is queued or on the wire; counts the records. Their waiters run in the
-        next turn."""
+        """Fail queued or in-flight batches, from any thread; return the number of records.
+
+        Their waiters run in the next turn.
+        """
         count = self._context.guard.run(self._completion.purge, queued=queued, in_flight=in_flight)
         self._context.wakeup.wake()
         return count
 
     def link_opened(self, link: BrokerLink) -> None:
-        """What the broker speaks is known: perhaps it takes metrics."""
+        """Tell telemetry, since the broker's API versions are known now."""
         self.telemetry.link_opened(link)
 
     def initiate_close(self) -> None:
-        """From any thread: takes no more records, sends what there is, then ends `run`."""
+        """Close the accumulator, send what is queued, then end `run`. From any thread."""
         self._context.guard.run(self._context.accumulator.close)
         self._closing = True
         self._context.wakeup.wake()
 
     def force_close(self, error: BaseException) -> None:
-        """From any thread: ends `run` now; everything unsent or unanswered fails with ``error``."""
+        """End `run` now and fail all unsent or unanswered batches with ``error``. From any thread."""
         self._forced = error
         self._context.wakeup.wake()
 
     def link_changed(self) -> None:
-        """Answers were handled, or a link can do what it could not: runs waiters, and takes a turn if it may
-        let others go."""
+        """Run waiters after responses or a change of a link; take a turn if more can be sent now."""
         self._run_finished()
         if self._nursery is None:
             return
         if self._closing or self._forced is not None or self._completion.fatal is not None:
             self._context.wakeup.wake()
-        elif self._questions.waiting or self._context.accumulator.has_queued or self._coordinates:
+        elif self._cluster_requests.waiting or self._context.accumulator.has_queued or self._coordinates:
             self._set_alarm(self._turn(self._nursery))
         else:
-            self._on_drained()  # memory was given back, which is no reason to run further ahead
+            self._on_drained()  # memory was released: count from here again
 
     def link_lost(self, node: Node, error: BaseException) -> None:
-        """A broker could not be reached, or the connection to it broke. Where no broker lets us in, callers
-        and records that wait for one fail now: their time would not change that."""
+        """Handle a failed or lost connection.
+
+        If every broker refuses our credentials, waiting callers and batches fail now: waiting cannot help.
+        """
         self._completion.last_failure = error
         run_waiters(self._context.guard.run(self._lose, node, error))
 
     def _lose(self, node: Node, error: BaseException) -> Sequence[MetadataWaiter]:
-        """Decides what fails with a broker, with the guard held; whom to wake afterwards."""
+        """The part of ``link_lost`` under the guard; return the waiters to run."""
         metadata = self._context.metadata
         metadata.note_failure(f"{node}: {error}", self._context.clock.now_ms(), error)
         if self.transactions is not None:
@@ -367,7 +381,7 @@ class Sender:
 
 
 def _transactions(settings: SenderSettings, random: Callable[[], float]) -> TransactionManager | None:
-    """Loaded for those who have a transactional id."""
+    """Import the transaction manager only with a transactional id."""
     if settings.transactional_id is None:
         return None
     from splashdam.sender.transactions.manager import TransactionManager
@@ -383,5 +397,5 @@ def _idempotence(settings: SenderSettings, transactions: TransactionManager | No
 
 
 def _rounded(delay_ms: float) -> float:
-    """Whole milliseconds, at least one: what is due in a fraction of that must not make the task spin."""
+    """Round up to whole milliseconds, at least 1, so that the task does not spin on fractions."""
     return delay_ms if math.isinf(delay_ms) else max(1.0, math.ceil(delay_ms))

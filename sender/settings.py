@@ -1,4 +1,4 @@
-"""What a sender has to be told. What applications see is in ``client/settings/producer_settings.py``."""
+"""Settings of a sender. The options of applications are in ``client/settings/producer_settings.py``."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ class SenderSettings:
     Attributes:
         bootstrap: hosts and ports where the cluster is looked for first.
         client_id: sent in each request's header.
-        acks: who has a batch when it counts as delivered: -1 all in-sync replicas, 1 the leader, 0 nobody.
-        enable_idempotence: number the batches, so that a retry never writes twice or out of order.
-        max_in_flight_requests_per_connection: requests a broker has at one time before it answered. With 1
-            and without idempotence, a partition waits for each answer, which keeps its order.
-        request_timeout_ms: how long an answer may take before the connection is given up.
-        retries: how often a batch is sent again; ``delivery_timeout_ms`` is the better limit.
-        retry_backoff_ms: wait before asking again for metadata or a producer id; doubles up to the maximum.
-        retry_backoff_max_ms: longest such wait.
-        reconnect_backoff_ms: wait before a broken connection is made again; doubles up to the maximum.
-        reconnect_backoff_max_ms: longest such wait.
-        connection_setup_timeout_ms: how long connecting and agreeing on versions may take, each; doubles with
-            every attempt that failed, up to the maximum.
-        connection_setup_timeout_max_ms: longest such time.
+        acks: acknowledgements that a batch needs: -1 all in-sync replicas, 1 the partition leader, 0 none.
+        enable_idempotence: number the batches, so that a retry neither duplicates nor reorders records.
+        max_in_flight_requests_per_connection: unanswered requests per broker. With 1 and without
+            idempotence, a partition waits for each response, which keeps its order.
+        request_timeout_ms: how long a response may take before the connection is closed.
+        retries: how often a batch is retried; ``delivery_timeout_ms`` is the better limit.
+        retry_backoff_ms: wait before the next metadata or producer id request; doubles up to the maximum.
+        retry_backoff_max_ms: maximum of that wait.
+        reconnect_backoff_ms: wait before the next connection attempt; doubles up to the maximum.
+        reconnect_backoff_max_ms: maximum of that wait.
+        connection_setup_timeout_ms: limit for connecting, and for the version handshake; doubles with every
+            failed attempt, up to the maximum.
+        connection_setup_timeout_max_ms: maximum of that limit.
         connections_max_idle_ms: a connection without traffic is closed after this time.
-        receive_message_max_bytes: most bytes of an answer.
-        metadata_max_age_ms: the metadata is asked for again after this time.
-        metadata_max_idle_ms: a topic that was not used for this time is forgotten.
-        metadata_recovery_strategy: ``rebootstrap``: the cluster is looked for at ``bootstrap`` again when its
-            brokers do not answer; ``none``: it is not.
-        metadata_recovery_rebootstrap_trigger_ms: with ``rebootstrap``, all that is known of the brokers is
-            forgotten after so long without an answer to a question for metadata.
-        max_request_size: most bytes of batches in one request; a larger batch goes alone.
+        receive_message_max_bytes: maximum size of a response.
+        metadata_max_age_ms: metadata are refreshed after this time.
+        metadata_max_idle_ms: a topic that was not used for this time is dropped from the metadata.
+        metadata_recovery_strategy: ``rebootstrap``: use ``bootstrap`` again when no broker answers; ``none``:
+            do not.
+        metadata_recovery_rebootstrap_trigger_ms: with ``rebootstrap``, drop the known brokers after so long
+            without a metadata response.
+        max_request_size: maximum size of the batches in one request; a larger batch goes alone.
         allow_auto_create_topics: whether the broker may create a topic that is sent to.
-        delivery_timeout_ms: when a batch fails at the latest, from its creation over all attempts.
-        transactional_id: name under which transactions are written, None for none.
-        transaction_timeout_ms: the coordinator aborts a transaction that is open for so long.
-        write_patience_ms: how long the sender may keep its loop until a socket has room for a request;
-            0 where the loop is not its own, where it does not look out for an answer either.
-        metrics_num_samples: windows that rates and averages look back on, the present one included.
-        metrics_sample_window_ms: how long one is.
-        software_name: who we are, for the broker's metrics (KIP-511).
-        software_version: likewise.
+        delivery_timeout_ms: limit from a batch's creation to its acknowledgement, retries included.
+        transactional_id: the transactional id, None for none.
+        transaction_timeout_ms: the coordinator aborts a transaction that is open for longer.
+        write_patience_ms: how long the sender may block its loop until a socket has room for a request; 0 if
+            it shares the loop. Then it does not read responses eagerly either.
+        metrics_num_samples: windows over which rates and averages are computed, the current one included.
+        metrics_sample_window_ms: length of a window.
+        software_name: client name for the broker's metrics (KIP-511).
+        software_version: client version, likewise.
     """
 
     bootstrap: tuple[tuple[str, int], ...]

@@ -1,6 +1,6 @@
-"""Batches on their way: out of their queues, into one ProduceRequest per node, and back with its answers.
+"""Drains batches into one ProduceRequest per node, and handles the responses.
 
-No task waits for an answer: it is called back.
+No task waits for a response: the connection calls back.
 """
 
 from __future__ import annotations
@@ -44,14 +44,13 @@ if TYPE_CHECKING:
 
 
 NodeBatches = tuple[BrokerLink, list[ProducerBatch]]
-"""What goes to one node in one request."""
+"""The batches of one request, with the connection they go over."""
 
 
 FIRST_WITH_ZSTD = 7
 
 LAST_WITH_NAMES = 12
-"""Newer versions of Produce name topics by their ids; with names, a topic that was created anew gets the
-records, too."""
+"""Newer versions of Produce name topics by id. With names, a recreated topic receives the records, too."""
 
 LAST_WITHOUT_V2 = 11
 """In newer versions of Produce a transactional batch adds its partition to the transaction (KIP-890)."""
@@ -65,7 +64,7 @@ def build_request(
     compressions: BatchCompressions,
     transactional_id: str | None = None,
 ) -> ProduceRequest:
-    """Seals the batches and groups them by topic; records go into the request by reference."""
+    """Seal the batches and group them by topic; the request references their bytes."""
     topics: dict[str, TopicProduceData] = {}
     for batch in batches:
         topic, partition = batch.topic_partition
@@ -83,7 +82,7 @@ def build_request(
 
 
 def check_codec(compression: Compression, version: int) -> None:
-    """Refuses what this version of Produce cannot carry.
+    """Raise if this version of Produce cannot carry the codec.
 
     Raises:
         UnsupportedCompressionTypeError: zstd, below version 7 (brokers before 2.1).
@@ -95,7 +94,7 @@ def check_codec(compression: Compression, version: int) -> None:
 
 
 def answers_by_partition(response: ProduceResponse) -> dict[TopicPartition, PartitionProduceResponse]:
-    """The answer for each partition that the response names."""
+    """The answers of a response by partition."""
     answers = {}
     for topic in response.responses:
         for each in topic.partition_responses:
@@ -104,15 +103,15 @@ def answers_by_partition(response: ProduceResponse) -> dict[TopicPartition, Part
 
 
 def answer_of_silence(batch: ProducerBatch) -> PartitionProduceResponse:
-    """What ``acks=0`` is answered with: nothing is known but that it was written to the socket."""
+    """The answer for ``acks=0``: only the write to the socket is known to have succeeded."""
     return PartitionProduceResponse(index=batch.topic_partition.partition, base_offset=-1)
 
 
 def answer_of_failure(batch: ProducerBatch, error: KafkaError) -> PartitionProduceResponse:
-    """A failed request as if the broker had answered; a lost connection or illegal answer is code 13."""
+    """A failed request as an answer; lost connections and invalid responses are NETWORK_EXCEPTION (13)."""
     code, text = int(ErrorCode.NETWORK_EXCEPTION), message_of(error)
     if isinstance(error, BrokerResponseError):
-        code, text = error.code, error.message  # the class puts "[code name] " in front again
+        code, text = error.code, error.message  # the class adds "[code name] " again
     return PartitionProduceResponse(
         index=batch.topic_partition.partition, error_code=code, base_offset=-1, error_message=text
     )
@@ -121,7 +120,7 @@ def answer_of_failure(batch: ProducerBatch, error: KafkaError) -> PartitionProdu
 def new_leader(
     answer: PartitionProduceResponse, response: ProduceResponse, known: Mapping[int, Node]
 ) -> Node | None:
-    """The leader that the broker named instead of itself (KIP-951): with its address, or as ``known``."""
+    """The partition leader that the broker named (KIP-951), with its address or as ``known``."""
     leader_id = answer.current_leader.leader_id
     for endpoint in response.node_endpoints:
         if endpoint.node_id == leader_id >= 0:
@@ -129,21 +128,21 @@ def new_leader(
     return known.get(leader_id)
 
 
-def load(
+def seal_and_fit(
     context: SenderContext, completion: Completion, batches: Sequence[ProducerBatch], version: int
 ) -> list[ProducerBatch]:
-    """Seals batches in flight, the first time with their topic's codec. The guard is not held.
+    """Seal drained batches and keep those that fit into one request. The guard is not held.
 
-    How large they become was a guess until now. One that grew beyond ``batch_size`` because of it and is too
-    large for a request is divided as if the broker had refused it; one that does not fit beside the others
+    Until now their compressed size was an estimate. A batch that outgrew ``batch_size`` because of it and is
+    too large for a request is split as if the broker had refused it; one that does not fit beside the others
     goes with the next request; one whose codec the broker does not know fails.
 
     Returns:
-        those to be sent now; together at most ``max_request_size`` bytes, or a single one.
+        the batches to send now: at most ``max_request_size`` bytes in all, or a single batch.
     """
     accumulator, now_ms = context.accumulator, context.clock.now_ms()
     max_request_size = context.settings.max_request_size
-    loaded: list[ProducerBatch] = []
+    fitting: list[ProducerBatch] = []
     used_bytes = 0
 
     def place(batch: ProducerBatch, size_bytes: int) -> bool:
@@ -151,7 +150,7 @@ def load(
             refusal = MessageTooLargeError(f"{size_bytes} bytes compressed, above max_request_size")
             completion.settle(batch, answer_of_failure(batch, refusal), now_ms)
             return False
-        if loaded and used_bytes + size_bytes > max_request_size:
+        if fitting and used_bytes + size_bytes > max_request_size:
             completion.put_back(batch, now_ms)
             return False
         accumulator.give_surplus_back(batch)
@@ -166,9 +165,9 @@ def load(
             continue
         size_bytes = batch.size_bytes
         if context.guard.run(place, batch, size_bytes):
-            loaded.append(batch)
+            fitting.append(batch)
             used_bytes += size_bytes
-    return loaded
+    return fitting
 
 
 def _seal(accumulator: RecordAccumulator, batch: ProducerBatch) -> None:
@@ -177,8 +176,8 @@ def _seal(accumulator: RecordAccumulator, batch: ProducerBatch) -> None:
     batch.seal(compression)
     if first and compression.codec is not Codec.NONE:
         plain_bytes, packed_bytes = batch.uncompressed_bytes - HEADER_BYTES, batch.size_bytes - HEADER_BYTES
-        telling = 2 * plain_bytes >= accumulator.batch_bytes  # few records compress badly, whatever they hold
-        if telling or packed_bytes < compressions.ratio(topic) * plain_bytes:
+        representative = 2 * plain_bytes >= accumulator.batch_bytes  # small batches compress badly
+        if representative or packed_bytes < compressions.ratio(topic) * plain_bytes:
             compressions.observe(topic, plain_bytes, packed_bytes)
 
 
@@ -186,17 +185,17 @@ Answers = dict[TopicPartition, PartitionProduceResponse]
 
 
 class Shipping:
-    """Takes batches out of their queues for nodes that can be sent to, sends them over links, settles them.
+    """Drains batches for nodes with a usable connection, sends them, and completes them by the response.
 
     Args:
         context: what all parts share.
-        links: the ways to nodes; those that cannot be sent to are told to connect.
-        completion: settles batches; somebody else runs their waiters, soon after.
-        gate: which partitions may be drained, as idempotence sees it.
+        links: the connections to nodes; missing ones are opened.
+        completion: completes the batches; the sender runs their waiters afterwards.
+        gate: holds back partitions for idempotence and transactions.
         transactions: of a producer that has a transactional id.
 
     Attributes:
-        ended: the sender gives up what is left, so answers (there are only failures now) settle nothing.
+        ended: the sender has ended and fails all batches itself; responses are ignored.
     """
 
     def __init__(
@@ -215,7 +214,7 @@ class Shipping:
         self.ended = False
 
     def ready(self, now_ms: float) -> ReadyCheck:
-        """Which nodes have something to be sent; unknown leaders are asked for. The guard is held."""
+        """Return the nodes with ready batches; request unknown partition leaders. The guard is held."""
         metadata = self._context.metadata
         check = self._context.accumulator.ready(metadata.cluster, now_ms, self._gate)
         if check.unknown_leader_topics:
@@ -225,10 +224,10 @@ class Shipping:
     def drain(
         self, check: ReadyCheck, nursery: trio.Nursery, now_ms: float
     ) -> tuple[float, list[NodeBatches]]:
-        """Takes what can be written at once. The guard is held.
+        """Drain the batches that can be written at once. The guard is held.
 
         Returns:
-            how long until time alone makes another node usable, and the batches by node.
+            milliseconds until a backoff or throttling of another node ends, and the batches by node.
         """
         context = self._context
         cluster = context.metadata.cluster
@@ -257,15 +256,15 @@ class Shipping:
         return delay_ms, requests
 
     def ship(self, link: BrokerLink, batches: Sequence[ProducerBatch], patience_ms: float) -> None:
-        """Seals and sends the batches. Their answer settles them, or its absence. The guard is not held.
+        """Seal and send the batches. The response or its failure completes them. The guard is not held.
 
-        The loop stands still for at most ``patience_ms`` to have them written; see ``send_now`` of
+        The loop may block for up to ``patience_ms`` until they are written; see ``send_now`` of
         ``net.connection.streams``.
         """
         context = self._context
         try:
             if context.accumulator.compressions.used:
-                batches = load(context, self._completion, batches, link.version_for(ProduceRequest))
+                batches = seal_and_fit(context, self._completion, batches, link.version_for(ProduceRequest))
                 if not batches:
                     return
             link.submit(
@@ -276,7 +275,7 @@ class Shipping:
                 patience_ms=patience_ms,
                 newest=self._newest,
             )
-        except ProtocolError as error:  # ours: what a broker does wrong comes with its answer
+        except ProtocolError as error:  # our own error: those of the broker come with the response
             for batch in batches:
                 context.guard.run(self._completion.refuse_unsent, batch, error)
         except KafkaError as error:
@@ -306,13 +305,13 @@ class Shipping:
             compressions=self._context.accumulator.compressions,
             transactional_id=settings.transactional_id,
         )
-        # Now that they are sealed, and not let go of yet.
+        # Here the batches are sealed, and still have their bytes.
         self._context.counters.shipped(batches, self._context.clock.now_ms())
         return request
 
     @property
     def _newest(self) -> int:
-        """From the version behind the first on, leaders add partitions to the transaction."""
+        """The newest Produce version to use; above ``LAST_WITHOUT_V2`` leaders add partitions (KIP-890)."""
         transactions = self._transactions
         return LAST_WITH_NAMES if transactions is None or transactions.v2 else LAST_WITHOUT_V2
 

@@ -1,6 +1,6 @@
-"""What a sender counts: per request and per batch, never per record.
+"""Counters of a sender, updated per request and per batch, never per record.
 
-Kafka's metrics are made of it in ``client/observing/metrics.py``; that is also where they are explained.
+``client/observing/metrics.py`` computes Kafka's metrics from them.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from splashdam.net.connection.in_flight import Traffic
 
 
 class SenderStatistics(NamedTuple):
-    """Totals since the start, and a few values of this moment.
+    """Totals since the start, and some current values.
 
     Attributes:
         requests_sent: ProduceRequests.
-        batches_sent: batches in them, repeats included.
+        batches_sent: batches in them, retries included.
         bytes_sent: their bytes.
         records_sent: records in batches that were acknowledged (or written, with ``acks=0``).
         records_failed: records whose batch failed, expired or was aborted.
         retries: batches queued again.
         splits: batches that were divided.
         expired: batches whose delivery timeout passed.
-        latency_ms_total: from writing a ProduceRequest to its answer, summed over all answers.
+        latency_ms_total: time from writing a ProduceRequest to its response, summed.
         answers: ProduceResponses.
-        epoch_bumps: how often idempotence started over.
-        connections: open connections now.
-        in_flight_requests: requests without an answer now.
+        epoch_bumps: number of producer epoch bumps.
+        connections: open connections.
+        in_flight_requests: in-flight requests.
         turns: how often ``step`` ran.
     """
 
@@ -50,13 +50,13 @@ class SenderStatistics(NamedTuple):
 
 
 class TopicTally(Tally):
-    """What was sent to one topic.
+    """Counters of one topic.
 
     Attributes:
-        records_shipped: records in batches that went into a request, repeats included.
+        records_shipped: records in batches that were sent, retries included.
         batches: these batches.
         bytes_sent: their bytes.
-        compression: compressed size by size before, summed over them.
+        compression: compression ratio (compressed by uncompressed size), summed over them.
         records_retried: records in batches that were queued again.
         records_failed: records whose batch failed.
     """
@@ -70,7 +70,7 @@ class TopicTally(Tally):
 
 
 class Counters(Tally):
-    """The totals while they grow; only the sender's task writes them. Names as in ``SenderStatistics``, and:
+    """The growing totals; only the sender's task writes them. Names as in ``SenderStatistics``, and:
 
     Args:
         windows: rolls this tally, and those of topics and brokers.
@@ -78,19 +78,19 @@ class Counters(Tally):
     Attributes:
         windows: as above.
         topics: by name.
-        on_new: called when there is a new one of these; must not block.
+        on_new: called when a topic or broker is added; must not block.
         brokers: by host and port, since node ids are learnt later.
-        records_shipped: records in batches that went into a request, repeats included.
+        records_shipped: records in batches that were sent, retries included.
         records_retried: records in batches that were queued again.
         batch_bytes_max: the largest batch.
-        record_bytes: the average size of a record in a batch, before compression, summed over batches: which
-            record is the largest would have to be asked for each one.
+        record_bytes: average uncompressed record size of a batch, summed over batches. The exact maximum
+            would cost a comparison per record.
         record_bytes_max: the largest such average.
-        compression: compressed size by size before, summed over batches.
+        compression: compression ratio, summed over batches.
         queued_ms: from a batch's creation to its request, summed over batches.
         queued_ms_max: the longest.
-        latency_ms_max: the slowest answer to a ProduceRequest.
-        throttle_ms: what their answers asked to wait, summed.
+        latency_ms_max: the slowest ProduceResponse.
+        throttle_ms: throttle times of ProduceResponses, summed.
         throttle_ms_max: the longest.
     """
 
@@ -126,7 +126,7 @@ class Counters(Tally):
         self.on_new: Callable[[], object] = lambda: None
 
     def topic(self, name: str) -> TopicTally:
-        """The tally of a topic, made on first use."""
+        """The counters of a topic, made on first use."""
         tally = self.topics.get(name)
         if tally is None:
             tally = self.topics[name] = TopicTally(self.windows.samples)
@@ -135,7 +135,7 @@ class Counters(Tally):
         return tally
 
     def traffic(self, host: str, port: int) -> Traffic:
-        """What goes to and from an address; made on first use."""
+        """The traffic counters of an address, made on first use."""
         traffic = self.brokers.get((host, port))
         if traffic is None:
             traffic = self.brokers[host, port] = Traffic(self.windows.samples)
@@ -144,7 +144,7 @@ class Counters(Tally):
         return traffic
 
     def shipped(self, batches: Iterable[ProducerBatch], now_ms: float) -> None:
-        """These batches, sealed, make a request."""
+        """Count a ProduceRequest with these sealed batches."""
         self.requests_sent += 1
         topics = self.topics
         for batch in batches:
@@ -169,7 +169,7 @@ class Counters(Tally):
             self.queued_ms_max = max(self.queued_ms_max, queued_ms)
 
     def answered(self, latency_ms: float, throttle_ms: float) -> None:
-        """A ProduceResponse is there."""
+        """Count a ProduceResponse."""
         self.answers += 1
         self.latency_ms_total += latency_ms
         self.throttle_ms += throttle_ms
@@ -177,18 +177,18 @@ class Counters(Tally):
         self.throttle_ms_max = max(self.throttle_ms_max, throttle_ms)
 
     def retried(self, batch: ProducerBatch) -> None:
-        """A batch is queued again."""
+        """Count a retried batch."""
         self.retries += 1
         self.records_retried += batch.record_count
         self.topic(batch.topic_partition.topic).records_retried += batch.record_count
 
     def failed(self, batch: ProducerBatch) -> None:
-        """A batch has failed for good."""
+        """Count a failed batch."""
         self.records_failed += batch.record_count
         self.topic(batch.topic_partition.topic).records_failed += batch.record_count
 
     def snapshot(self, *, epoch_bumps: int, connections: int, in_flight_requests: int) -> SenderStatistics:
-        """The totals, with the values of this moment."""
+        """Combine the totals with current values."""
         totals = {name: getattr(self, name) for name in SenderStatistics._fields if name in self.TOTALS}
         return SenderStatistics(
             **totals,

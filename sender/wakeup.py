@@ -1,5 +1,6 @@
-"""How threads wake each other: the sender (``Wakeup``), the application behind it (``HandOver``), and whoever
-waits for something that happens once (``Latch``).
+"""How threads wake each other.
+
+``Wakeup`` wakes the sender, ``HandOver`` makes the application wait for it, ``Latch`` is a one-time event.
 """
 
 from __future__ import annotations
@@ -16,28 +17,28 @@ from typing import Any, Protocol
 import trio
 
 HAND_OVER_BYTES = 1024 * 1024
-"""So much may be reserved for new batches between two drains of the sender before somebody waits for one.
+"""Memory that may be reserved for new batches between two drains before a thread waits for the next drain.
 
-What a request holds in the end. Half of it costs throughput, four times of it changes nothing any more."""
+The size of a full request. Half of it costs throughput; four times of it changed nothing when measured."""
 
 HAND_OVER_BATCHES = 4
-"""At least so many full batches, or with large ones a bulk call would wait after each."""
+"""The limit is at least this many full batches; else, with large ones, a bulk call would wait after each."""
 
 LONGEST_WAIT_SECONDS = 0.001
-"""A drain is over before. It is only a hand-over, not back-pressure: that is ``max_block_ms``."""
+"""Longest wait for a drain. This only hands over the GIL; back-pressure is ``max_block_ms``."""
 
 
 class Wakeup:
     """Wakes one sleeping task from any thread.
 
-    Both sides write their own flag before they read the other's, which the GIL keeps in this order: either
-    the sleeper sees that it was signalled and does not sleep, or the waker sees that it is armed and fires. A
-    wake while nobody sleeps is kept for the next `sleep`.
+    Each side writes its own flag before it reads the other's; the GIL keeps this order. So either the sleeper
+    sees the signal and does not sleep, or the waker sees the armed flag and writes. A wake while no task
+    sleeps is kept for the next `sleep`.
 
-    The sleeper waits for a descriptor of its own (an eventfd; elsewhere a pipe). To write to it takes a
-    twentieth of what ``TrioToken.run_sync_soon`` does, and the sleeper runs in the first pass of its loop,
-    not in the third. `close` gives it back; a thread that is just writing to it keeps it open until it has
-    written, so that a late wake never meets a descriptor that is somebody else's by then.
+    The sleeper waits for a descriptor of its own (an eventfd; elsewhere a pipe). Writing to it costs a
+    twentieth of ``TrioToken.run_sync_soon``, and the sleeper runs in the first pass of its loop, not in the
+    third. `close` releases it; a thread that is just writing keeps it open until then, so that a late wake
+    never writes to a descriptor that was reused for something else.
     """
 
     def __init__(self) -> None:
@@ -47,21 +48,21 @@ class Wakeup:
         self._ends = _NONE
 
     def wake(self) -> None:
-        """From any thread or task; returns at once and never raises, also after `close`."""
+        """Wake the task, from any thread or task. Never blocks or raises, also after `close`."""
         self._signalled = True
         if self._armed:
             self._armed = False
-            ends = self._ends  # kept open by this name until it is written to, whoever closes it meanwhile
+            ends = self._ends  # this reference keeps the descriptor open until it is written to
             try:  # noqa: SIM105 (suppress calls Python code; a Ctrl-C there would lose this wake and all later ones)
                 os.write(ends.writer, _ONE)
             except OSError:
-                pass  # a full pipe, which wakes anyway; or it was closed, and nobody sleeps
+                pass  # a full pipe wakes anyway; after close no task sleeps
 
     async def sleep(self) -> None:
-        """Sleeps until somebody wakes; not at all if somebody has woken already."""
+        """Sleep until the next wake; return at once if there was one already."""
         if self._ends is _NONE:
             self._ends = _open()
-        if self._rung:  # read now and not on waking, where the turn comes first
+        if self._rung:  # read here and not on waking: the sender's turn comes first
             self._rung = False
             try:  # noqa: SIM105 (as above)
                 os.read(self._ends.reader, _MANY_BYTES)
@@ -73,24 +74,24 @@ class Wakeup:
                 await trio.lowlevel.checkpoint()
             else:
                 await trio.lowlevel.wait_readable(self._ends.reader)
-                self._rung = True  # also by who took the flag before the last sleep and has written only now
+                self._rung = True  # perhaps by a waker that took the flag before the last sleep
         finally:
-            self._rung |= not self._armed  # who took the flag has written, or is about to
+            self._rung |= not self._armed  # a waker that took the flag has written, or will
             self._armed = False
             self._signalled = False
 
     async def wait(self, timeout_ms: float) -> None:
-        """As `sleep`, for at most so long."""
+        """As `sleep`, for at most ``timeout_ms``."""
         with trio.move_on_after(timeout_ms / 1000):
             await self.sleep()
 
     def close(self) -> None:
-        """Gives the descriptor back. Nobody may be asleep; a later sleep opens another."""
+        """Release the descriptor. No task may be asleep; a later sleep opens another."""
         self._ends = _NONE
 
 
 class _Ends:
-    """Descriptors that are closed when the last name for them is gone: by reference count, without a lock."""
+    """Descriptors that are closed with their last reference; needs no lock."""
 
     __slots__ = ("__weakref__", "reader", "writer")
 
@@ -113,38 +114,37 @@ def _open() -> _Ends:
 
 _NONE = _Ends(-1, -1)
 _ONE = (1).to_bytes(8, sys.byteorder)
-"""What is added to an eventfd; to a pipe it is just some bytes."""
+"""The increment of an eventfd; for a pipe, any bytes."""
 _MANY_BYTES = 4096
 
 
 class Wakes(Protocol):
-    """What has to be known of the sender's ``Wakeup``."""
+    """The sender's ``Wakeup``, as ``HandOver`` sees it."""
 
     def wake(self) -> None:
-        """The sender takes a turn soon."""
+        """Wake the sender."""
 
 
 class FreeBytes(Protocol):
-    """What has to be known of the accumulator."""
+    """The accumulator, as ``HandOver`` sees it."""
 
     @property
     def free_bytes(self) -> int:
-        """Memory that nothing has reserved."""
+        """Memory that no batch has reserved."""
 
 
 class HandOver:
-    """Wakes the sender for the application's threads, and has them wait where they are too far ahead.
+    """Wakes the sender for application threads, and makes them wait if they are too far ahead of it.
 
-    A thread that waits for the interpreter lock gets it after 5 ms if another one does not give it up, and
-    the sender has to ask for it again after every system call and every checksum. An application that sends
-    in a loop would keep it so long that all of ``buffer_memory`` fills, and only then, out of memory, stand
-    aside. So whoever opens one batch too many without the sender having had a turn waits until it has taken
-    what there is. It then writes that while the application goes on.
+    A thread that waits for the GIL gets it after 5 ms unless its holder releases it, and the sender needs it
+    again after every system call and checksum. An application that sends in a loop would hold the GIL until
+    all of ``buffer_memory`` is full. So a thread that opens too many batches between two drains waits for
+    the next drain; the sender then writes while the application continues.
 
     Args:
         wakeup: the sender's.
-        memory: tells how much the application has reserved since the last drain.
-        batch_bytes: of a full batch.
+        memory: tells how much was reserved since the last drain.
+        batch_bytes: size of a full batch.
         in_sender_thread: whether the caller's thread runs a sender, and must not wait for it.
     """
 
@@ -159,7 +159,10 @@ class HandOver:
         self._gates: deque[threading.Lock] = deque()
 
     def wake(self) -> None:
-        """A batch was opened or is full. Called without the guard; in the sender's own thread never waits."""
+        """Wake the sender after a batch was opened or became full, and wait if the limit is reached.
+
+        Called without the guard. Never waits in a sender's own thread.
+        """
         if self._free_bytes - self._memory.free_bytes < self._limit_bytes or self._in_sender_thread():
             self._wakeup.wake()
             return
@@ -170,15 +173,17 @@ class HandOver:
         gate.acquire(timeout=LONGEST_WAIT_SECONDS)
 
     def drained(self) -> None:
-        """From the sender's thread: what there is was taken, or memory came back. Who waits goes on."""
+        """Release the waiting threads after a drain, or after memory came back. Called by the sender."""
         self._free_bytes = self._memory.free_bytes
         while self._gates:  # only this thread takes any out
             self._gates.popleft().release()
 
 
 class Latch:
-    """Opens once. Who opens it sets the flag and then takes the waiters; who waits appends and then looks at
-    the flag once more. Both orders rest on the GIL, and either finds the other.
+    """A one-time event for threads and tasks.
+
+    `open` sets the flag, then takes the waiters; `subscribe` appends, then reads the flag again. With the
+    GIL, at least one of the two sees the other.
     """
 
     def __init__(self) -> None:
@@ -186,7 +191,7 @@ class Latch:
         self._waiters: deque[Callable[[], None]] = deque()
 
     def open(self) -> None:
-        """Wakes everybody; repeating it does nothing."""
+        """Open it and wake all waiters; repeating it does nothing."""
         self.opened = True
         while True:
             try:
@@ -196,7 +201,7 @@ class Latch:
             wake()
 
     def subscribe(self, wake: Callable[[], None]) -> object | None:
-        """Has ``wake`` called once when it opens; None: it is open already and ``wake`` is not kept."""
+        """Have ``wake`` called once when it opens; return None if it is open already."""
         self._waiters.append(wake)
         if self.opened:
             self.unsubscribe(wake)
@@ -204,6 +209,6 @@ class Latch:
         return wake
 
     def unsubscribe(self, handle: Any) -> None:
-        """Takes back a subscription; one that has fired already is ignored."""
+        """Remove a subscription; one that has fired already is ignored."""
         with suppress(ValueError):
             self._waiters.remove(handle)

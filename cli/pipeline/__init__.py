@@ -1,5 +1,5 @@
-"""``splashdam pipeline``: what its commands share; each pipeline is a file in ``jobs/``.
+"""``splashdam pipeline``: the parts that its commands share; each pipeline is a file in ``jobs/``.
 
-pyspark is imported once a pipeline runs.
+pyspark is imported when a pipeline runs, not before.
 May import: commands, connecting, exiting, output, parameters.
 """

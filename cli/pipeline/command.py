@@ -1,4 +1,4 @@
-"""``splashdam pipeline``: topics and logs through Spark. Each pipeline is a file in ``jobs/``."""
+"""``splashdam pipeline``: the group of commands that run on Spark. Each command is a file in ``jobs/``."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from splashdam.cli.pipeline import jobs
 
 
 def names() -> list[str]:
-    """Of all pipelines: the modules of ``cli.pipeline.jobs``, each with a command of its name in it."""
+    """Return the names of all pipelines: the modules of ``cli.pipeline.jobs``, each with a command of its
+    name."""
     return sorted(module.name.replace("_", "-") for module in iter_modules(jobs.__path__))
 
 
 class Pipelines(click.Group):
-    """Finds each pipeline in a module of its own, which is imported when it is asked for or listed."""
+    """Imports the module of a pipeline when it is run or listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return names()

@@ -1,4 +1,4 @@
-"""What is shown of a streaming query: a line on standard error while it runs, and a summary behind it."""
+"""Output about a streaming query: a progress line on standard error, and a summary."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from splashdam.pipeline.jobs.micro_batches import BatchProgress
 
 LOOK_SECONDS = 0.3
-"""How often Spark is asked for its tasks."""
+"""How often Spark is polled for its tasks."""
 
 
 @contextmanager
 def query_progress() -> Iterator[Callable[[BatchProgress], None]]:
-    """A line that tells of the last micro-batch; nothing where nobody sits before standard error."""
+    """Show the last micro-batch in a line; nothing if standard error is not a terminal."""
     if not is_terminal(sys.stderr):
         yield lambda _: None
         return
@@ -42,13 +42,13 @@ def query_progress() -> Iterator[Callable[[BatchProgress], None]]:
 
 @contextmanager
 def task_progress(spark: SparkSession) -> Iterator[None]:
-    """How many tasks of Spark's jobs are done, while the block waits for them in this thread."""
+    """Show how many tasks of Spark's jobs are done, while the block waits for them in this thread."""
     if not is_terminal(sys.stderr):
         yield
         return
     from rich.console import Console
 
-    ends = threading.Lock()  # taken until then; of an Event, Ctrl-C on Python 3.14 could keep the lock
+    ends = threading.Lock()  # held until the end; Ctrl-C on Python 3.14 may leave the lock of an Event locked
     ends.acquire()
     with Console(stderr=True).status("planning") as status:
 
@@ -68,7 +68,7 @@ def task_progress(spark: SparkSession) -> Iterator[None]:
 
 
 def tasks_line(spark: SparkSession) -> str:
-    """Done and all tasks of the stages that run; empty between two."""
+    """Return the done and all tasks of the running stages; "" between stages."""
     tracker = spark.sparkContext.statusTracker()
     stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
     known = [stage for stage in stages if stage is not None]
@@ -77,10 +77,10 @@ def tasks_line(spark: SparkSession) -> str:
 
 
 def progress_line(progress: BatchProgress, rows: int) -> str:
-    """Batch, rows so far, speed, and how much every topic has left.
+    """Return batch, rows so far, speed, and the lag of every topic.
 
     Args:
-        progress: the last batch.
+        progress: of the last batch.
         rows: of all batches so far.
     """
     parts = [f"batch {progress.batch}", f"{rows:,} rows", f"{progress.rows_per_second:,.0f} rows/s"]
@@ -89,7 +89,7 @@ def progress_line(progress: BatchProgress, rows: int) -> str:
 
 
 def print_summary(rows: Sequence[tuple[str, object]]) -> None:
-    """What was done, a line for each figure: its name, then the figure."""
+    """Print a line for each figure: its name, then its value."""
     width = max((len(name) for name, _ in rows), default=0)
     for name, value in rows:
         click.echo(f"{name:<{width}}  {f'{value:,}' if isinstance(value, int) else value}")

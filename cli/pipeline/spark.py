@@ -1,4 +1,4 @@
-"""What the commands on Spark share: its options, its session, its log, and how its failures are told."""
+"""What the commands on Spark share: options, session, log, and error messages."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 EXTRA = "pip install 'splashdam[cli,spark]'"
 CANNOT_RUN = 2
-"""As for wrong usage: nothing was begun."""
+"""The status of wrong usage: nothing was started."""
 
 
 class CannotRun(click.ClickException):
-    """Something that the command runs on is not installed."""
+    """Something that the command needs is not installed."""
 
     exit_code = CANNOT_RUN
 
@@ -42,15 +42,15 @@ class CannotRun(click.ClickException):
 def kafka_options(
     *, reads: Sequence[str] = (), writes: Sequence[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """``-b``, ``--config`` and ``-X``: the command gets ``kafka``, options as sources and sinks take them.
+    """Add ``-b``, ``--config`` and ``-X``; the command gets ``kafka``, options for sources and sinks.
 
-    They are named as Spark names them, ``kafka.bootstrap.servers``, ``kafka.security.protocol``…. For
-    ``embedded:DIR`` a broker runs as long as the command, on a free port, since workers are other processes.
-    The cluster and the topics are looked for before the command runs: a session takes many times as long.
+    They have Spark's names, ``kafka.bootstrap.servers``, ``kafka.security.protocol``…. For ``embedded:DIR`` a
+    broker runs on a free port as long as the command, because workers are other processes. The cluster and
+    the topics are checked before the command runs, because starting a session takes much longer.
 
     Args:
-        reads: the parameters of the command that name topics which have to be there, with commas between.
-        writes: those that name topics which the brokers may create when they are written to.
+        reads: parameters of the command that name topics, separated by commas, which must exist.
+        writes: parameters that name topics which the brokers may create when they are written to.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -63,7 +63,7 @@ def kafka_options(
             timeout_seconds: float,
             **arguments: Any,
         ) -> None:
-            from splashdam.cli.connecting import served_cluster  # needs trio: `--help` does not
+            from splashdam.cli.connecting import served_cluster  # imports trio, which `--help` does not need
 
             arguments.pop("bootstrap_servers")
             with failures_reported(), ExitStack() as opened:
@@ -79,30 +79,31 @@ def kafka_options(
 
 
 def _topics(parameters: Sequence[str]) -> list[str]:
-    """The topics that parameters of the present command name; an option that was not given names none."""
+    """Return the topics that parameters of the current command name; an option that is not given names
+    none."""
     given = click.get_current_context().params
     texts = [given[parameter] or "" for parameter in parameters]
     return [name.strip() for text in texts for name in text.split(",") if name.strip()]
 
 
 def checkpoint_option(command: Command) -> Command:
-    """``--checkpoint``: where a pipeline remembers how far it came."""
+    """Add ``--checkpoint``."""
     return click.option(
         "--checkpoint",
         required=True,
         metavar="DIR",
-        help="Where the query keeps how far it came; with the same directory it goes on there.",
+        help="Where the query keeps its progress; with the same directory it continues there.",
     )(command)
 
 
 def table_options(command: Command) -> Command:
-    """``--format`` and ``--storage``: the command gets ``table_format`` and ``storage``."""
+    """Add ``--format`` and ``--storage``; the command gets ``table_format`` and ``storage``."""
     command = click.option(
         "--storage",
         metavar="NAME=VALUE",
         multiple=True,
         callback=pairs,
-        help="For object storage and catalogs: s3.endpoint=…, catalog.uri=…. Repeatable.",
+        help="An option of object storage or catalog: s3.endpoint=…, catalog.uri=…. Repeatable.",
     )(command)
     return click.option(
         "--format",
@@ -110,15 +111,15 @@ def table_options(command: Command) -> Command:
         type=click.Choice(["parquet", "delta", "iceberg"]),
         default="parquet",
         show_default=True,
-        help="Of the table. Delta needs splashdam[delta], Iceberg splashdam[iceberg].",
+        help="Table format. Delta needs splashdam[delta], Iceberg splashdam[iceberg].",
     )(command)
 
 
 def on_spark(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options of a Spark session, and, as its first argument, the session.
+    """Add the options of a Spark session, and pass the session to the command as its first argument.
 
-    What fails is a message and a status: 2 where Java or pyspark is missing, 1 for what Spark reports, 130
-    for Ctrl-C. What Spark logs goes to a file that is named where something fails.
+    Failures become a message and a status: 2 if Java or pyspark is missing, 1 for errors of Spark, 130 for
+    Ctrl-C. Spark's log goes to a file, which the message names.
     """
 
     @click.option(
@@ -132,7 +133,7 @@ def on_spark(command: Callable[..., None]) -> Callable[..., None]:
         default="1g",
         show_default=True,
         callback=_size,
-        help="Heap of the driver's JVM, with a local master of everything.",
+        help="Heap of the driver's JVM; with a local master that of all of Spark.",
     )
     @click.option(
         "--conf",
@@ -140,12 +141,12 @@ def on_spark(command: Callable[..., None]) -> Callable[..., None]:
         metavar="NAME=VALUE",
         multiple=True,
         callback=_settings,
-        help="A setting of Spark, as spark-submit takes it. Repeatable.",
+        help="A setting of Spark, as for spark-submit. Repeatable.",
     )
     @click.option(
         "--spark-log",
         type=click.Path(dir_okay=False, path_type=Path),
-        help="Where Spark's log goes. Default: a file that is kept only if something fails.",
+        help="File for Spark's log. Default: a temporary file that is kept only if something fails.",
     )
     @wraps(command)
     def run(
@@ -168,7 +169,7 @@ def on_spark(command: Callable[..., None]) -> Callable[..., None]:
 
 def _size(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
     if re.fullmatch(r"[1-9]\d*[kmgt]b?", text, flags=re.IGNORECASE) is None:
-        raise click.BadParameter(f"{text!r} is no size such as 512m or 2g")
+        raise click.BadParameter(f"{text!r} is not a size such as 512m or 2g")
     return text
 
 
@@ -186,18 +187,18 @@ def _settings(_context: click.Context, _parameter: click.Parameter, texts: Seque
 def session(
     *, master: str | None, memory: str, settings: Mapping[str, str], log: Path | None
 ) -> Iterator[SparkSession]:
-    """A session for the time of the block, with Spark's log in a file.
+    """Run a session for the block, with Spark's log in a file.
 
     Args:
         master: Spark's master URL, None for the environment's.
         memory: heap of the driver's JVM.
-        settings: more of Spark's settings.
-        log: the file; None for one that is deleted where nothing fails.
+        settings: more settings of Spark.
+        log: the file; None for one that is deleted unless something fails.
 
     Raises:
-        CannotRun: pyspark or Java is not there.
-        click.ClickException: Spark failed; the message ends with the file's name.
-        SystemExit: an interrupt, with the status that a shell expects.
+        CannotRun: pyspark or Java is missing.
+        click.ClickException: Spark failed; the message ends with the log's path.
+        SystemExit: after an interrupt, with the status that a shell expects.
     """
     from splashdam.pipeline.failures import cause_in, is_of_spark
     from splashdam.pipeline.session import interrupts_unlogged
@@ -228,8 +229,8 @@ def _end(interrupt: KeyboardInterrupt) -> NoReturn:
 
 
 def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
-    """What a failure came after: a signal to the process group ends the JVM, too, and then all that tidies up
-    fails."""
+    """Return the interrupt that preceded a failure: a signal to the process group also ends the JVM, and then
+    clean-up fails."""
     behind = error.__context__
     while behind is not None and not isinstance(behind, KeyboardInterrupt):
         behind = behind.__context__
@@ -245,7 +246,7 @@ def _started(
     from splashdam.pipeline.session import JavaMissingError, children_log_into, spark_session
 
     try:
-        # A JVM whose parent leaves before it has said where it listens never ends.
+        # A JVM never ends if its parent exits before the JVM has reported its port.
         with interrupts_wait(), children_log_into(log):
             spark = spark_session("splashdam pipeline", master=master, memory=memory, settings=settings)
     except JavaMissingError as missing:
@@ -254,14 +255,14 @@ def _started(
         try:
             yield spark
         finally:
-            with suppress(Exception):  # the JVM may have died, which is told already
+            with suppress(Exception):  # the JVM may have died, which is reported already
                 spark.stop()
 
 
 @contextmanager
 def _bridge_silenced() -> Iterator[None]:
-    """The bridge to the JVM logs what it raises as well; a root logger without a handler shows it to people,
-    an interrupt as a traceback."""
+    """Silence the log of py4j for the block. It logs what it also raises, and a root logger without handlers
+    would print that, an interrupt with a traceback."""
     silent = logging.NullHandler()
     logging.getLogger().addHandler(silent)
     try:
@@ -271,7 +272,8 @@ def _bridge_silenced() -> Iterator[None]:
 
 
 def _kept(log: IO[bytes]) -> str:
-    """A copy with a name. The log itself has none, so that nothing of it stays when the command is killed."""
+    """Copy the log to a named file. The log itself has no name, so nothing is left if the command is
+    killed."""
     log.seek(0)
     with tempfile.NamedTemporaryFile(prefix="splashdam-spark-", suffix=".log", delete=False) as copy:
         shutil.copyfileobj(log, copy)

@@ -1,4 +1,4 @@
-"""What the pipelines that read topics as streams share: which records, how often, and where rows go."""
+"""What the pipelines that read topics as streams share: options for records, triggers, outputs and values."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _OPTIONS = (
         "trigger_seconds",
         type=click.FloatRange(min=0),
         metavar="SECONDS",
-        help="Go on for ever, with so much time between two looks. Default: take what is there, and end.",
+        help="Run for ever, and look for new records this often. Default: read what is there, and end.",
     ),
     click.option(
         "--max-records",
         type=click.IntRange(min=1),
-        help="Most records of one micro-batch, about. Default: all that are there.",
+        help="Approximate limit of records per micro-batch. Default: no limit.",
     ),
     click.option(
         "--starting-offsets",
@@ -46,7 +46,7 @@ _OPTIONS = (
 
 @attrs.frozen
 class TopicStream:
-    """Which records a pipeline reads, and how it runs; as the options are named."""
+    """Which records a pipeline reads, and how it runs; the fields have the names of the options."""
 
     topics: str
     checkpoint: str
@@ -55,11 +55,11 @@ class TopicStream:
     starting_offsets: str
 
     def options(self, kafka: Mapping[str, str], *, headers: bool) -> dict[str, Any]:
-        """The options of ``kafka-local``.
+        """Return the options of ``kafka-local``.
 
         Args:
-            kafka: the cluster's.
-            headers: whether the records' headers are read.
+            kafka: of the cluster.
+            headers: whether to read the records' headers.
         """
         options: dict[str, Any] = {
             **kafka,
@@ -72,12 +72,12 @@ class TopicStream:
         return options
 
     def load(self, spark: SparkSession, kafka: Mapping[str, str]) -> DataFrame:
-        """The records as a stream, with their headers, of committed transactions alone."""
+        """Return the records as a stream with headers, by default of committed transactions only."""
         options = self.options({_READERS: "read_committed", **kafka}, headers=True)
         return spark.readStream.format("kafka-local").options(**options).load()
 
     def running(self, on_progress: OnProgress) -> Running:
-        """Checkpoint and trigger."""
+        """Return checkpoint and trigger."""
         from splashdam.pipeline.jobs.micro_batches import Running
 
         seconds = self.trigger_seconds
@@ -86,7 +86,7 @@ class TopicStream:
 
 
 def topic_stream(command: Callable[..., None]) -> Callable[..., None]:
-    """Topics, checkpoint, and how much at a time and how often: the command gets ``stream``."""
+    """Add the options of a `TopicStream`; the command gets ``stream``."""
 
     @wraps(command)
     def run(*args: Any, **arguments: Any) -> None:
@@ -101,19 +101,19 @@ def topic_stream(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def one_place(table: str, topic: str, names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Refuses two options together, and neither of them, before anything is started.
+    """Require exactly one of two options, before anything is started.
 
     Args:
-        table: the first one's parameter.
-        topic: the second one's.
-        names: of both, for the message.
+        table: parameter of the first.
+        topic: parameter of the second.
+        names: of both options, for the message.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def run(*args: Any, **arguments: Any) -> None:
             if (arguments[table] is None) == (arguments[topic] is None):
-                raise click.UsageError(f"say where to, by one of {names}")
+                raise click.UsageError(f"give one of {names}")
             command(*args, **arguments)
 
         return run
@@ -124,12 +124,12 @@ def one_place(table: str, topic: str, names: str) -> Callable[[Callable[..., Non
 def table_or_topic(
     table: str | None, topic: str | None, tables: Mapping[str, Any], kafka: Mapping[str, str]
 ) -> Output:
-    """The one place that was given; see ``one_place``.
+    """Return the output that was given; see ``one_place``.
 
     Args:
-        table: a folder or an address.
+        table: a folder or a URI.
         topic: a name.
-        tables: more of what `TableOutput` takes.
+        tables: further arguments of `TableOutput`.
         kafka: options of the sink.
     """
     from splashdam.pipeline.jobs.outputs import TableOutput, TopicOutput
@@ -140,7 +140,7 @@ def table_or_topic(
 
 
 _READERS = "kafka.isolation.level"
-"""Of those that only a reader has."""
+"""An option that only readers have."""
 
 
 def _schema_files(
@@ -163,27 +163,25 @@ _VALUES = (
         metavar="ID=FILE",
         multiple=True,
         callback=_schema_files,
-        help="Avro: the schema that has this id in the registry. Repeatable.",
+        help="Avro: the schema with this id in the registry. Repeatable.",
     ),
     click.option(
         "--framing",
         type=click.Choice(["confluent", "single-object", "bare"]),
         default="confluent",
         show_default=True,
-        help="Avro: what stands before each record.",
+        help="Avro: what precedes each record.",
     ),
-    click.option(
-        "--refuse-unknown", is_flag=True, help="JSON: a field that the schema does not have is an error."
-    ),
+    click.option("--refuse-unknown", is_flag=True, help="JSON: a field that the schema lacks is an error."),
 )
 
 
 @attrs.frozen
 class ValueOptions:
-    """How values are written; as the options are named.
+    """How values are written; the fields have the names of the options.
 
     Attributes:
-        schema: a file; None: values are not decoded.
+        schema: a schema file; None: values are not decoded.
     """
 
     schema: Path | None
@@ -211,9 +209,10 @@ class ValueOptions:
 
 
 def value_options(*, is_required: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """``--schema`` and the options that belong to it: the command gets ``values``.
+    """Add ``--schema`` and its options; the command gets ``values``.
 
-    What belongs to no schema, or to one of another kind, is refused; above ``on_spark``, before a session.
+    An option without a schema, or for a schema of another kind, is refused. Apply it above ``on_spark``, so
+    that this happens before a session is started.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -232,7 +231,7 @@ def value_options(*, is_required: bool) -> Callable[[Callable[..., None]], Calla
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             required=is_required,
             metavar="FILE",
-            help="What values are: Avro (.avsc), or JSON by a JSON Schema (.json) or a DDL of Spark's.",
+            help="Schema of the values: Avro (.avsc), or for JSON a JSON Schema (.json) or a Spark DDL.",
         )(made)
 
     return decorate
@@ -248,7 +247,7 @@ def _refuse_strays(context: click.Context) -> None:
         if is_given(context, parameter):
             flag = flag_of(context, parameter)
             if schema is None:
-                raise click.UsageError(f"{flag} says how --schema is meant, which is missing", context)
+                raise click.UsageError(f"{flag} needs --schema", context)
             kind, other = ("Avro", "JSON") if is_avro else ("JSON", "Avro")
             raise click.UsageError(
                 f"{flag} is for values in {other}, and --schema {schema} is for {kind}", context

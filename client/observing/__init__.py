@@ -1,4 +1,4 @@
-"""What a producer tells of itself: metrics, spans, telemetry to the brokers, whole batches.
+"""Observability of a producer: metrics, OpenTelemetry, Prometheus, metrics push to brokers.
 
 May import: base, interceptors, settings.
 """

@@ -20,10 +20,10 @@ from splashdam.record.kernel.bulk.bulk import NULL_KEY_SLOT
 from splashdam.sender.metadata import Metadata
 
 BATCHES_PER_STAY = 2
-"""Null keys leave a partition after so many full batches in any case."""
+"""Records without a key leave the sticky partition after this many batches in any case."""
 
 Draw = Callable[[list[PartitionLane], ClusterMetadata], PartitionLane]
-"""Chooses the next partition for null keys among candidates, of which there is one at least."""
+"""Chooses the next sticky partition among candidates; there is at least one."""
 
 
 def place(
@@ -105,12 +105,12 @@ def stay_is_over(lanes: TopicLanes, more_bytes: int) -> bool:
 
 
 class TopicRoute(TopicLanes):
-    """One topic as one metadata snapshot shows it.
+    """The lanes and the sticky partition of a topic, for one metadata snapshot.
 
     Attributes:
-        cluster: the snapshot; a route of another one is out of date.
+        cluster: the snapshot; a route of an earlier one is stale.
         view: the snapshot as partitioners see it.
-        count: how many partitions there are.
+        count: number of partitions.
     """
 
     __slots__ = ("_candidates", "_draw", "_full_bytes", "cluster", "count", "view")
@@ -139,7 +139,7 @@ class TopicRoute(TopicLanes):
         super().__init__(lanes, sticky, sticky_bytes, self._limit_bytes(sticky))
 
     def switch(self) -> None:
-        """Draws the next partition for null keys from those with a leader (from all while none has one)."""
+        """Draw the next sticky partition from those with a leader, or from all if none has one."""
         lane = self._draw(self._candidates, self.cluster)
         self.stick_to(lane, HEADER_BYTES)
         self.sticky_limit_bytes = self._limit_bytes(lane)
@@ -149,18 +149,18 @@ class TopicRoute(TopicLanes):
 
 
 class RouteTable:
-    """The routes of the topics one producer sends to, published in its straight path.
+    """The routes of a producer's topics, published in its straight path.
 
-    They are forgotten when the metadata change, and made again when they are asked for.
+    They are dropped when the metadata change, and made again on demand.
 
     Args:
         path: where they are published.
-        metadata: the cluster.
-        guard: under which the metadata change.
-        draw: chooses the partition for null keys where the producer uses the default rule.
-        lane: the lane of a partition.
-        forget_lanes: told which topics there are, when the metadata change.
-        full_bytes: how many uncompressed bytes fill a topic's batch.
+        metadata: of the cluster.
+        guard: held while the metadata change.
+        draw: draws the sticky partition.
+        lane: returns the lane of a partition.
+        forget_lanes: called with the known topics when the metadata change.
+        full_bytes: returns the uncompressed size of a full batch of a topic.
     """
 
     def __init__(
@@ -185,11 +185,11 @@ class RouteTable:
         metadata.on_change = self._forget
 
     def get(self, topic: str) -> TopicRoute | None:
-        """The topic as the present metadata shows it; None where they do not, or have an error for it."""
+        """The route of a topic in the current metadata; None if it is missing or has an error."""
         route = self._routes.get(topic)
         if route is not None and route.cluster is self._metadata.cluster:
             return route
-        # So that the metadata cannot change between a look at them and the publication.
+        # Under the guard, so that the metadata cannot change before the route is published.
         return self._guard.run(self._refresh, topic, self._metadata.cluster)
 
     def _forget(self) -> None:
@@ -217,14 +217,14 @@ class RouteTable:
 
 
 class LoadAwareDraw:
-    """Draws among partitions; called with the guard held, once for about a batch of records.
+    """Draws the next sticky partition by queue length (KIP-794); called under the guard, about once a batch.
 
-    Partitions whose node has not taken anything for longer than ``partitioner_availability_timeout_ms`` are
-    left out, as long as there are others.
+    Partitions whose node has not taken a request for ``partitioner_availability_timeout_ms`` are left out, as
+    long as there are others.
 
     Args:
         partitioner: draws.
-        accumulator: whose queues are looked at.
+        accumulator: its queues are compared.
         adaptive: False: all candidates are equally likely.
     """
 

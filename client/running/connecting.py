@@ -20,13 +20,13 @@ _TCP_FAMILIES = (socket.AF_INET, socket.AF_INET6)
 
 
 def make_tcp_connect(settings: ProducerSettings) -> Connect:
-    """Connections by TCP, through a proxy where one is wanted.
+    """Connect by TCP, through a proxy if ``proxy_url`` is set.
 
     Raises:
         KafkaConfigurationError: the proxy's package is not installed, or its URL is not complete.
     """
     connect = TcpConnect(
-        timeout_ms=settings.socket_connection_setup_timeout_max_ms,  # the link gives up before
+        timeout_ms=settings.socket_connection_setup_timeout_max_ms,  # the link times out before
         send_buffer_bytes=settings.send_buffer_bytes,
         receive_buffer_bytes=settings.receive_buffer_bytes,
     )
@@ -38,10 +38,10 @@ def make_tcp_connect(settings: ProducerSettings) -> Connect:
 
 
 def secured(settings: ProducerSettings, connect: Connect) -> Connect:
-    """``connect``, inside TLS where that is asked for.
+    """Wrap ``connect`` in TLS if ``security_protocol`` asks for it.
 
     Raises:
-        KafkaConfigurationError: a file is missing, or is not what it should be.
+        KafkaConfigurationError: a certificate or key file is missing or invalid.
     """
     if not settings.uses_tls:
         return connect
@@ -51,10 +51,10 @@ def secured(settings: ProducerSettings, connect: Connect) -> Connect:
 
 
 def authenticator(settings: ProducerSettings) -> Authenticator | None:
-    """What shows brokers who we are, where they want to know.
+    """Make the SASL authenticator; None without SASL.
 
     Raises:
-        KafkaConfigurationError: the mechanism needs an option that is missing.
+        KafkaConfigurationError: an option that the mechanism needs is missing.
     """
     if not settings.uses_sasl:
         return None
@@ -64,14 +64,14 @@ def authenticator(settings: ProducerSettings) -> Authenticator | None:
 
 
 class TrackedConnect:
-    """Wraps another ``Connect``; knows its open streams.
+    """Wraps another ``Connect``: sets socket options and tracks open streams.
 
     Args:
-        connect: makes the streams.
-        socket_options: ``(level, option, value)`` for each socket, where the streams have one.
+        connect: opens the streams.
+        socket_options: ``(level, option, value)`` for each TCP socket.
 
     Attributes:
-        connect: as above; may be exchanged before the first connection.
+        connect: as above; may be replaced before the first connection.
     """
 
     def __init__(self, connect: Connect, socket_options: Sequence[tuple[int, int, Any]] = ()) -> None:
@@ -80,10 +80,10 @@ class TrackedConnect:
         self._streams: weakref.WeakSet[trio.abc.Stream] = weakref.WeakSet()
 
     async def __call__(self, host: str, port: int) -> trio.abc.Stream:
-        """Connects.
+        """Connect.
 
         Raises:
-            KafkaConnectionError: there is no connection.
+            KafkaConnectionError: the connection attempt failed.
         """
         if exiting() and isinstance(self.connect, TcpConnect):
             host = _resolve_here(host, port)
@@ -94,7 +94,7 @@ class TrackedConnect:
         return stream
 
     def close_in_child(self) -> None:
-        """After a fork: closes the child's copies of the sockets; the parent's connections do not notice."""
+        """Close the child's copies of the sockets after a fork; the parent's connections stay open."""
         for stream in list(self._streams):
             if isinstance(stream, trio.SocketStream) and stream.socket.fileno() >= 0:
                 # Not close(): trio would take the socket out of the epoll set that both processes share.
@@ -111,7 +111,7 @@ class TrackedConnect:
 
 
 def _resolve_here(host: str, port: int) -> str:
-    """A numeric address. trio would resolve in a thread, and none may be started once the exit has begun."""
+    """Resolve in this thread. trio would start a thread, which is impossible at interpreter exit."""
     try:
         return str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as error:

@@ -1,8 +1,7 @@
-"""What a producer's loop may refer to: everything but the producer.
+"""The core of a producer: its parts, its loop and its lifecycle.
 
-So a producer that nobody uses any more is collected although its loop still runs, and that closes it.
-
-What other threads have a producer's loop do: by a task of it, or by themselves once it has ended.
+The loop refers to the core and never to the producer. So a producer without references is collected while its
+loop still runs, and its finalizer closes it.
 """
 
 from __future__ import annotations
@@ -54,34 +53,34 @@ logger = logging.getLogger("splashdam.client")
 
 
 def _log_waiter_error(error: Exception) -> None:
-    logger.error("who waited for a batch raised", exc_info=error)
+    logger.error("a waiter of a batch raised", exc_info=error)
 
 
 outcome_table.on_waiter_error = _log_waiter_error
 
 WRITE_PATIENCE_MS = 4.0
-"""A request of some MB has gone by then where broker and network are fast; others go on in a task."""
+"""A request of a few MB is written by then if broker and network are fast; others continue in a task."""
 
 FORCED_SECONDS = 0.1
-"""How long a loop that was told to end at once may take for it, before nobody waits for it any more."""
+"""How long to wait for a loop that was told to end at once."""
 
 
 class ProducerCore:
-    """Accumulator, sender and intake of one producer, and their common life.
+    """Accumulator, sender and intake of one producer, and their lifecycle.
 
     Args:
-        settings: complete and free of contradictions (``producer_settings``).
-        addresses: where the cluster is looked for first.
+        settings: complete and consistent (``producer_settings``).
+        addresses: the bootstrap addresses.
         connect: opens connections.
-        clock: the one clock; ``trio.run`` has the same.
-        own_loop: nothing else runs in the loop of ``main``, so that it may stand still for a moment.
+        clock: the producer's clock; ``trio.run`` uses the same one.
+        own_loop: no other task runs in the loop of ``main``, so that writes may block it for a moment.
 
     Attributes:
         state: see ``lifecycle.py``.
-        connect: opens connections, and knows them.
+        connect: opens and tracks connections.
         finished: opens when the loop has ended and every future is done.
-        identified: opens when a broker has given us our ``instance_id`` (KIP-714).
-        transactions: of a producer with a transactional id; None for others.
+        identified: opens when a broker has assigned ``instance_id`` (KIP-714).
+        transactions: with a transactional id; None without.
     """
 
     def __init__(
@@ -140,7 +139,7 @@ class ProducerCore:
         self._crash: BaseException | None = None
         self._forced: KafkaError | None = None
         self._abandoned = trio.Event()
-        self._errands = Errands(self.finished)
+        self._loop_calls = LoopCalls(self.finished)
 
     def _make_transactions(self) -> Transactions | None:
         manager = self.sender.transactions
@@ -161,16 +160,16 @@ class ProducerCore:
         self.identified.open()
 
     def refuse_unless_new(self) -> None:
-        """Raises where ``start`` would.
+        """Raise if the producer was started or closed before.
 
         Raises:
-            IllegalStateError: it runs, or has run, or was closed.
+            IllegalStateError: it was.
         """
         if self.state is not State.NEW:
             raise IllegalStateError(f"a producer starts once; this one is {self.state.name.lower()}")
 
     def start(self) -> None:
-        """Records are taken from now on; whoever calls this sees to it that ``main`` runs."""
+        """Take records from now on; the caller runs ``main``."""
         self._advance(Event.START)
         process.keep_watch(self)
         if self.settings.metric_reporters and self.settings.metrics_enabled:
@@ -191,37 +190,37 @@ class ProducerCore:
         return BootstrapLookup(self.intake, timeout_ms)
 
     async def main(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """The loop: sends until the producer is closed. An error of the sender ends it and is logged."""
+        """The loop: send until the producer is closed. An error of the sender ends it and is logged."""
         SENDER_THREADS.enter()
         try:
             await self._main(task_status)
         finally:
-            SENDER_THREADS.leave()  # last: until then callbacks run here, and must not wait
+            SENDER_THREADS.leave()  # last: until here callbacks run in this thread, and must not wait
 
     async def _main(self, task_status: trio.TaskStatus[None]) -> None:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.deferred.run)
                 nursery.start_soon(self._end_when_abandoned)
-                nursery.start_soon(self._errands.run)
+                nursery.start_soon(self._loop_calls.run)
                 task_status.started()
                 await self.sender.run()
                 nursery.cancel_scope.cancel()
         except Exception as error:
-            logger.exception("%s: the sender stopped, which is a bug", self.settings.client_id)
+            logger.exception("%s: the sender stopped because of a bug", self.settings.client_id)
             self._crash = error
         except BaseException as error:
             self._crash = _but_cancelled(error)
             raise
         finally:
-            for sleeper in (self._wakeup, self.deferred, self._errands):
-                sleeper.close()  # before anybody is told that it has ended
+            for sleeper in (self._wakeup, self.deferred, self._loop_calls):
+                sleeper.close()  # before `finished` opens
             self._finish()
 
     def begin_close(self, *, at_once: bool = False) -> None:
-        """Takes no more records and lets the loop end once it has delivered what there is. Never waits.
+        """Take no more records, and end the loop once all records are delivered. Never waits.
 
-        With ``at_once`` what there is fails, and the loop does not even begin to send what lingers.
+        With ``at_once`` all records fail, and the loop does not send those that linger.
         """
         new = self.state is State.NEW
         self._advance(Event.CLOSE)
@@ -233,14 +232,14 @@ class ProducerCore:
         elif at_once:
             self.force_close("with timeout=0")
         elif self.guard.interrupted():
-            # What follows takes the guard, whose holder is in the middle of something.
+            # The guard is held by the interrupted code, so the loop has to close the sender.
             self.in_loop(self._close_sender)
         else:
             self._close_sender()
 
     def _close_sender(self) -> None:
-        """The sender ends when all is delivered; before, late records come in, or their time is up."""
-        self._wake_metadata_waiters()  # who waits for a topic is told that it is over
+        """Close the sender, after deferred records are appended or have timed out."""
+        self._wake_metadata_waiters()  # callers that wait for metadata raise now
         if self.deferred.waiting:
             self.deferred.when_empty(self.sender.initiate_close)
         else:
@@ -251,7 +250,7 @@ class ProducerCore:
         run_waiters(waiters)
 
     def force_close(self, why: str) -> None:
-        """Ends the loop at once, which fails what is not delivered. Never waits."""
+        """End the loop at once and fail undelivered records. Never waits."""
         if self.state is State.CLOSING:
             self._forced = KafkaError(
                 f"the producer was closed {why}, before this record was acknowledged;"
@@ -260,9 +259,9 @@ class ProducerCore:
             self.sender.force_close(self._forced)
 
     def fail_what_is_left(self) -> None:
-        """After ``force_close``: does here what the loop has not done, because a callback keeps it."""
+        """Fail undelivered records here if a callback blocks the loop after ``force_close``."""
         if self._forced is not None and not self.finished.opened:
-            SENDER_THREADS.enter()  # callbacks run here now, and must not wait for a loop that does not turn
+            SENDER_THREADS.enter()  # callbacks run in this thread now, and must not wait
             try:
                 self._abort(self._forced)
                 self.deferred.fail_all(self._forced)
@@ -270,11 +269,11 @@ class ProducerCore:
                 SENDER_THREADS.leave()
 
     def begin_flush(self) -> list[Stretch]:
-        """Makes everything sendable at once, and names the records a flush has to wait for.
+        """Switch linger off, and return the records that a flush has to wait for.
 
         Raises:
             IllegalStateError: called in a signal handler or ``__del__`` that has interrupted a ``send``,
-                where the wait would be for ever; or in a forked child.
+                where the wait would never end; or in a forked child.
         """
         self.refuse_if_foreign()
         refuse_inside_a_send("flush()")
@@ -289,7 +288,7 @@ class ProducerCore:
         return [(batch.outcome, 0, batch.records_now) for batch in accumulator.incomplete]
 
     def flush_report(self, records: Sequence[Stretch], timeout: float | None) -> DeliveryReport:
-        """What became of ``records``; logged if some are pending, since few callers look."""
+        """Report on ``records``; log a warning if some are pending, since few callers check."""
         from splashdam.client.reports import report_on
 
         report = report_on(records)
@@ -305,11 +304,11 @@ class ProducerCore:
         return report
 
     def end_flush(self) -> None:
-        """Ends a ``begin_flush``."""
+        """End a ``begin_flush``."""
         self.guard.run(self.accumulator.end_flush)
 
     def purge(self, *, queued: bool, in_flight: bool) -> int:
-        """Fails what the application does not want any more; counts the records.
+        """Fail queued or in-flight records; return their number.
 
         Raises:
             IllegalStateError: as ``begin_flush``.
@@ -321,9 +320,9 @@ class ProducerCore:
         return count + self.sender.purge(queued=queued, in_flight=in_flight)
 
     def abandon(self) -> None:
-        """Nobody refers to the producer any more: closes it within ``exit_timeout_ms``, without waiting here.
+        """Close a producer without references within ``exit_timeout_ms``, without waiting here.
 
-        This is called by the garbage collector, in any thread, also inside the guard.
+        Called by the garbage collector, in any thread, also inside the guard.
         """
         if self.state in (State.CLOSED, State.FOREIGN):
             return
@@ -349,11 +348,11 @@ class ProducerCore:
         self.connect.close_in_child()
 
     def is_alive_here(self) -> bool:
-        """Whether its metrics are of interest: it lives, and in this process."""
+        """Whether it runs in this process, so that its metrics are of interest."""
         return self.state is not State.FOREIGN and not self.finished.opened
 
     def refuse_if_foreign(self) -> None:
-        """Raises in a forked child.
+        """Raise in a forked child.
 
         Raises:
             IllegalStateError: this is a copy; the producer itself lives in the parent.
@@ -362,7 +361,7 @@ class ProducerCore:
             raise self.refusal()
 
     def refusal(self) -> BaseException:
-        """Why no record is taken now."""
+        """The error of ``send`` in the current state."""
         if self.state is State.FOREIGN:
             return IllegalStateError(
                 f"this producer belongs to process {self._pid}, this is process {os.getpid()}:"
@@ -375,8 +374,8 @@ class ProducerCore:
         return IllegalStateError("the producer is closed")
 
     def in_loop(self, act: Callable[[], object]) -> None:
-        """See ``Errands.add``."""
-        self._errands.add(act)
+        """See ``LoopCalls.add``."""
+        self._loop_calls.add(act)
 
     def _advance(self, event: Event) -> None:
         self.state = next_state(TRANSITIONS, self.state, event, "a producer")
@@ -387,7 +386,7 @@ class ProducerCore:
         self._give_up("because nobody referred to it any more")
 
     def _give_up(self, why: str) -> None:
-        """Ends without a caller who could be told, so it is logged: once, with a count."""
+        """End without a caller to raise to: log once, with the number of undelivered records."""
         left = self.guard.run(self._records_left)
         logger.warning(
             "%s: %d records were not delivered: the producer was closed %s. Call close() or use `with`",
@@ -402,11 +401,11 @@ class ProducerCore:
         return sum(batch.records_now for batch in self.accumulator.incomplete) + self.deferred.waiting
 
     def never_ran(self) -> None:
-        """No thread could be started for it."""
+        """Finish a core whose thread could not be started."""
         self._finish()
 
     def _finish(self) -> None:
-        """No loop any more: whatever is left fails, so that nobody waits for ever."""
+        """Fail all remaining records after the loop has ended, so that no caller waits for ever."""
         self.intake.refuse = self.refusal
         self._advance(Event.FINISH)
         error = self._forced or self.refusal()
@@ -419,7 +418,7 @@ class ProducerCore:
                 self._reporters.close()
         finally:
             self.finished.open()
-            self._errands.do_all()
+            self._loop_calls.do_all()
             process.forget(self)
 
     def _abort(self, error: BaseException) -> None:
@@ -435,17 +434,17 @@ class ProducerCore:
 
 
 def _but_cancelled(error: BaseException) -> BaseException | None:
-    """What of ``error`` is no mere cancellation."""
+    """``error`` without cancellations; None if nothing else is left."""
     if isinstance(error, BaseExceptionGroup):
         return error.split(trio.Cancelled)[1]
     return None if isinstance(error, trio.Cancelled) else error
 
 
-class Errands:
-    """A queue that one task empties, and after the end whoever comes.
+class LoopCalls:
+    """Functions that any thread hands to the loop; after its end, the calling thread runs them.
 
     Args:
-        finished: open when the task has ended.
+        finished: open when the loop has ended.
     """
 
     def __init__(self, finished: Latch) -> None:
@@ -454,7 +453,7 @@ class Errands:
         self._wakeup = Wakeup()
 
     def add(self, act: Callable[[], object]) -> None:
-        """Has ``act`` called in the loop, between the steps of all its tasks; here, if the loop has ended.
+        """Have ``act`` called in the loop, or here if the loop has ended.
 
         From any thread, also in signal handlers and ``__del__``.
         """
@@ -470,21 +469,20 @@ class Errands:
             self.do_all()
 
     def do_all(self) -> None:
-        """Does what there is."""
+        """Run all queued functions."""
         while True:
             try:
                 act = self._queue.popleft()
-            except IndexError:  # not asked before: when the loop has ended, two threads may be at it
+            except IndexError:  # not checked before: after the end of the loop two threads may be here
                 return
             act()
 
     def close(self) -> None:
-        """The task has ended, and leaves no descriptor behind."""
+        """Release the descriptor after the task has ended."""
         self._wakeup.close()
 
 
 def _make_accumulator(settings: ProducerSettings) -> RecordAccumulator:
-    """Batches and memory as ``settings`` want them."""
     return RecordAccumulator(
         batch_bytes=settings.batch_size,
         linger_ms=settings.linger_ms,
@@ -500,7 +498,6 @@ def _make_accumulator(settings: ProducerSettings) -> RecordAccumulator:
 
 
 def _make_metadata(settings: ProducerSettings) -> Metadata:
-    """An empty picture of the cluster."""
     return Metadata(
         max_age_ms=settings.metadata_max_age_ms,
         max_idle_ms=settings.metadata_max_idle_ms,
@@ -513,7 +510,6 @@ def _make_metadata(settings: ProducerSettings) -> Metadata:
 def _sender_settings(
     settings: ProducerSettings, addresses: Iterable[tuple[str, int]], *, own_loop: bool
 ) -> SenderSettings:
-    """What the sender has to be told."""
     return SenderSettings(
         bootstrap=tuple(addresses),
         client_id=str(settings.client_id),
@@ -546,7 +542,6 @@ def _sender_settings(
 
 
 def _batch_listener(settings: ProducerSettings) -> BatchListener | None:
-    """Who is told of batches, if anybody wants to be."""
     if settings.on_batch is None:
         return None
     from splashdam.client.interceptors import BatchListener

@@ -1,4 +1,4 @@
-"""The life of a producer as a table.
+"""The lifecycle of a producer as a table.
 
 ========= ======= ======= ======== =======
 state     start   close   finish   fork
@@ -10,8 +10,8 @@ CLOSED    illegal CLOSED  CLOSED   FOREIGN
 FOREIGN   illegal FOREIGN FOREIGN  FOREIGN
 ========= ======= ======= ======== =======
 
-``close`` is the application's wish, ``finish`` the end of the sender's loop (also when it crashed), ``fork``
-what happens to a producer in a forked child.
+``close`` is called by the application, ``finish`` is the end of the sender's loop (also after a crash), and
+``fork`` happens in a forked child.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from enum import Enum, auto
 
 
 class State(Enum):
-    """Where a producer is in its life."""
+    """The state of a producer."""
 
     NEW = auto()
-    """Made; its loop does not run yet."""
+    """Constructed; its loop does not run yet."""
     RUNNING = auto()
     CLOSING = auto()
-    """Takes no more records; what it has is still delivered."""
+    """Takes no more records; queued ones are still delivered."""
     CLOSED = auto()
     """Its loop has ended, and every future is done."""
     FOREIGN = auto()
-    """A copy in a forked child: the loop, the connections and the records are the parent's."""
+    """A copy in a forked child: loop, connections and records belong to the parent."""
 
 
 class Event(Enum):
-    """What can happen to a producer."""
+    """Events of a producer."""
 
     START = auto()
     CLOSE = auto()

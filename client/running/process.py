@@ -26,30 +26,30 @@ T = TypeVar("T")
 
 
 class AliveSet(Generic[T]):
-    """Refers weakly to its members. No lock: its methods may interrupt each other in one thread, too.
+    """A set of weak references for threads, signal handlers and ``__del__``, without a lock.
 
-    A ``WeakSet`` is no such thing: it is iterated in Python, so whoever adds meanwhile makes that raise. Here
-    every change and the snapshot are one operation of a dict, which the GIL keeps whole.
+    A ``WeakSet`` will not do: it is iterated in Python, and raises if a member is added meanwhile. Here each
+    change and the snapshot are a single dict operation, which the GIL makes atomic.
     """
 
     def __init__(self) -> None:
         self._references: dict[int, weakref.ref[T]] = {}
 
     def add(self, member: T) -> None:
-        """Adds an object that is complete: others may find it at once."""
+        """Add a complete object: other threads may find it at once."""
         number = id(member)
         self._references[number] = weakref.ref(member, _forgetter(self._references, number))
 
     def discard(self, member: T) -> None:
-        """Forgets it, if it is there."""
+        """Remove a member, if it is there."""
         self._references.pop(id(member), None)
 
     def clear(self) -> None:
-        """Forgets all."""
+        """Remove all members."""
         self._references.clear()
 
     def snapshot(self) -> list[T]:
-        """Those that are alive now."""
+        """The members that are alive now."""
         members = []
         for reference in list(self._references.values()):
             member = reference()
@@ -72,10 +72,10 @@ class Living(Protocol):
         """In a forked child; must not take a lock, since its holder may not exist here."""
 
     def begin_close_at_exit(self) -> float:
-        """Takes no more records; answers how many seconds the exit may wait for what is left."""
+        """Take no more records; return how many seconds the exit may wait for the rest."""
 
     def finish_close_at_exit(self, timeout: float) -> None:
-        """Waits that long, then gives up what is left."""
+        """Wait that long, then fail what is left."""
 
 
 _alive: AliveSet[Living] = AliveSet()
@@ -83,7 +83,7 @@ _guards: AliveSet[Guard] = AliveSet()
 
 
 def keep_watch(core: Living) -> None:
-    """Has ``core`` marked in a forked child, and closed at exit if it is still there."""
+    """Have ``core`` marked as foreign in a forked child, and closed at exit."""
     _alive.add(core)
     # Exit hooks run last in, first out. Registered anew with each producer, this one runs before that of an
     # embedded broker the producer may deliver to, which was started before.
@@ -92,19 +92,19 @@ def keep_watch(core: Living) -> None:
 
 
 def forget(core: Living) -> None:
-    """``core`` has ended."""
+    """Stop watching a core that has ended."""
     _alive.discard(core)
 
 
 def make_guard() -> Guard:
-    """A producer's guard, which ``refuse_inside_a_send`` knows."""
+    """Make a producer's guard, known to ``refuse_inside_a_send``."""
     guard = Guard()
     _guards.add(guard)
     return guard
 
 
 def refuse_inside_a_send(call: str) -> None:
-    """Raises where a wait would never end, because the waiting thread itself keeps the sender out.
+    """Raise if a wait would never end because the waiting thread itself holds a producer's guard.
 
     Raises:
         IllegalStateError: the caller is a signal handler or a ``__del__`` that has interrupted a ``send``.
@@ -117,12 +117,12 @@ def refuse_inside_a_send(call: str) -> None:
 
 
 def exiting() -> bool:
-    """Whether the interpreter has begun to exit: no thread may be started any more."""
+    """Whether the interpreter is exiting, so that no thread may be started."""
     return not threading.main_thread().is_alive()
 
 
 def refuse_at_exit() -> None:
-    """Raises once the exit has begun.
+    """Raise if the interpreter is exiting.
 
     Raises:
         IllegalStateError: a producer needs a thread, and the interpreter is exiting.

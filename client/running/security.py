@@ -1,4 +1,4 @@
-"""TLS contexts and credentials, made of a producer's options. Imported only where they are asked for."""
+"""TLS context and SASL credentials from a producer's options. Imported only if they are used."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _NAMES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile", "ssl_passw
 
 
 def tls_connect(settings: SecuritySettings, connect: Connect, timeout_ms: float) -> TlsConnect:
-    """Connections inside TLS.
+    """Wrap ``connect`` in TLS.
 
     Raises:
-        KafkaConfigurationError: a file is missing, or is not what it should be.
+        KafkaConfigurationError: a certificate or key file is missing or invalid.
     """
     return TlsConnect(connect, _context(settings), timeout_ms=timeout_ms)
 
 
 def make_authenticator(settings: SecuritySettings) -> Authenticator:
-    """Shows brokers who we are.
+    """Make the SASL authenticator.
 
     Raises:
-        KafkaConfigurationError: the mechanism needs an option that is missing.
+        KafkaConfigurationError: an option that the mechanism needs is missing.
     """
     name = str(settings.sasl_mechanism)
     if settings.sasl_oauthbearer_token_endpoint_url is not None and name == "OAUTHBEARER":

@@ -1,4 +1,4 @@
-"""Checks what applications pass to ``send``: topic names, partitions, timestamps, headers, and callables."""
+"""Checks the arguments of ``send``: topic names, partitions, timestamps, headers, keys and values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEGAL = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 
 
 def check_topic_name(topic: object) -> str:
-    """Returns ``topic`` if Kafka accepts it as a name.
+    """Return ``topic`` if Kafka accepts it as a name (``Topic.validate``).
 
     Raises:
         TypeError: it is not a str.
@@ -34,10 +34,10 @@ _MOST_PARTITION = 2**31 - 1
 
 
 def check_partition(partition: object) -> int:
-    """Returns ``partition`` if a topic can have one of this number.
+    """Return ``partition`` if it is a possible partition number.
 
     Raises:
-        TypeError: it is no int.
+        TypeError: it is not an int.
         ValueError: it is negative, or does not fit the protocol's 32 bits.
     """
     number = _whole("partition", partition)
@@ -49,12 +49,12 @@ def check_partition(partition: object) -> int:
 
 
 def check_timestamp_ms(timestamp_ms: object) -> int:
-    """Returns ``timestamp_ms`` if a record can have it.
+    """Return ``timestamp_ms`` if it is a legal record timestamp.
 
     Raises:
-        TypeError: it is no int.
+        TypeError: it is not an int.
         OverflowError: it does not fit 64 bits.
-        IllegalArgumentError: it is negative, which Java's ``ProducerRecord`` refuses, too. A ValueError.
+        IllegalArgumentError: it is negative, as in Java's ``ProducerRecord``. A ValueError.
     """
     number = _whole("timestamp_ms", timestamp_ms)
     if not -(2**63) <= number < 2**63:
@@ -76,14 +76,14 @@ _WANTED = "headers must be (str, bytes or None) pairs in a list, a tuple or a di
 
 
 def header_pairs(headers: Any) -> list[tuple[str, bytes | None]]:
-    """A fresh list of ``(key, value)`` pairs in order; keys may repeat, a value may be null.
+    """Return headers as a new list of ``(key, value)`` pairs; keys may repeat, values may be None.
 
     Args:
         headers: ``None``, a list or tuple of pairs (tuples or lists), or a mapping. Values are bytes-like or
-            ``None``; one that is not ``bytes`` is copied, since the record may be encoded later than now.
+            ``None``; bytearrays and memoryviews are copied, since the record may be encoded later.
 
     Raises:
-        TypeError: anything else; the text names the entry.
+        TypeError: for anything else; the message names the entry.
     """
     if headers is None:
         return []
@@ -111,14 +111,14 @@ def _pair(pair: Any) -> tuple[str, bytes | None]:
 
 
 UNKNOWN_COUNT = 99
-"""The count of a callable that takes any number of arguments or does not say."""
+"""The count of a callable with ``*args``, or without a signature."""
 
 
 def positional_count(function: Callable[..., Any]) -> int:
-    """How many positional arguments ``function`` takes, its ``self`` not counted.
+    """Return the number of positional arguments of ``function``, without ``self``.
 
-    Plug-ins of two generations are told apart by this once, when they are configured: trying a call and
-    looking for a ``TypeError`` would call them twice and hide the errors they raise themselves.
+    It distinguishes the plug-in interfaces of kafka-python's versions, once, when they are configured. Trying
+    a call and catching ``TypeError`` would call them twice and hide their own errors.
     """
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -131,7 +131,7 @@ def positional_count(function: Callable[..., Any]) -> int:
 
 
 def plain_bytes(data: Any, what: str) -> bytes | None:
-    """A serialized key or value as the batch takes it; copied, since the caller may go on with its buffer.
+    """Return a serialized key or value as bytes; a copy, since the caller may reuse its buffer.
 
     Raises:
         TypeError: it is neither bytes-like nor None.

@@ -1,8 +1,8 @@
-"""Records that could not be brought in where they were sent, because their sender must not wait there.
+"""Records that must wait for metadata or memory, sent from code that must not wait.
 
-Two callers must not: a delivery callback, which runs on the very thread that brings metadata and frees
+Two callers must not wait: a delivery callback, which runs on the very thread that updates metadata and frees
 memory, and a signal handler or ``__del__`` that has interrupted the holder of the guard. Their ``send``
-returns at once, and a task of the sender's loop brings the records in, in order, within ``max_block_ms``.
+returns at once; a task of the sender's loop appends the records, in order, within ``max_block_ms``.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from splashdam.record.kernel import BatchOutcome
 from splashdam.sender.wakeup import Wakeup
 
 DEFERRED_BYTES_LIMIT = 1024 * 1024
-"""What deferred records may hold beside ``buffer_memory``."""
+"""Memory for deferred records, in addition to ``buffer_memory``."""
 
 
 _Deferred: TypeAlias = tuple[Admission, BatchOutcome]
 
 
 class DeferredRecords:
-    """The queue and the task that empties it. ``add`` may be called from anywhere; the rest is the loop's."""
+    """The queue of deferred records and its task. ``add`` may be called from any thread."""
 
     def __init__(self, intake: RecordIntake) -> None:
         self._intake = intake
@@ -39,24 +39,24 @@ class DeferredRecords:
 
     @property
     def waiting(self) -> int:
-        """How many records are queued."""
+        """Number of queued records."""
         return len(self._queue)
 
     def outcomes(self) -> list[BatchOutcome]:
-        """What a flush waits for."""
+        """The outcomes that a flush waits for."""
         return [outcome for _, outcome in list(self._queue)]
 
     def add(self, admission: Admission) -> RecordFuture:
-        """Queues a record; its future is an ordinary one.
+        """Queue a record and return its future.
 
         Raises:
-            BufferExhaustedError: too much is queued already; callbacks send more than is delivered.
+            BufferExhaustedError: the queue is full; callbacks send more than is delivered.
         """
         size_bytes = admission.size_bytes()
         if self._queue and self._bytes + size_bytes > DEFERRED_BYTES_LIMIT:
             raise BufferExhaustedError(
-                f"{self.waiting} records sent from callbacks, signal handlers or __del__ wait already:"
-                " these must not wait where they are sent, and what they hold is limited"
+                f"{self.waiting} records from callbacks, signal handlers or __del__ are queued already, which"
+                f" may hold {DEFERRED_BYTES_LIMIT} bytes; send fewer records from there"
             )
         admission.accept()
         future = admission.promise()
@@ -67,13 +67,13 @@ class DeferredRecords:
         return future
 
     async def run(self) -> None:
-        """Brings records in as they come, and again when what they wait for has happened."""
+        """Append records as they become possible, until cancelled."""
         while True:
             wait_ms = self.pump()
             await self._wakeup.wait(wait_ms)
 
     def pump(self) -> float:
-        """Brings in what can be; milliseconds until a record's time is up."""
+        """Append what can be appended; return milliseconds until the first record times out."""
         self._unsubscribe()
         while (head := self._head()) is not None:
             admission, outcome = head
@@ -89,7 +89,7 @@ class DeferredRecords:
                 return max(admission.deadline_ms - self._intake.clock.now_ms(), 0.0)
             if self._take(head):
                 _follow(outcome, future)
-        self._bytes = 0  # it is only nearly exact: two threads may add at once
+        self._bytes = 0  # the count is approximate: two threads may add at once
         self._intake.detour = self._custom_partitioner
         act, self._when_empty = self._when_empty, None
         if act is not None:
@@ -97,7 +97,7 @@ class DeferredRecords:
         return float("inf")
 
     def fail_all(self, error: BaseException) -> int:
-        """Nobody will bring these in; counts them. From any thread, also while the loop is at it."""
+        """Fail all deferred records and return their number. From any thread, also beside the task."""
         count = 0
         self._unsubscribe()
         while (head := self._head()) is not None:
@@ -109,11 +109,11 @@ class DeferredRecords:
         return count
 
     def close(self) -> None:
-        """The task has ended, and leaves no descriptor behind."""
+        """Release the descriptor after the task has ended."""
         self._wakeup.close()
 
     def when_empty(self, act: Callable[[], None]) -> None:
-        """Has ``act`` called in the loop, once the queue is empty. From any thread."""
+        """Have ``act`` called in the loop once the queue is empty. From any thread."""
         self._when_empty = act
         self._wakeup.wake()
 
@@ -124,9 +124,9 @@ class DeferredRecords:
             return None
 
     def _take(self, head: _Deferred) -> bool:
-        """Whether the caller, and no other thread, ends this record's promise.
+        """Remove a record; True if the caller, and no other thread, has removed it.
 
-        It is taken after it was brought in, so that a flush finds it in one place or the other.
+        It is removed after it was appended, so that a flush finds it in the queue or in a batch.
         """
         try:
             self._queue.remove(head)
@@ -155,7 +155,7 @@ def _end(outcome: BatchOutcome, error: BaseException) -> None:
 
 
 def _follow(promise: BatchOutcome, future: RecordFuture) -> None:
-    """The promise becomes a batch of its own that takes its fate from the record's real future."""
+    """Complete the promised outcome together with the record's real future."""
     fate = BatchOutcome(future.outcome.topic_partition)
     promise.split((0, 1), (fate,))
     if future.outcome.add_waiter(partial(_copy_fate, future, fate), future.index) is None:

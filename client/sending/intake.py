@@ -1,15 +1,14 @@
-"""A record's way from ``send`` into a batch where it is not straight: checks, plug-ins, waits.
+"""A record's way from ``send`` into a batch, off the straight path: checks, serializers, placing, waits.
 
-A record that fits as it is into the open batch of its partition has gone the straight path
-(``record/kernel/building/straight.py``) before anything here sees it. What comes here is a few records in
-each batch, and all records of a producer with serializers. In order:
+A record that fits into the open batch of its partition takes the straight path
+(``record/kernel/building/straight.py``). A few records of each batch come here, and all records of a producer
+with serializers. In order:
 
-* ``RecordIntake.submit`` checks the record and serializes it. Where topic and partition are known, the
-  partition needs a new batch and there is memory, it is in a batch then.
-* Else it becomes an ``Admission``, which decides and never waits: ``step`` either brings the record in, or
-  answers what has to happen first, or raises because its time is up. Threads, trio tasks and the queue of
-  deferred records wait for that each in their own way (``waiting.py``); ``max_block_ms`` holds for metadata
-  and memory together.
+* ``RecordIntake.submit`` checks and serializes the record. If topic and partition are known, the partition
+  needs a new batch and memory is free, it opens the batch.
+* Otherwise it returns an ``Admission``, which never waits itself: ``step`` either appends the record, or says
+  what to wait for, or raises on timeout. Threads, trio tasks and the queue of deferred records wait for it in
+  their own ways (``waiting.py``); ``max_block_ms`` limits the waits for metadata and memory together.
 * Its partition is decided in ``partitioning/placing.py``.
 """
 
@@ -70,7 +69,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("splashdam.client")
 
 _FRAMING_BYTES = HEADER_BYTES + 21 + 2 * 5 + 1
-"""What a record without headers takes at most beside key and value, when it is alone in its batch."""
+"""Maximum overhead of a record without headers that is alone in its batch, beside key and value."""
 
 
 class RecordIntake:
@@ -78,20 +77,20 @@ class RecordIntake:
 
     Args:
         settings: the producer's.
-        accumulator: where records go.
-        metadata: the cluster.
-        guard: around every use of both.
-        wake: the sender has something to do; waits for its turn where the application is too far ahead.
-        clock: the one clock.
+        accumulator: takes the records.
+        metadata: of the cluster.
+        guard: held around every use of both.
+        wake: wakes the sender; waits for its drain if the application is too far ahead (``HandOver``).
+        clock: the producer's clock.
 
     Attributes:
-        path: where records go that fit as they are.
-        fits_bytes: records of more bytes (key, value, headers) need a look at their exact size.
-        tally: counts what callers wait for.
-        partition: the application's partitioner; None for the default rule, which needs no call.
+        path: the straight path.
+        fits_bytes: larger records (key, value, headers) need a check of their exact size.
+        tally: the wait times of callers.
+        partition: the application's partitioner; None for the default one, which needs no call.
         on_new_batch: its hook of that name, if it has one.
-        doubts: topics whose number of partitions ``send_nowait`` has doubted.
-        transaction: changes when a transaction ends; a record that waited longer is not taken.
+        doubts: missing partitions that ``send_nowait`` was asked for.
+        transaction: changes when a transaction ends; a record that waited across it is refused.
         chain: the interceptors, None for none.
         between: the ``refuse`` of a transactional producer without a transaction.
     """
@@ -161,7 +160,7 @@ class RecordIntake:
 
     @property
     def refuse(self) -> Callable[[], BaseException] | None:
-        """Set once no more records are taken; makes the error that says why."""
+        """Makes the error of ``send`` while no records are taken; None while they are."""
         return self._refuse
 
     @refuse.setter
@@ -171,13 +170,16 @@ class RecordIntake:
 
     @property
     def ended(self) -> Callable[[], BaseException] | None:
-        """As ``refuse``, but for who only looks at topics: between transactions that may go on."""
+        """As ``refuse``, but for lookups, which are legal between transactions."""
         return None if self._refuse is self.between else self._refuse
 
     @property
     def detour(self) -> bool:
-        """True keeps every record from the straight path: the application has a partitioner of its own, or
-        there are late records, which others of the same thread must not overtake."""
+        """Whether all records bypass the straight path.
+
+        True with an application's partitioner, and while records are deferred, which later records of the
+        same thread must not overtake.
+        """
         return self.path.detour
 
     @detour.setter
@@ -197,11 +199,16 @@ class RecordIntake:
         intercepted: bool = False,
         may_be_empty: bool = False,
     ) -> RecordFuture | Admission:
-        """Brings the record into a batch of its partition, or answers an ``Admission`` to go on with.
+        """Append the record, or return an ``Admission`` to continue with.
 
-        Raises what ``KafkaProducer.send`` does before it waits; the checks come in kafka-python's order. Who
-        knows that ``more_follow`` gets an ``Admission`` where a batch has to be opened, and says how much. A
-        record that ``may_be_empty`` needs neither key nor value, as in Kafka.
+        Raises what ``KafkaProducer.send`` raises before it waits; the checks come in kafka-python's order.
+
+        Args:
+            topic, value, key, headers, partition, timestamp_ms: as for ``send``.
+            more_follow: return an ``Admission`` if a batch has to be opened, so that the caller can set its
+                ``expected_bytes``.
+            intercepted: the interceptors have seen the record.
+            may_be_empty: accept a record with neither key nor value, as Kafka does.
         """
         refuse = self._refuse  # read once: another thread may begin a transaction
         if refuse is not None:
@@ -236,7 +243,7 @@ class RecordIntake:
         return Admission(self, topic, key, value, headers, partition, timestamp_ms, given)
 
     def _intercept(self, chain: InterceptorChain, topic: str, *rest: Any) -> RecordFuture | Admission:
-        """As ``submit``, for the record that the interceptors have made of this one."""
+        """As ``submit``, for the record that the interceptors return."""
         from splashdam.client.interceptors import ProducerRecord
 
         record = chain.on_send(ProducerRecord(topic, *rest))
@@ -264,8 +271,10 @@ class RecordIntake:
         partition: int | None,
         timestamp_ms: int,
     ) -> RecordFuture | None:
-        """What most records meet that cannot go straight: topic and partition are known, the partition has no
-        open batch, and there is memory. None, and nothing has changed, where it is not so.
+        """Open a batch with the record, the usual case off the straight path.
+
+        Return None, with nothing changed, unless topic and partition are known, the partition has no open
+        batch, and memory is free.
         """
         route = self.path.route(topic)
         if route is None:
@@ -297,21 +306,21 @@ class RecordIntake:
         value: bytes | None,
         headers: HeaderPairs | None,
     ) -> RecordFuture | None:
-        if self._refuse is not None:  # the transaction has ended meanwhile
+        if self._refuse is not None:  # the transaction has ended since
             return None
         return self.accumulator.append_new(
             lane, self.clock.now_ms(), timestamp_ms, key, value, headers, RecordFuture
         )
 
     def route(self, topic: str) -> TopicRoute | None:
-        """The topic as the present metadata shows it; None where they do not."""
+        """The topic in the current metadata; None if it is missing."""
         return self._routes.get(topic)
 
     def check_size(self, key: Buffer | None, value: Buffer | None, headers: HeaderPairs | None) -> None:
-        """Refuses a record that would not fit into a request.
+        """Raise if a record may exceed ``max_request_size``.
 
         Raises:
-            MessageTooLargeError: it may take more than ``max_request_size``.
+            MessageTooLargeError: it does.
         """
         size_bytes = HEADER_BYTES + record_size_upper_bound(key, value, headers)
         if size_bytes > self.max_request_size:
@@ -320,7 +329,7 @@ class RecordIntake:
             )
 
     def why_exhausted(self) -> str:
-        """What to tell a caller who has waited for memory in vain."""
+        """The text of a ``BufferExhaustedError``."""
         statistics = self.guard.run(self.accumulator.statistics)
         return (
             f"buffer_memory of {statistics.buffer_memory} bytes was full for {self.max_block_ms:g} ms:"
@@ -330,16 +339,16 @@ class RecordIntake:
         )
 
     def last_failure(self) -> str:
-        """Why the cluster did not answer, as far as that is known."""
+        """Why the cluster did not answer, for error messages."""
         reasons = [reason for reason in (self.metadata.obstacle(), self.metadata.last_failure) if reason]
         if reasons:
             return "; ".join(reasons)
         silent = self.metadata.silent()
         by_whom = f" by {silent}" if silent else ""
-        return f"no connection has failed, but what was asked is not answered{by_whom}"
+        return f"no connection has failed, but a request is not answered{by_whom}"
 
     def close_plugins(self) -> None:
-        """Calls ``close`` of serializers and interceptors that have one; what they raise is logged."""
+        """Close serializers and interceptors that have a ``close``; their errors are logged."""
         if self.chain is not None:
             self.chain.close()
         for serializer in self._serializers:
@@ -352,16 +361,16 @@ class RecordIntake:
 
 
 class Admission:
-    """One record that ``send`` was given.
+    """A record that has to wait, or may have to.
 
     Attributes:
         topic, key, value, headers, timestamp_ms: the record; key and value as bytes.
-        partition: where the application wants it, None: anywhere.
+        partition: the partition that the application gave; None for any.
         target: the partition it goes to, once that is decided.
         waits_for: what has to happen before the next ``step``.
-        deadline_ms: when waiting ends, by the monotonic clock.
-        expected_bytes: what will follow it to the same partition, as far as it is known.
-        patient: False: the caller does not wait, but may come back.
+        deadline_ms: end of the wait, by the monotonic clock.
+        expected_bytes: size of records known to follow to the same partition.
+        patient: False if the caller does not wait, but may call again.
     """
 
     __slots__ = (
@@ -416,11 +425,11 @@ class Admission:
         self.deadline_ms = intake.clock.now_ms() + intake.max_block_ms
 
     def step(self) -> RecordFuture | None:
-        """One attempt; None: wait for ``waits_for`` and try again. Interceptors hear first how it ends.
+        """Try to append; None: wait for ``waits_for`` and try again. Interceptors are told of the end first.
 
         Raises:
             KafkaTimeoutError: it would have to wait, but ``deadline_ms`` has passed. Nothing is queued.
-            KafkaError, ValueError, TypeError: it cannot be sent at all. Nothing is queued.
+            KafkaError, ValueError, TypeError: it cannot be sent. Nothing is queued.
         """
         chain = self._intake.chain
         if chain is None:
@@ -436,7 +445,7 @@ class Admission:
         return future
 
     def _step(self) -> RecordFuture | None:
-        if self.target is not None:  # decided before: it waited for memory
+        if self.target is not None:  # it was decided before the wait for memory
             return self._append(None)
         refuse = self._intake.refuse
         if refuse is not None and not self._accepted:
@@ -458,11 +467,11 @@ class Admission:
         return self._append(route)
 
     def accept(self) -> None:
-        """The caller has its future: closing the producer does not turn the record away any more."""
+        """Mark the record as accepted: closing the producer does not refuse it any more."""
         self._accepted = True
 
     def cancel(self) -> None:
-        """Gives up: a place in the line for memory, or the memory itself, goes to the next one."""
+        """Give up, and release the place in the line for memory or the memory itself."""
         self._leave_the_line()
         if self._intake.chain is not None:
             self._tell(sys.exception() or KafkaError("the record was given up before it was in a batch"))
@@ -479,7 +488,7 @@ class Admission:
             self._intake.guard.run(self._intake.accumulator.cancel, ticket)
 
     def size_bytes(self) -> int:
-        """What it holds in memory while it waits."""
+        """Size of key, value and headers."""
         return len(self.key or b"") + len(self.value or b"") + payload_size(self.headers or ())
 
     def _append(self, route: TopicRoute | None) -> RecordFuture | None:
@@ -499,7 +508,7 @@ class Admission:
 
     def _attempt(self, route: TopicRoute | None, now_ms: float) -> Appended[RecordFuture] | Exhausted:
         intake = self._intake
-        if route is None:  # decided already: this record waits for memory
+        if route is None:  # the target is decided: the record waits for memory
             return self._insist(now_ms)
         ask = None if intake.partition is None else partial(self._ask_partitioner, intake.partition, route)
         lane = place(route, self.partition, self.key, ask)
@@ -512,9 +521,9 @@ class Admission:
         return self._insist(now_ms)
 
     def _attempt_sticky(self, route: TopicRoute, now_ms: float) -> Appended[RecordFuture] | Exhausted:
-        """KIP-794: leaves a partition whose batches are all full once ``batch_size`` went there.
+        """KIP-794: switch the sticky partition once ``batch_size`` went there and its batches are full.
 
-        This record counts too. Java does not count it, so a batch that is full but for a few bytes is
+        This record counts, too. Java does not count it, so a batch that is full but for a few bytes is
         followed by a second one on the same partition.
         """
         size_bytes = self.size_bytes() + RECORD_FRAMING_BYTES
@@ -559,7 +568,7 @@ class Admission:
 
     def _insist(self, now_ms: float) -> Appended[RecordFuture] | Exhausted:
         result = self._intake.guard.run(self._try, now_ms)
-        assert not isinstance(result, BatchFull)  # that is answered only where it was asked for
+        assert not isinstance(result, BatchFull)  # only returned for abort_on_new_batch
         return result
 
     def _try(
@@ -581,23 +590,25 @@ class Admission:
             abort_on_new_batch=abort_on_new_batch,
             expected_bytes=self.expected_bytes,
         )
-        self._ticket = result.ticket  # before all else: a signal handler may raise, and then it is given back
+        self._ticket = (
+            result.ticket
+        )  # first: a signal handler may raise here, and cancel() releases the ticket then
         return result
 
     def _failed(self, error: BaseException) -> RecordFuture:
-        """A future that has failed already: kafka-python's answer where the cluster refuses a topic."""
+        """A failed future, as in kafka-python when the cluster refuses a topic."""
         future = self.promise()
         future.outcome.fail(error)
         return future
 
     def topic_partition(self) -> TopicPartition:
-        """Where it goes, as far as that is known; partition -1 where it is not."""
+        """Where it goes; partition -1 if unknown."""
         if self.target is not None:
             return self.target
         return TopicPartition(self.topic, -1 if self.partition is None else self.partition)
 
     def promise(self) -> RecordFuture:
-        """A future with an outcome of its own, for a record that is in no batch."""
+        """A future for a record that is in no batch, with an outcome of its own."""
         return RecordFuture(
             BatchOutcome(self.topic_partition()),
             0,
@@ -609,7 +620,7 @@ class Admission:
 
 
 class MemoryWait:
-    """Waits for the turn of a ticket in the line for memory."""
+    """Waits for a ticket in the line for memory."""
 
     __slots__ = ("_guard", "_ticket")
 
@@ -633,4 +644,4 @@ class MemoryWait:
 
 
 Wait: TypeAlias = MetadataWait | MemoryWait
-"""What an admission may have to wait for; ``what`` names it."""
+"""What an admission may wait for; ``what`` names it."""

@@ -1,4 +1,4 @@
-"""Finding a topic or a first broker in the metadata, and asking for it where it is missing."""
+"""Lookups in the metadata: a topic, one of its partitions, or a first broker; missing ones are requested."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 DOUBT_MS = 10_000
-"""How long a caller that does not wait is remembered, in case it comes back for the answer."""
+"""How long a non-blocking lookup of a missing partition is remembered until the caller tries again."""
 
 
 class TopicLookup:
-    """Looks for a topic, and for one of its partitions where ``partition`` is given. Decides and never waits.
+    """Looks up a topic, and a partition of it if one is given. Never waits itself.
 
-    A partition that our metadata do not show may have been added since they were fetched. So the lookup asks
-    the cluster once more, and refuses the partition if the new answer does not show it either.
+    A partition that is missing in the metadata may have been added since. So the lookup requests an update
+    once, and fails if that does not show the partition either.
 
     Attributes:
-        accepted: True: it is for a record that was taken before the producer was closed, so it goes on.
+        accepted: the record was accepted before the producer was closed, so the lookup continues.
         waits_for: what has to happen before the next ``step``.
-        deadline_ms: when waiting ends, by the monotonic clock.
+        deadline_ms: end of the wait, by the monotonic clock.
     """
 
     __slots__ = (
@@ -53,38 +53,38 @@ class TopicLookup:
         *,
         patient: bool = True,
     ) -> None:
-        """Checks the arguments.
+        """Check the arguments.
 
         Args:
-            intake: where records go.
-            topic: what is looked for.
-            partition: as well, unless it is None.
-            deadline_ms: when waiting ends.
-            patient: False for a caller that does not wait. The answer to its question goes to its next call.
+            intake: of the producer.
+            topic: the topic.
+            partition: a partition that must exist; None for any.
+            deadline_ms: end of the wait.
+            patient: False for a caller that does not wait; its next call gets the result of the update.
 
         Raises:
             TypeError: the topic is not a str, or the partition not an int.
-            ValueError: the topic's name is not legal, or there is no partition of that number anywhere.
+            ValueError: the topic name or the partition number is illegal.
         """
         self._intake = intake
         self._topic = check_topic_name(topic)
         self._partition = -1 if partition is None else check_partition(partition)
         self._patient = patient
-        self._question = intake.metadata.questions
+        self._question = intake.metadata.requests
         self._refusals = intake.metadata.refusals
         self.accepted = False
         self.deadline_ms = deadline_ms
         self.waits_for: MetadataWait | None = None
 
     def step(self) -> TopicRoute | None:
-        """The topic; None: wait for ``waits_for`` and try again.
+        """Return the topic; None: wait for ``waits_for`` and try again.
 
         Raises:
-            BrokerResponseError: the cluster says why it will not name the topic, and waiting does not help.
-            AuthenticationError: meanwhile every broker was tried, and none lets us in.
-            IllegalArgumentError: the topic has no such partition, also by an answer asked for meanwhile.
-            KafkaTimeoutError: the topic or partition is unknown, and ``deadline_ms`` has passed.
-            IllegalStateError: the producer was closed meanwhile.
+            BrokerResponseError: the cluster refuses the topic with a non-retriable error.
+            AuthenticationError: every broker refused our credentials.
+            IllegalArgumentError: the topic has no such partition, after an update of the metadata.
+            KafkaTimeoutError: topic or partition are unknown, and ``deadline_ms`` has passed.
+            IllegalStateError: the producer was closed.
         """
         intake = self._intake
         ended = intake.ended
@@ -99,7 +99,7 @@ class TopicLookup:
             raise error_for(info.error_code, f"topic {self._topic!r} cannot be used")
         metadata = intake.metadata
         if metadata.refusals != self._refusals and metadata.refusal is not None:
-            raise copy(metadata.refusal)  # others raise it, too, with tracebacks of their own
+            raise copy(metadata.refusal)  # a copy: other callers raise it with their own tracebacks
         now_ms = intake.clock.now_ms()
         if route is not None:
             self._check_partition(route.count, now_ms)
@@ -111,10 +111,10 @@ class TopicLookup:
         return None
 
     def cancel(self) -> None:
-        """Nothing is held while it waits."""
+        """Does nothing: a lookup holds no resources."""
 
     def _check_partition(self, count: int, now_ms: float) -> None:
-        """Raises if the partition is known to be missing."""
+        """Raise if an up-to-date answer shows that the partition is missing."""
         intake = self._intake
         question = self._question
         if not self._patient:
@@ -143,7 +143,7 @@ class TopicLookup:
 
 
 class BootstrapLookup:
-    """Waits until a broker has answered who the cluster's brokers are. Decides and never waits itself.
+    """Looks for a first metadata response. Never waits itself.
 
     Attributes:
         waits_for: what has to happen before the next ``step``.
@@ -160,12 +160,12 @@ class BootstrapLookup:
         self.waits_for: MetadataWait | None = None
 
     def step(self) -> ClusterMetadata | None:
-        """The cluster; None: wait for ``waits_for`` and try again.
+        """Return the cluster; None: wait for ``waits_for`` and try again.
 
         Raises:
-            AuthenticationError: every broker was tried, and none lets us in.
+            AuthenticationError: every broker refused our credentials.
             NoBrokersAvailable: ``deadline_ms`` has passed.
-            IllegalStateError: the producer was closed meanwhile.
+            IllegalStateError: the producer was closed.
         """
         intake = self._intake
         metadata = intake.metadata
@@ -188,18 +188,18 @@ class BootstrapLookup:
         return None
 
     def cancel(self) -> None:
-        """Nothing is held while it waits."""
+        """Does nothing: a lookup holds no resources."""
 
 
 def no_such_partition(topic: str, partition: object, count: int, said_by: str = "") -> IllegalArgumentError:
-    """The error for a partition that the topic does not have."""
+    """The error for a missing partition."""
     error = IllegalArgumentError(f"{said_by}topic {topic!r} has no partition {partition}; it has {count}")
     error.remedy = f"choose one from 0 to {count - 1}, or give the topic more partitions"
     return error
 
 
 class Doubts:
-    """Topics whose number of partitions was doubted by callers that do not wait, and come back perhaps."""
+    """Missing partitions that non-blocking callers asked for, so that their next call can be answered."""
 
     __slots__ = ("_since",)
 
@@ -207,20 +207,19 @@ class Doubts:
         self._since: dict[str, tuple[int, float]] = {}
 
     def since(self, topic: str, question: int, now_ms: float) -> int:
-        """The number of questions that had been sent when the topic was doubted first; now, if it was not."""
+        """The number of metadata requests sent before the first failed lookup of the topic."""
         doubt = self._since.get(topic)
         if doubt is None or now_ms - doubt[1] > DOUBT_MS:
             doubt = self._since[topic] = (question, now_ms)
         return doubt[0]
 
     def settle(self, topic: str) -> None:
-        """The answer was given to a caller; a later one may have reason to doubt again."""
+        """Forget the topic after its caller got the answer."""
         self._since.pop(topic, None)
 
 
 class MetadataWait:
-    """Waits for a metadata snapshot other than the one that was not enough, for a refusal, or for the
-    producer's end."""
+    """Waits for a new metadata snapshot, an authentication failure, or the producer's end."""
 
     __slots__ = ("_accepted", "_intake", "_refusals", "_seen")
 
@@ -237,7 +236,7 @@ class MetadataWait:
         handle = intake.guard.run(self._add_waiter, wake)
         if handle is None:
             return None
-        # After a failure between `step` and here the sender sleeps, unless it sees somebody wait.
+        # If a request failed between `step` and here, the sender sleeps until it sees a waiter.
         intake.wake()
         return handle
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Stepper(Protocol[T_co]):
-    """Something that decides step by step and never waits itself."""
+    """An ``Admission`` or a lookup: decides in steps and never waits itself."""
 
     @property
     def waits_for(self) -> Wait | None:
@@ -30,28 +30,28 @@ class Stepper(Protocol[T_co]):
 
     @property
     def deadline_ms(self) -> float:
-        """When the next step is due in any case; it raises then, if it would have to wait again."""
+        """End of the wait; a step after it raises if it would have to wait again."""
 
     def step(self) -> T_co | None:
-        """One step; None: wait and try again."""
+        """Do one step; None: wait and try again."""
 
     def cancel(self) -> None:
-        """Gives back what it holds while it waits."""
+        """Release what it holds while it waits."""
 
 
 class Deadline:
-    """The end of a time-out in seconds, None for no limit.
+    """A deadline from a timeout in seconds; None for no limit.
 
     Raises:
-        TypeError: the time-out is no number.
-        ValueError: the time-out is negative.
+        TypeError: the timeout is not a number.
+        ValueError: the timeout is negative.
     """
 
     __slots__ = ("_clock", "_end_ms")
 
     def __init__(self, clock: Clock, timeout: float | None) -> None:
         if timeout is not None and not isinstance(timeout, int | float):
-            raise TypeError(f"timeout={timeout!r} is no number of seconds, nor None")
+            raise TypeError(f"timeout must be a number of seconds or None, not {timeout!r}")
         if timeout is not None and timeout < 0:
             raise ValueError(f"timeout must not be negative: {timeout}")
         self._clock = clock
@@ -68,7 +68,7 @@ class Deadline:
 
 
 def drive_in_thread(stepper: Stepper[T], clock: Clock, tally: CallerTally) -> T:
-    """Blocks the calling thread until there is a result. An interrupted wait gives its place back."""
+    """Block the calling thread until there is a result. An interrupted wait releases its resources."""
     try:
         while (result := stepper.step()) is None:
             if stepper.waits_for is not None:
@@ -81,7 +81,7 @@ def drive_in_thread(stepper: Stepper[T], clock: Clock, tally: CallerTally) -> T:
 
 
 async def drive_in_trio(stepper: Stepper[T], clock: Clock, tally: CallerTally) -> T:
-    """As ``drive_in_thread``, in a trio task: a checkpoint if it has to wait."""
+    """As ``drive_in_thread``, in a trio task. A checkpoint if it has to wait."""
     try:
         while (result := stepper.step()) is None:
             if stepper.waits_for is not None:
@@ -110,14 +110,14 @@ def _seconds_left(stepper: Stepper[object], clock: Clock) -> float:
 
 
 class AdmissionRunner:
-    """Brings admissions in: by a wait here, by the sender's loop later, or not at all."""
+    """Completes admissions: by waiting, by deferring them to the sender's loop, or by ``WouldBlock``."""
 
     def __init__(self, intake: RecordIntake, deferred: DeferredRecords) -> None:
         self._intake = intake
         self._deferred = deferred
 
     def in_thread(self, admission: Admission) -> RecordFuture:
-        """Waits here if that is possible, else lets the loop do it."""
+        """Wait in this thread, or defer the record if this thread must not wait."""
         intake, deferred = self._intake, self._deferred
         if intake.guard.interrupted():
             return deferred.add(admission)
@@ -127,7 +127,7 @@ class AdmissionRunner:
         return drive_in_thread(admission, intake.clock, intake.tally)
 
     async def in_trio(self, admission: Admission) -> RecordFuture:
-        """As ``in_thread``, in a trio task: a checkpoint."""
+        """As ``in_thread``, in a trio task. A checkpoint."""
         intake = self._intake
         if intake.guard.interrupted():
             return self._deferred.add(admission)
@@ -136,15 +136,17 @@ class AdmissionRunner:
         return future
 
     def now(self, admission: Admission) -> RecordFuture:
-        """Never waits.
+        """Append without waiting.
 
         Raises:
-            WouldBlock: it would have to; nothing is queued.
+            WouldBlock: it would have to wait; nothing is queued.
         """
         deferred = self._deferred
-        if self._intake.guard.interrupted() or (in_callback() and deferred.waiting):  # behind those, in order
+        if self._intake.guard.interrupted() or (
+            in_callback() and deferred.waiting
+        ):  # behind earlier deferred records
             return deferred.add(admission)
-        admission.deadline_ms = math.inf  # whether time is up is a question for those who wait
+        admission.deadline_ms = math.inf  # no timeout: this caller does not wait
         admission.patient = False
         future = admission.step()
         if future is not None:

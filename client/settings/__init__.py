@@ -1,4 +1,4 @@
-"""Every option of the producers: its name, its default, its rule, and how others write it.
+"""Every option of the producers: name, default, checks, and its spelling in Java and kafka-python.
 
 May import: interceptors, observing, partitioning, serializers.
 """

@@ -1,4 +1,4 @@
-"""The transactional methods of both producers, and the offsets that go with a transaction.
+"""The transactional methods of both producers, and the consumed offsets of a transaction.
 
 May import: running, sending, settings, waiters.
 """

@@ -120,6 +120,7 @@ class Controller:
         self.state = kept
         if not self.cluster_id:
             self._commit(ClusterChange(resources={_CLUSTER: {"id": format_uuid(new_uuid())}}))
+        # Not written to the journal: every start begins with all brokers fenced.
         down = {node: attrs.evolve(each, is_fenced=True) for node, each in self.state.brokers.items()}
         self.state.apply(ClusterChange(brokers=down))
 

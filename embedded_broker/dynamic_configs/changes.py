@@ -1,4 +1,4 @@
-"""What changes of configurations come to: single ones, as IncrementalAlterConfigs has them, or all at once.
+"""Changes of configurations: single ones (IncrementalAlterConfigs), or all of a resource (AlterConfigs).
 
 Semantics and error codes are those of Kafka's ``ConfigurationControlManager`` and ``ConfigAdminManager``.
 """
@@ -27,7 +27,7 @@ Answered = TypeVar("Answered")
 
 
 class Operation(IntEnum):
-    """What is done to a configuration; Kafka's ``AlterConfigOp.OpType``."""
+    """Kafka's ``AlterConfigOp.OpType``."""
 
     SET = 0
     DELETE = 1
@@ -44,7 +44,7 @@ class Change(NamedTuple):
 
 
 class Asked(Protocol):
-    """What both requests that alter say of a resource."""
+    """A resource in either request."""
 
     resource_type: int
     resource_name: str
@@ -53,12 +53,12 @@ class Asked(Protocol):
 def alter_each(
     resources: Sequence[R], alter: Callable[[R], None], answer_with: Callable[..., Answered]
 ) -> Steps[list[Answered]]:
-    """Alters one resource after the other; one that is named twice is not altered at all.
+    """Alter one resource after the other; one that is named twice is not altered at all.
 
     Args:
-        resources: as asked.
-        alter: does it, or raises a BrokerResponseError.
-        answer_with: the class of each one's answer.
+        resources: of the request.
+        alter: alters one, or raises a BrokerResponseError.
+        answer_with: class of the answers.
     """
     answers: list[Answered] = []
     times = Counter((each.resource_type, each.resource_name) for each in resources)
@@ -84,7 +84,7 @@ def alter_each(
 def alter_some(
     broker: HasConfigs, kind: int, name: str, changes: Sequence[Change], *, validate_only: bool
 ) -> None:
-    """Makes single changes to what is set for a resource, all or none.
+    """Make single changes to the configs of a resource, all or none.
 
     Raises:
         BrokerResponseError: INVALID_REQUEST (42), INVALID_CONFIG (40), UNKNOWN_TOPIC_OR_PARTITION (3), ….
@@ -115,7 +115,7 @@ def alter_all(
     *,
     validate_only: bool,
 ) -> None:
-    """Replaces everything that is set for a resource.
+    """Replace all configs of a resource.
 
     Raises:
         As ``alter_some``.
@@ -135,7 +135,7 @@ def alter_all(
 
 def _resource(broker: HasConfigs, kind: int, name: str) -> ConfigResource:
     if kind not in RESOURCES:
-        raise InvalidRequestError(f"resources of type {kind} are not known here")
+        raise InvalidRequestError(f"unknown resource type {kind}")
     return RESOURCES[kind](broker, name)
 
 
@@ -156,7 +156,7 @@ def _check_change(change: Change) -> None:
 
 
 def _changed(change: Change, before: str | None, resource: ConfigResource) -> str | None:
-    """The value from now on; None: it is not set any more."""
+    """Return the new value; None: the config is removed."""
     if change.operation == Operation.DELETE:
         return None
     value = change.value or ""
@@ -166,7 +166,7 @@ def _changed(change: Change, before: str | None, resource: ConfigResource) -> st
     if default is None:
         raise error_for(
             ErrorCode.INVALID_CONFIG,
-            f"{change.name} is no list, so nothing can be appended to it or subtracted from it",
+            f"{change.name} is not a list: APPEND and SUBTRACT need one",
         )
     parts = [part for part in (default if before is None else before).split(",") if part]
     for part in map(str.strip, value.split(",")):
@@ -182,7 +182,7 @@ def _alter_loggers(broker: HasConfigs, name: str, changes: Iterable[Change], *, 
     levels: dict[str, str | None] = {}
     for change in changes:
         if change.operation not in (Operation.SET, Operation.DELETE):
-            raise InvalidRequestError("the levels of loggers are no lists")
+            raise InvalidRequestError("levels of loggers are not lists: use SET or DELETE")
         levels[change.name] = change.value if change.operation == Operation.SET else None
     check_levels(levels)
     if not validate_only:

@@ -1,4 +1,4 @@
-"""What can be configured while the broker runs: topics, brokers, groups, client metrics; one class for each.
+"""Resources with dynamic configs: topics, brokers, groups, client metrics; and the levels of loggers.
 
 Error codes are those of Kafka's ``ConfigurationControlManager`` and ``ControllerConfigurationValidator``.
 """
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 _MOST_DIGITS = 10
-"""Of a broker's id; Python turns no text of any length into a number."""
+"""Digits of a broker id; ``int()`` refuses texts of thousands of digits."""
 
 
 class ResourceType(IntEnum):
@@ -70,7 +70,7 @@ class ResourceType(IntEnum):
 
 
 class HasConfigs(Protocol):
-    """What a resource asks of its broker; the attributes are those of `Broker`."""
+    """The parts of a broker that resources need; the attributes are those of `Broker`."""
 
     settings: BrokerSettings
     topics: Topics
@@ -86,8 +86,8 @@ class HasConfigs(Protocol):
 class ConfigResource(ABC):
     """One resource of a broker; made for one request.
 
-    Raises, when made:
-        BrokerResponseError: there is none of this name, or it is illegal.
+    Raises:
+        BrokerResponseError: the name is unknown or illegal.
     """
 
     def __init__(self, broker: HasConfigs, name: str) -> None:
@@ -97,34 +97,34 @@ class ConfigResource(ABC):
     @property
     @abstractmethod
     def present(self) -> Mapping[str, str]:
-        """What is set for it now."""
+        """The configs that are set for it now."""
 
     @abstractmethod
     def entries(self) -> list[ConfigEntry]:
-        """Every configuration of it."""
+        """Return all its configurations."""
 
     @abstractmethod
     def check(self, configs: Mapping[str, str], changed: Collection[str]) -> None:
-        """Refuses what cannot be set for it.
+        """Refuse configs that cannot be set for it.
 
         Args:
-            configs: what would be set.
-            changed: the names that would be other than they are.
+            configs: all that would be set.
+            changed: the names whose values would change.
 
         Raises:
-            BrokerResponseError: which, and why.
+            BrokerResponseError: names the config and the reason.
         """
 
     @abstractmethod
     def put(self, configs: Mapping[str, str]) -> None:
-        """Sets it, and nothing else, from now on.
+        """Replace its configs.
 
         Raises:
-            KafkaStorageError: the disk refuses; nothing has changed.
+            KafkaStorageError: the disk failed; nothing has changed.
         """
 
     def list_of(self, name: str) -> str | None:
-        """What a list has that nothing is set for; None for what is no list."""
+        """Return the default of a list; None if the config is not a list."""
         return None
 
 
@@ -134,7 +134,7 @@ class TopicResource(ConfigResource):
     @property
     def present(self) -> Mapping[str, str]:
         if not self.name:
-            raise InvalidRequestError("name a topic; what counts for all is set for the brokers")
+            raise InvalidRequestError("the topic has no name; set defaults of all topics on the brokers")
         topic = self.broker.topics.get(self.name)
         if topic is None:
             raise UnknownTopicOrPartitionError(f"there is no topic {quoted(self.name)}")
@@ -189,7 +189,7 @@ class BrokerResource(ConfigResource):
 
 
 class _Simple(ConfigResource):
-    """One whose configurations are few: their types, defaults and meanings by name."""
+    """A resource with few configurations: types, defaults and meanings by name."""
 
     kind: str
     source: ConfigSource
@@ -242,12 +242,12 @@ class ClientMetricsResource(_Simple):
         "match": (
             ConfigType.LIST,
             "",
-            "Of which clients: NAME=EXPRESSION separated by commas, all of which fit; empty for all.",
+            "Clients that push: NAME=EXPRESSION separated by commas; all must match. Empty: all clients.",
         ),
         "metrics": (
             ConfigType.LIST,
             "",
-            "Beginnings of the names of the metrics that clients push, separated by commas; * for all.",
+            "Prefixes of the names of the metrics that clients push, separated by commas; * for all.",
         ),
     }
 
@@ -273,12 +273,12 @@ class GroupResource(_Simple):
         "consumer.heartbeat.interval.ms": (
             ConfigType.INT,
             "",
-            "Milliseconds between two heartbeats that the group's members are told.",
+            "Milliseconds between two heartbeats of a member.",
         ),
         "consumer.session.timeout.ms": (
             ConfigType.INT,
             "",
-            "Milliseconds without a heartbeat after which a member is out of the group.",
+            "Milliseconds without a heartbeat after which a member is removed from the group.",
         ),
     }
 
@@ -293,15 +293,17 @@ class GroupResource(_Simple):
 
 
 def check_is_broker(broker: HasConfigs, name: str, *, may_be_all: bool = True) -> None:
-    """Refuses the name of a broker resource that is not this broker's.
+    """Refuse the name of a broker resource that is not this broker's.
 
     Raises:
-        InvalidRequestError: it is another broker's, or no number.
+        InvalidRequestError: the name is another broker's, or not a number.
     """
     if may_be_all and name == ALL_BROKERS:
         return
     if not (name.isdecimal() and len(name) <= _MOST_DIGITS):
-        raise InvalidRequestError(f"a broker is named by its id, a whole number, not by {quoted(name)}")
+        raise InvalidRequestError(
+            f"the name of a broker resource is its id, a whole number, not {quoted(name)}"
+        )
     if int(name) != broker.node_id:
         raise InvalidRequestError(f"this is broker {broker.node_id}; ask broker {name} itself")
 
@@ -312,7 +314,7 @@ RESOURCES: Mapping[int, type[ConfigResource]] = {
     ResourceType.CLIENT_METRICS: ClientMetricsResource,
     ResourceType.GROUP: GroupResource,
 }
-"""All but the broker's loggers, of which nothing is kept."""
+"""All but loggers, whose levels are not stored."""
 
 
 # --- the broker's loggers: Kafka's BROKER_LOGGER -----------------------------------------------------------
@@ -326,7 +328,7 @@ _LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL"
 
 
 def logger_entries() -> list[ConfigEntry]:
-    """Every logger with its effective level."""
+    """Return every logger with its effective level."""
     return [
         ConfigEntry(name=name, value=_level_name(logger), source=ConfigSource.DYNAMIC_BROKER_LOGGER, doc="")
         for name, logger in sorted(_loggers().items())
@@ -334,11 +336,11 @@ def logger_entries() -> list[ConfigEntry]:
 
 
 def check_levels(levels: Mapping[str, str | None]) -> None:
-    """Refuses levels that cannot be set; None takes a logger's own level away.
+    """Refuse levels that cannot be set; None removes the level of a logger.
 
     Raises:
-        BrokerResponseError: INVALID_CONFIG (40): no such logger or level; INVALID_REQUEST (42): the level of
-            the root logger has to be one.
+        BrokerResponseError: INVALID_CONFIG (40): no such logger or level; INVALID_REQUEST (42): the root
+            logger must have a level.
     """
     known = _loggers()
     for name, level in levels.items():
@@ -353,14 +355,14 @@ def check_levels(levels: Mapping[str, str | None]) -> None:
 
 
 def set_levels(levels: Mapping[str, str | None]) -> None:
-    """Sets levels that have been checked."""
+    """Set levels that have been checked."""
     known = _loggers()
     for name, level in levels.items():
         known[name].setLevel(logging.NOTSET if level is None else _LEVELS[level])
 
 
 def _loggers() -> dict[str, logging.Logger]:
-    """Those of the broker that are in use, by name."""
+    """Return the broker's loggers by name."""
     found = {ROOT: logging.getLogger(_PACKAGE)}
     for name in list(logging.root.manager.loggerDict):
         if name.startswith(f"{_PACKAGE}.embedded_broker"):

@@ -1,7 +1,7 @@
-"""What is set while brokers run: for brokers, groups and client metrics. The controller keeps it.
+"""Dynamic configs of brokers, groups and client metrics, as the controller keeps them.
 
-A broker's settings are those it was started with, under what is set for all brokers, under what is set for
-this one. They take effect at once: ``Broker.settings`` is replaced, so nobody keeps a copy of it.
+Configs of this broker override those of all brokers; both override the settings that it was started with.
+Changes take effect at once: ``Broker.settings`` is replaced, so no part of the broker may keep a copy.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 
 BROKER, GROUP, CLIENT_METRICS = "broker", "group", "client-metrics"
-"""Kinds of resources, as they are kept."""
+"""Kinds of resources in the controller's state."""
 
 ALL_BROKERS = ""
-"""The name under which what is set for every broker is kept."""
+"""Name of the resource with the configs of all brokers."""
 
 _MOST_DIGITS = 10
-"""Of a whole number of 32 bits; Python turns no text of any length into a number."""
+"""Digits of a whole number of 32 bits; ``int()`` refuses texts of thousands of digits."""
 
 _log = logging.getLogger(__name__)
 
 
 class IsConfigured(Protocol):
-    """What is configured of a broker, and who keeps that; the attributes are those of `Broker`."""
+    """The parts of a broker that dynamic configs change; the attributes are those of `Broker`."""
 
     settings: BrokerSettings
     logs: LogManager
@@ -52,10 +52,10 @@ class IsConfigured(Protocol):
 
 
 class DynamicConfigs:
-    """What is set for one broker, its groups and its clients.
+    """Dynamic configs of one broker, its groups and its clients.
 
     Args:
-        broker: whose it is; its settings are those it was started with.
+        broker: with the settings that it was started with.
 
     Attributes:
         static: those settings.
@@ -67,20 +67,20 @@ class DynamicConfigs:
         self._kept: dict[Resource, Mapping[str, str]] = {}
 
     def of(self, kind: str, name: str) -> Mapping[str, str]:
-        """What is set for one resource, by Kafka's dotted names."""
+        """Return the configs of one resource, by Kafka's dotted names."""
         return self._kept.get(Resource(kind, name), {})
 
     def of_group(self, group_id: str) -> Mapping[str, str]:
-        """What is set for a group: ``consumer.session.timeout.ms`` and ``consumer.heartbeat.interval.ms``."""
+        """Return the configs of a group: ``consumer.session.timeout.ms`` and the heartbeat interval."""
         return self.of(GROUP, group_id)
 
     def names(self, kind: str) -> list[str]:
-        """Every resource of a kind for which something is set."""
+        """Return the names of all resources of a kind that have configs."""
         return sorted(each.name for each in self._kept if each.kind == kind)
 
     @property
     def layers(self) -> BrokerLayers:
-        """What this broker's settings come from."""
+        """The sources of this broker's settings."""
         return BrokerLayers(self.static, self.of(BROKER, ALL_BROKERS), self.of(BROKER, self._own_name))
 
     @property
@@ -88,7 +88,7 @@ class DynamicConfigs:
         return str(self._broker.node_id)
 
     def settings_with(self, name: str, configs: Mapping[str, str]) -> BrokerSettings:
-        """What this broker's settings would be, with this set for it or for all.
+        """Return this broker's settings as they would be with these configs of it, or of all brokers.
 
         Raises:
             KafkaConfigurationError: a value is illegal.
@@ -99,15 +99,15 @@ class DynamicConfigs:
         return present._replace(own=configs).settings
 
     def put(self, kind: str, name: str, configs: Mapping[str, str]) -> None:
-        """Replaces what is set for a resource, in the whole cluster; the caller has checked it.
+        """Replace the configs of a resource in the whole cluster; the caller has checked them.
 
         Raises:
-            KafkaStorageError: the disk refuses; nothing has changed.
+            KafkaStorageError: the disk failed; nothing has changed.
         """
         self._broker.controller.put_resources({Resource(kind, name): dict(configs)})
 
     def apply(self, resources: Mapping[Resource, Mapping[str, str]]) -> None:
-        """Follows the controller, which says what is set now."""
+        """Apply configs that the controller has changed."""
         for resource, configs in resources.items():
             if resource.kind not in (BROKER, GROUP, CLIENT_METRICS):
                 continue
@@ -124,7 +124,7 @@ class DynamicConfigs:
         try:
             settings = self.layers.settings
         except KafkaConfigurationError as error:
-            _log.error("what was set for this broker is ignored: %s", error)
+            _log.error("dynamic configs of this broker are ignored: %s", error)
             settings = self.static
         self._broker.settings = settings
         self._broker.logs.reconfigure(settings.directories, partial(topic_settings, settings.topic_defaults))
@@ -139,10 +139,10 @@ class DynamicConfigs:
 
 
 def subscription_of(configs: Mapping[str, str]) -> tuple[list[str], int, dict[str, str]]:
-    """Metrics, interval and matches of a client-metrics subscription.
+    """Parse metrics, interval and matches of a client-metrics subscription.
 
     Raises:
-        KafkaConfigurationError: a text makes no sense.
+        KafkaConfigurationError: a value does not parse.
     """
     metrics = [name for name in map(str.strip, configs.get("metrics", "").split(",")) if name]
     interval = configs.get("interval.ms", str(DEFAULT_INTERVAL_MS)).strip()

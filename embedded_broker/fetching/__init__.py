@@ -1,4 +1,4 @@
-"""Fetch sessions, one pass over their partitions, and the fetches that wait for bytes.
+"""Fetch sessions, reads of the partitions of a fetch, and the fetches of followers.
 
 May import: answering, controller, topics.
 """

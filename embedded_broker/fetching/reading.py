@@ -1,4 +1,4 @@
-"""Reads what a fetch asks for: one pass over its partitions (facts B21, B22, B25, B27)."""
+"""One read of all partitions of a fetch (facts B21, B22, B25, B27)."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ FIRST_TOPIC_ID_VERSION = 13
 _FIRST_STORAGE_ERROR_VERSION = 6
 _FIRST_ZSTD_VERSION = 10
 _FIRST_FOLLOWER_VERSION = 11
-"""From here on consumers may read from followers (KIP-392)."""
+"""First version in which consumers may read from followers (KIP-392)."""
 _FIRST_DIVERGENCE_VERSION = 12
-"""From here on an answer can say that a reader's last epoch ended elsewhere (KIP-595)."""
+"""First version whose answers can name a diverging epoch (KIP-595)."""
 _NO_TOPIC_ID = bytes(16)
 
 
 class FetchLimits(NamedTuple):
-    """How much is read, and for whom.
+    """Limits of a fetch, and its reader.
 
     Attributes:
-        max_bytes: of all partitions, but for the first batch.
-        min_bytes: what is enough to answer.
-        isolation: how far it reads.
-        replica_id: node id of a follower, below 0 for others.
-        replica_epoch: its broker epoch, -1 where it says none.
-        rack: in which a consumer would rather read; empty where that does not matter.
+        max_bytes: of all partitions together; the first batch may exceed it.
+        min_bytes: needed for an answer before ``max_wait_ms``.
+        isolation: up to which offset it reads.
+        replica_id: node id of a follower, below 0 for consumers.
+        replica_epoch: broker epoch of the follower, -1 if it does not name one.
+        rack: that a consumer prefers; empty: none.
     """
 
     max_bytes: int
@@ -57,24 +57,24 @@ class FetchLimits(NamedTuple):
 
 
 class ReadsForFetches(KnowsPartitions, Protocol):
-    """What is asked of a broker here; the attributes are those of `Broker`."""
+    """The parts of a broker that a read needs; the attributes are those of `Broker`."""
 
     topics: Topics
     replicas: TakesReplicaFetches
 
 
 class FetchReading:
-    """One pass over the partitions of a request.
+    """One read of the partitions of a request.
 
     Args:
-        fetch: which they are.
+        fetch: its partitions.
         limits: how much is read, and for whom.
-        broker: the one asked.
+        broker: this one.
         version: of the request.
-        is_repeat: the request has been read before, and waited; replicas need not hear of it again.
+        is_repeat: the request was read before, and has waited; replication is not told of it again.
 
     Attributes:
-        fetched: what was read, in order; of a session, without what is the same as before.
+        fetched: the results, in order; of a session only those that have changed.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class FetchReading:
         self._limits = limits
         self._broker = broker
         self._version = version
-        self._logs = broker.logs.logs  # as it is during one pass
+        self._logs = broker.logs.logs  # the logs at the time of this read
         self._isolation, self._max_bytes = limits.isolation, limits.max_bytes
         self._is_follower = limits.replica_id >= 0
         self._tells_replicas = self._is_follower and not is_repeat
@@ -101,11 +101,11 @@ class FetchReading:
 
     @property
     def missing_bytes(self) -> int:
-        """What ``min_bytes`` still lacks."""
+        """Bytes that are missing for ``min_bytes``."""
         return self._limits.min_bytes - self._size_bytes
 
     def read(self) -> Steps[bool]:
-        """Reads every partition; true if that is enough to answer: ``min_bytes``, or something to say."""
+        """Read every partition; return whether to answer now: there are ``min_bytes``, an error, or news."""
         try:
             yield from self._read_all()
         finally:
@@ -137,14 +137,14 @@ class FetchReading:
             self.fetched.append(fetched)
 
     def _code_of(self, error: BrokerResponseError) -> int:
-        """Consumers of old versions do not know 56, and would give up instead of asking for a leader."""
+        """Replace 56: consumers of old versions do not know it, and would not look for the leader."""
         knows_it = self._version >= _FIRST_STORAGE_ERROR_VERSION
         if error.code == ErrorCode.KAFKA_STORAGE_ERROR and not knows_it:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return error.code
 
     def close(self) -> None:
-        """Lets go of what was read."""
+        """Close the slices that were read."""
         for fetched in self.fetched:
             close_slice(fetched.answer.records)
         self.fetched = []
@@ -167,18 +167,18 @@ class FetchReading:
         return log
 
     def _pass_over(self, partition: SessionPartition, log: Log) -> None:
-        """An unchanged partition rests from now on; a follower's does where its fetches say nothing new."""
+        """Let an unchanged partition rest; a follower's only if its fetches tell the leader nothing new."""
         idle = self._tell_replicas(log, partition.asked) if self._tells_replicas else None
         if idle is not None or not self._is_follower:
             self._fetch.rest(partition, idle)
 
     def _is_unchanged(self, partition: SessionPartition, log: Log) -> bool:
-        """Whether there is nothing to read, and nothing to say that was not said; most of a session is so."""
+        """Return whether there is nothing to read or tell, as for most partitions of a session."""
         asked, end = partition.asked, log.log_end_offset
         last_epoch = self._last_epoch_of(asked)
         agreed = (last_epoch, asked.fetch_offset, log.leader_epoch)
         return (
-            not self._limits.rack  # there may be another replica to name
+            not self._limits.rack  # there may be a preferred read replica to name
             and asked.fetch_offset == end == log.high_watermark == partition.high_watermark
             and asked.high_watermark >= end
             and log.log_start_offset == partition.log_start_offset
@@ -186,7 +186,7 @@ class FetchReading:
         )
 
     def _last_epoch_of(self, asked: FetchPartition) -> int:
-        """The epoch of the reader's last record; -1 where an answer could not say that it ended elsewhere.
+        """Return the epoch of the reader's last record; -1 if the version cannot name a diverging epoch.
 
         A session may remember it from a request of a newer version.
         """
@@ -203,7 +203,7 @@ class FetchReading:
                 self._limits.rack, log, asked.fetch_offset
             )
         if answer.preferred_read_replica >= 0:
-            self._is_enough = True  # the consumer asks there, and gets nothing here
+            self._is_enough = True  # the consumer is sent to the other replica
         elif self._last_epoch_of(asked) >= 0 and self._diverges(answer, log, asked):
             self._is_enough = True
         else:
@@ -221,12 +221,12 @@ class FetchReading:
         answer.last_stable_offset = stable
         answer.log_start_offset = log.log_start_offset
         if self._is_follower and asked.high_watermark < high_watermark:
-            self._is_enough = True  # KIP-1166: it is told now, and not one fetch later
+            self._is_enough = True  # KIP-1166: at once, and not with the next records
         self._size_bytes += size_bytes
         return Fetched(partition, answer, size_bytes)
 
     def _diverges(self, answer: PartitionData, log: Log, asked: FetchPartition) -> bool:
-        """Whether the reader's last epoch ended elsewhere here (facts, section 8); names where."""
+        """Return whether the reader's log diverges (facts, section 8); tell it the epoch and offset."""
         epoch, end_offset = log.end_of_epoch(asked.last_fetched_epoch)
         if epoch < 0:
             raise OffsetOutOfRangeError(f"{log.topic_partition} has no epoch {asked.last_fetched_epoch}")
@@ -238,10 +238,10 @@ class FetchReading:
         return True
 
     def _take(self, answer: PartitionData, log: Log, asked: FetchPartition, stable: int) -> int:
-        """Reads, and returns how many bytes that gave."""
+        """Read a partition, and return the number of bytes."""
         left_bytes = max(0, min(asked.partition_max_bytes, self._max_bytes - self._size_bytes))
         if left_bytes == 0 and self._size_bytes:
-            return 0  # the answer is full; looking for what cannot be in it costs
+            return 0  # the answer is full; a search in vain would cost time
         up_to = stable if self._isolation is FetchIsolation.TXN_COMMITTED else None
         if self._is_follower:
             up_to = log.log_end_offset
@@ -249,9 +249,9 @@ class FetchReading:
         if not piece.size_bytes:
             return 0
         if asked.fetch_offset < log.segments[-1].base_offset:
-            self._is_enough = True  # as in Kafka; one read ends with its segment, and more is behind
+            self._is_enough = True  # as in Kafka: a read ends with its segment, and there is more behind it
         if piece.fileno() is not None:
-            answer.records = piece  # it keeps the descriptor until it is sent
+            answer.records = piece  # keeps a descriptor until it is sent
             return piece.size_bytes
         try:
             answer.records = piece.read()
@@ -288,7 +288,7 @@ _NOT_LOOKED_FOR = frozenset(
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     }
 )
-"""Errors of partitions that Kafka does not come to read: it then names no aborted transactions, not null."""
+"""Errors after which Kafka sends an empty list of aborted transactions instead of null."""
 
 
 def _empty_answer(partition: SessionPartition) -> PartitionData:
@@ -301,7 +301,7 @@ def _empty_answer(partition: SessionPartition) -> PartitionData:
 
 
 def close_slice(records: Part | None) -> None:
-    """Closes what holds a descriptor."""
+    """Close records that hold a descriptor."""
     if isinstance(records, bytes | bytearray | memoryview | None):
         return
-    cast("FileSlice", records).close()  # the only parts that are not in memory
+    cast("FileSlice", records).close()  # slices are the only parts that are not in memory

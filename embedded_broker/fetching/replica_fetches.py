@@ -1,7 +1,6 @@
-"""What fetches of followers mean to the leader; the fetch handler tells it, replication decides.
+"""Fetches of followers, as the fetch handler reports them to replication.
 
-A follower's fetch carries the end of its log, which is its acknowledgement of everything below (facts,
-section 8).
+A follower's fetch offset is the end of its log: it acknowledges all records below (facts, section 8).
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from splashdam.storage.log import Log
 
 
 class ReplicaFetch(NamedTuple):
-    """One partition of a follower's fetch that the leader has read, and in which nothing diverges.
+    """One partition of a follower's fetch that was read, and does not diverge.
 
     Attributes:
         replica_id: node id of the follower.
-        replica_epoch: its broker epoch, -1 where it says none (Fetch below version 15).
-        fetch_offset: the end of its log.
-        log_start_offset: where its log starts, -1 where it says nothing.
-        leader_epoch: the leader epoch it knows, -1 where it says none.
-        leader_end_offset: the end of the leader's log when it was read.
+        replica_epoch: broker epoch of the follower, -1 if unknown (Fetch below version 15).
+        fetch_offset: end of the follower's log.
+        log_start_offset: of the follower's log, -1 if unknown.
+        leader_epoch: that the follower knows, -1 if unknown.
+        leader_end_offset: end of the leader's log at the time of the read.
     """
 
     replica_id: int
@@ -40,83 +39,82 @@ class ReplicaFetch(NamedTuple):
 
 
 def not_a_replica(topic_partition: TopicPartition, fetch: ReplicaFetch) -> BrokerResponseError:
-    """What a node is answered that is no follower; if it names a leader epoch, this broker may be behind."""
+    """Return the error for a node that is no follower; with a leader epoch, this broker may be behind."""
     kind = NotLeaderOrFollowerError if fetch.leader_epoch < 0 else UnknownLeaderEpochError
     return kind(f"node {fetch.replica_id} is no replica of {topic_partition}")
 
 
 class IdleFollower(Protocol):
-    """A follower of a partition, in sync and with everything in it, as its leader sees it.
+    """A follower in the ISR that has all records of a partition.
 
-    Its fetches say nothing new while nothing happens to the partition: the leader need not be told of each.
+    While nothing happens to the partition its fetches tell nothing new, and are not reported one by one.
     """
 
     def was_caught_up(self, until_ms: float) -> None:
-        """It has fetched until then, and had everything; something has happened to the partition now."""
+        """Report that it was caught up until then; something has happened to the partition now."""
         ...
 
 
 class TakesReplicaFetches(Protocol):
-    """What the fetch handler asks of replication."""
+    """The part of replication that fetches and changes of the cluster need."""
 
     def on_fetch(self, log: Log, fetch: ReplicaFetch) -> IdleFollower | None:
-        """Takes note of how far a follower is; called once for each request and partition that does not rest.
+        """Update the state of a follower; called once for each request and partition that does not rest.
 
         Returns:
-            The follower, if it has everything and is in sync: before something happens to the partition, its
-            fetches are not told, and then until when there were any. None: its next fetch is told, too,
-            whether something has happened or not.
+            The follower, if it is in the ISR and caught up: its fetches need not be reported before something
+            happens to the partition. None: its next fetch has to be reported in any case.
 
         Raises:
-            BrokerResponseError: what the partition is answered with, such as that the node is no replica.
+            BrokerResponseError: the answer for the partition, such as that the node is no replica.
         """
         ...
 
     def on_fetch_end(self) -> None:
-        """No more partitions of the follower's request are told of, however it ended."""
+        """All partitions of the follower's request have been reported, or the request has failed."""
         ...
 
     def reader_in(self, rack: str, log: Log, fetch_offset: int) -> int:
-        """The follower that a consumer in this rack is to read from; -1: this broker."""
+        """Return the preferred read replica of a consumer in this rack; -1: this broker."""
         ...
 
     def apply(self, partitions: Mapping[TopicPartition, PartitionState]) -> None:
-        """Leads and follows as the controller says of these partitions, this broker's replicas or not."""
+        """Lead and follow these partitions as the controller has decided; some may have no replica here."""
         ...
 
     def stop(self, topic_partition: TopicPartition) -> None:
-        """Has no part in a partition any more, whose topic was deleted."""
+        """Stop leading or following a partition."""
         ...
 
     def log_start_moved(self, topic_partition: TopicPartition) -> None:
-        """A log begins later than before."""
+        """The log start offset of a partition has moved."""
         ...
 
 
 class NoReplicas:
-    """A broker that is alone has no followers; whoever says it is one is answered as Kafka does."""
+    """Replication of a broker that is alone: it refuses fetches of followers, as Kafka does."""
 
     def on_fetch(self, log: Log, fetch: ReplicaFetch) -> IdleFollower | None:
-        """Refuses.
+        """Refuse the fetch.
 
         Raises:
-            UnknownLeaderEpochError: the fetch names a leader epoch: perhaps this broker is behind.
+            UnknownLeaderEpochError: the fetch names a leader epoch: this broker may be behind.
             NotLeaderOrFollowerError: it names none.
         """
         raise not_a_replica(log.topic_partition, fetch)
 
     def on_fetch_end(self) -> None:
-        """Nothing was told."""
+        """Do nothing."""
 
     def reader_in(self, rack: str, log: Log, fetch_offset: int) -> int:
-        """This broker: there is no other."""
+        """Return -1: there is no other replica."""
         return -1
 
     def apply(self, partitions: Mapping[TopicPartition, PartitionState]) -> None:
-        """Nothing follows from it."""
+        """Do nothing."""
 
     def stop(self, topic_partition: TopicPartition) -> None:
-        """There is nothing to stop."""
+        """Do nothing."""
 
     def log_start_moved(self, topic_partition: TopicPartition) -> None:
-        """Nobody else is to hear of it."""
+        """Do nothing."""

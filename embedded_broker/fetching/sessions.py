@@ -1,10 +1,10 @@
-"""Fetch sessions (KIP-227): what a client asks for again and again is kept, and only changes are answered.
+"""Fetch sessions (KIP-227): the broker remembers a client's partitions, and answers only with changes.
 
-Requests, times and what happens to partitions in, decisions out. Semantics are Kafka's ``FetchSession.scala``
-(facts, section 4), in one shard, since one loop needs no more. Two things are our own. So many partitions may
-be kept by all sessions together; beyond that no session is made, which every client takes. And a partition of
-which there is nothing to read and nothing to say *rests*: no fetch looks at it before something happens to it
-or the client says something of it, so that a session of ten thousand idle partitions costs nothing.
+Requests, times and events of partitions in, decisions out. Semantics are those of Kafka's
+``FetchSession.scala`` (facts, section 4), in one shard, since there is one loop. Two things differ. There is
+a limit for the partitions of all sessions; beyond it no session is made, which every client accepts. And a
+partition without new records or changes *rests*: no fetch looks at it before an event of the partition or a
+change by the client, so that a session of ten thousand idle partitions costs nothing.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ NO_SESSION = 0
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 EVICTION_MS = 120_000
 MAX_PARTITIONS = 200_000
-"""Of all sessions together: about 80 MB."""
+"""Most partitions of all sessions together: about 80 MB."""
 
 PartitionKey: TypeAlias = tuple[str | bytes, int]
 """Topic and partition; the topic by name, or by id from Fetch 13 on."""
 
 
 class SessionPartition:
-    """One partition that is fetched, with what was answered about it last.
+    """One partition of a session, with the last answer about it.
 
     Attributes:
-        asked: where to read, as the client said last.
-        topic_id: 16 bytes; all zero where topics go by name.
-        topic_partition: None while the topic's id is not known to be anybody's.
-        high_watermark: as answered last, -1 for not yet or an error.
-        log_start_offset: as answered last, -1 for not yet.
+        asked: the client's last request for it.
+        topic_id: 16 bytes; all zero if the client names topics.
+        topic_partition: None while the topic id is unknown.
+        high_watermark: in the last answer, -1 for none or an error.
+        log_start_offset: in the last answer, -1 for none.
         agreed: last fetched epoch, fetch offset and leader epoch for which nothing diverged.
-        place: those with a lower one are read before.
-        idle_follower: whose session it is, while it rests; told when that ends.
+        place: partitions with a lower one are read first.
+        idle_follower: the follower that fetches it, while it rests; told when that ends.
     """
 
     __slots__ = (
@@ -70,28 +70,29 @@ class SessionPartition:
         self.idle_follower: IdleFollower | None = None
 
     def note(self, answer: PartitionData, size_bytes: int) -> bool:
-        """Takes note of an answer with so many bytes of records; whether the client must see it."""
+        """Remember an answer with so many bytes of records; return whether the client must get it."""
         must_respond = (
             size_bytes > 0
             or self.high_watermark != answer.high_watermark
-            or self.asked.high_watermark < answer.high_watermark  # told, but in an answer it made no use of
+            or self.asked.high_watermark
+            < answer.high_watermark  # it was in an answer that the client did not use
             or self.log_start_offset != answer.log_start_offset
             or answer.preferred_read_replica >= 0
             or answer.error_code != 0
             or answer.diverging_epoch.epoch >= 0
         )
-        # After an error it is answered again once the error has gone.
+        # After an error it is answered again once the error is gone.
         self.high_watermark = -1 if answer.error_code else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
         return must_respond
 
     def forget_answer(self) -> None:
-        """As if nothing had been answered yet."""
+        """Forget the last answer."""
         self.high_watermark = self.log_start_offset = -1
 
 
 class Fetched(NamedTuple):
-    """What was read of one partition."""
+    """The result for one partition."""
 
     partition: SessionPartition
     answer: PartitionData
@@ -99,7 +100,7 @@ class Fetched(NamedTuple):
 
 
 class FetchAnswer(NamedTuple):
-    """What a request is answered with."""
+    """The partitions and session of an answer."""
 
     error_code: int
     session_id: int
@@ -107,7 +108,7 @@ class FetchAnswer(NamedTuple):
 
 
 class FetchQuestion(NamedTuple):
-    """A Fetch request as far as sessions are about it."""
+    """The part of a Fetch request that sessions need."""
 
     session_id: int
     epoch: int
@@ -118,7 +119,7 @@ class FetchQuestion(NamedTuple):
 
 
 class FetchContext:
-    """What one request fetches, and how it is answered: everything, without a session.
+    """The partitions of one request, and how it is answered. This base: all of them, without a session.
 
     Attributes:
         is_incremental: what has not changed is not answered.
@@ -133,38 +134,38 @@ class FetchContext:
 
     @property
     def partitions(self) -> Collection[SessionPartition]:
-        """Those to be looked at, in the order in which they are read."""
+        """The partitions to read, in order."""
         return self._asked
 
     @property
     def wants_high_watermark(self) -> bool:
-        """Whether a partition's reader says which high watermark it knows."""
+        """Return whether the reader of a partition names the high watermark that it knows."""
         return any(each.asked.high_watermark != MAX_LONG for each in self._asked)
 
     def rest(self, partition: SessionPartition, follower: IdleFollower | None) -> None:
-        """There is nothing to read of a partition, and nothing to say, before something happens to it."""
+        """Let a partition rest: there is nothing to read and nothing to tell before an event of it."""
 
     def waited_for(self) -> list[TopicPartition]:
-        """The partitions that a parked fetch is to be woken for; of a session none, it tells by itself."""
+        """The partitions that wake a parked fetch; none for a session, which wakes it itself."""
         return [each.topic_partition for each in self._asked if each.topic_partition is not None]
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody tells any more what happens to its partitions: then waiting is of no use."""
+        """Whether there are no more events of its partitions: then waiting is of no use."""
         return False
 
     @contextmanager
     def parked(self, waiter: FetchWaiter) -> Iterator[None]:
-        """Has a session tell a waiter, while entered, what happens to its partitions."""
+        """Pass events of a session's partitions to a waiter while entered."""
         yield
 
     def answer(self, fetched: list[Fetched], now_ms: float) -> FetchAnswer:
-        """The answer; a session is made or changed by this. To be called once."""
+        """Make the answer, and create or update the session. To be called once."""
         return FetchAnswer(0, NO_SESSION, fetched)
 
 
 class FullFetch(FetchContext):
-    """Everything is answered, and kept as a new session if there is room."""
+    """A full fetch: answers all partitions, and makes a session of them if there is room."""
 
     def __init__(self, sessions: FetchSessions, question: FetchQuestion) -> None:
         super().__init__(question.asked.values())
@@ -180,7 +181,7 @@ class FullFetch(FetchContext):
 
 
 class IncrementalFetch(FetchContext):
-    """Reads the partitions of a session that do not rest, and answers those that have changed."""
+    """An incremental fetch: reads the partitions that do not rest, and answers those that have changed."""
 
     is_incremental = True
 
@@ -191,7 +192,7 @@ class IncrementalFetch(FetchContext):
 
     @property
     def partitions(self) -> Collection[SessionPartition]:
-        """Those that do not rest."""
+        """The partitions that do not rest."""
         return sorted(self._session.awake.values(), key=_place)
 
     @property
@@ -209,7 +210,7 @@ class IncrementalFetch(FetchContext):
 
     @property
     def is_over(self) -> bool:
-        """As `FetchContext.is_over`: the session is closed, which its client hears with its next request."""
+        """As `FetchContext.is_over`: the session was closed; its client learns that from its next request."""
         return self._session.is_closed
 
     @contextmanager
@@ -224,7 +225,7 @@ class IncrementalFetch(FetchContext):
     def answer(self, fetched: list[Fetched], now_ms: float) -> FetchAnswer:
         """As `FetchContext.answer`; partitions with records move to the end of the session's order."""
         session = self._session
-        if session.epoch != self._epoch:  # while this one waited, another connection used the session
+        if session.epoch != self._epoch:  # another connection has used the session meanwhile
             return FetchAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, [])
         changed = [each for each in fetched if each.partition.note(each.answer, each.size_bytes)]
         for each in changed:
@@ -237,7 +238,7 @@ _place = attrgetter("place")
 
 
 class FetchSession:
-    """The partitions that one client fetches; hears of what happens to them.
+    """The partitions that one client fetches; watches their events.
 
     Attributes:
         session_id: above 0.
@@ -281,15 +282,15 @@ class FetchSession:
         self.created_ms = self.used_ms = now_ms
         self._parking = parking
         self.is_closed = False
-        self._waiters: dict[FetchWaiter, int] = {}  # with what each has added to ``FetchParking.parked``
-        # Who is to hear of a place: two of one name where its topic was deleted and made again.
+        self._waiters: dict[FetchWaiter, int] = {}  # and what each has added to ``FetchParking.parked``
+        # Keys for each partition with events: two if its topic was deleted and created again.
         self._watched: dict[TopicPartition, tuple[PartitionKey, ...]] = {}
         self._next_place = 0
         self.update(question)
         self.known_size = len(self.partitions)
 
     def update(self, question: FetchQuestion) -> None:
-        """Adds and changes what the request lists, and removes what it forgets."""
+        """Add and change the partitions in a request, and remove those that it forgets."""
         for key, partition in question.asked.items():
             known = self.partitions.setdefault(key, partition)
             if known is partition:
@@ -306,7 +307,7 @@ class FetchSession:
                 self._unwatch(key, forgotten.topic_partition)
 
     def move_to_end(self, partition: SessionPartition) -> None:
-        """Reads a partition last from now on."""
+        """Move a partition to the end of the order of reads."""
         self._put_last(partition)
 
     def _put_last(self, partition: SessionPartition) -> None:
@@ -318,10 +319,10 @@ class FetchSession:
             return partition.topic_id, partition.asked.partition
         return partition.topic_partition
 
-    # --- what rests, and what wakes it ----------------------------------------------------------------------
+    # --- partitions that rest, and wake ---------------------------------------------------------------------
 
     def rest(self, partition: SessionPartition, follower: IdleFollower | None) -> None:
-        """Looks at a partition no more before something happens to it; one that was forgotten stays so."""
+        """Let a partition rest until its next event; ignored if it was removed meanwhile."""
         key, where = self._key_of(partition), partition.topic_partition
         if where is None or self.is_closed or self.awake.get(key) is not partition:
             return
@@ -330,7 +331,7 @@ class FetchSession:
         self._watch(key, where)
 
     def wake_key(self, key: PartitionKey) -> None:
-        """The next fetch looks at a partition, whatever happened to it."""
+        """Let the next fetch read a partition."""
         if key in self.partitions:
             self._wake(key, self.partitions[key])
 
@@ -359,7 +360,7 @@ class FetchSession:
             self._parking.remove(self, (where,))
 
     def close(self) -> None:
-        """Nothing rests any more, nothing is heard, and parked fetches hear that."""
+        """Close the session: stop watching partitions, and end parked fetches."""
         self.is_closed = True
         for key in self.partitions.keys() - self.awake.keys():
             self._wake(key, self.partitions[key])
@@ -369,18 +370,18 @@ class FetchSession:
             waiter.end()
 
     def begin_wait(self, waiter: FetchWaiter) -> None:
-        """A parked fetch hears of everything from now on."""
-        for key, partition in self.awake.items():  # those that rest are watched already
+        """Pass all events to a parked fetch from now on."""
+        for key, partition in self.awake.items():  # resting ones are watched already
             if partition.topic_partition is not None:
                 self._watch(key, partition.topic_partition)
         self._waiters[waiter] = len(self.partitions)
         self._parking.parked += len(self.partitions)
 
     def end_wait(self, waiter: FetchWaiter) -> None:
-        """And no longer."""
+        """Pass no more events to it."""
         self._parking.parked -= self._waiters.pop(waiter)
 
-    # --- what happens to partitions -------------------------------------------------------------------------
+    # --- events of partitions -------------------------------------------------------------------------------
 
     def _heard_of(self, where: TopicPartition) -> None:
         for key in self._watched[where]:
@@ -437,20 +438,20 @@ class FetchSessions:
         self._eviction_ms = eviction_ms
         self._max_partitions = max_partitions
         self._new_id = new_id
-        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # the one that waits longest first
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # the least recently used one first
         self._partitions = 0
 
     def __len__(self) -> int:
-        """How many sessions there are."""
+        """Number of sessions."""
         return len(self._sessions)
 
     @property
     def partitions(self) -> int:
-        """How many partitions they have together."""
+        """Number of partitions of all sessions."""
         return self._partitions
 
     def context(self, question: FetchQuestion, now_ms: float) -> FetchContext:
-        """What the request fetches.
+        """Return the context of a request.
 
         Raises:
             BrokerResponseError: FETCH_SESSION_ID_NOT_FOUND (70), INVALID_FETCH_SESSION_EPOCH (71) or
@@ -483,7 +484,7 @@ class FetchSessions:
         return IncrementalFetch(session)
 
     def try_to_create(self, question: FetchQuestion, now_ms: float) -> int:
-        """Keeps a session of what is asked; its id, or `NO_SESSION` where there is no room."""
+        """Make a session, and return its id, or `NO_SESSION` if there is no room."""
         size = len(question.asked)
         if size > self._max_partitions - self._partitions or not self._slots:
             return NO_SESSION
@@ -497,7 +498,7 @@ class FetchSessions:
         return session_id
 
     def take_back(self, session_id: int, epoch: int, answered: Iterable[PartitionKey]) -> None:
-        """An answer is not sent after all: what it says of these partitions is said with the next one.
+        """Undo an answer that is not sent: the next one has to contain these partitions again.
 
         Args:
             session_id: of the answer.
@@ -515,7 +516,7 @@ class FetchSessions:
                 session.wake_key(key)
 
     def _evict(self, is_privileged: bool, size: int, now_ms: float) -> bool:
-        """Makes room for a session: a stale one goes, or the least one that is worth less."""
+        """Make room for a session: evict a stale one, or the smallest one of lower priority."""
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.used_ms > self._eviction_ms:
             self._remove(oldest)
@@ -540,5 +541,5 @@ class FetchSessions:
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch of the request that follows; behind the last one comes 1."""
+    """Return the next epoch; after the largest one comes 1."""
     return 1 if epoch == MAX_INT else epoch + 1

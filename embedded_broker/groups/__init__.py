@@ -1,4 +1,4 @@
-"""The group coordinator: the groups of consumers, who is in them, and what they have committed.
+"""The group coordinator: groups of both of Kafka's protocols, their members and committed offsets.
 
 ``group`` has what both of Kafka's group protocols have in common, ``classic/`` and ``consumer/`` (KIP-848) a
 membership each; ``routing`` finds the one that a request is for. ``coordinator_shard`` is what one partition

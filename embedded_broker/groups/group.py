@@ -1,4 +1,4 @@
-"""One consumer group: what it has committed, what transactions may add to that, and who its members are.
+"""One group: committed offsets, offsets pending in transactions, and its members.
 
 There is one table of groups for both of Kafka's group protocols. What they have in common is here; what
 differs is behind `Membership`.

@@ -51,7 +51,7 @@ class AskedTopic(Protocol):
 
 
 class AnsweredPartition(Protocol):
-    """What a partition of an answer says."""
+    """The answer for one partition."""
 
     error_code: int
 
@@ -70,7 +70,7 @@ class CommitAnswer(Protocol):
 
     @property
     def topics(self) -> Sequence[AnsweredTopic]:
-        """As asked."""
+        """Topics of the answer."""
         ...
 
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from splashdam.embedded_broker.answering.answers import Answer, CloseConnectionError, Parked
-from splashdam.embedded_broker.answering.turns import Steps, let_others
+from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps, let_others
 from splashdam.embedded_broker.producing.appending import (
     ATTRIBUTES_LOW_BYTE,
     BatchValidation,
@@ -83,7 +83,7 @@ def produce(request: ProduceRequest, context: RequestContext) -> Steps[Answer]:
         CloseConnectionError: an append failed; ``acks=0`` leaves no other way to report it (facts B7).
     """
     if context.version >= _FIRST_TOPIC_ID_VERSION:
-        _name_topics(request, context.broker.topics)
+        yield from _name_topics(request, context.broker.topics)
     if request.transactional_id is not None:
         coordinator = context.broker.enrolments.coordinator_elsewhere(request.transactional_id)
         if coordinator is not None:
@@ -92,7 +92,7 @@ def produce(request: ProduceRequest, context: RequestContext) -> Steps[Answer]:
 
 
 def _append_in_order(asked: _Asked) -> Steps[Answer]:
-    state_log = _state_to_sync(asked)
+    state_log = yield from _state_to_sync(asked)
     if state_log is not None:
         return Parked(partial(_append_behind, state_log, asked))
     return (yield from _append_all(asked))
@@ -104,14 +104,21 @@ async def _append_with_consent(
     """Append after the other broker that coordinates the transaction has enrolled the partitions."""
     broker, transactional_id = context.broker, request.transactional_id or ""
     is_implicit = context.version >= FIRST_IMPLICIT_PRODUCE
-    wanted = [
-        Enrolment(TopicPartition(topic.name, data.index), producer_of(data.records or b""))
-        for topic in request.topic_data
-        for data in topic.partition_data
-        if _must_enrol(TopicPartition(topic.name, data.index), data.records, broker)
-    ]
+    wanted = await broker.turns.finish_steps(_to_enrol(request, broker), context.account)
     consent = await broker.enrolments.ask(coordinator, transactional_id, wanted, is_implicit=is_implicit)
     return await broker.turns.finish(_append_in_order(_Asked(request, context, consent)), context.account)
+
+
+def _to_enrol(request: ProduceRequest, broker: TakesBatches) -> Steps[list[Enrolment]]:
+    wanted = []
+    for topic in request.topic_data:
+        for number, data in enumerate(topic.partition_data, 1):
+            if number % PARTITIONS_IN_A_UNIT == 0:
+                yield 1
+            topic_partition = TopicPartition(topic.name, data.index)
+            if _must_enrol(topic_partition, data.records, broker):
+                wanted.append(Enrolment(topic_partition, producer_of(data.records or b"")))
+    return wanted
 
 
 def _must_enrol(topic_partition: TopicPartition, batch: Buffer | None, broker: TakesBatches) -> bool:
@@ -137,7 +144,9 @@ def _append_all(asked: _Asked) -> Steps[Answer]:
                 yield 1  # the connection has counted the first one
             where = _Place(TopicPartition(topic.name, data.index), topic.topic_id)
             answers.append((yield from _append(where, data, asked, due)))
-    endpoints = _named_leaders(responses, context) if context.version >= _FIRST_LEADER_VERSION else []
+    endpoints: list[NodeEndpoint] = []
+    if context.version >= _FIRST_LEADER_VERSION:
+        endpoints = yield from _named_leaders(responses, context)
     if due:
         # Counted from now, not from when earlier answers have been sent: the client counts from its request.
         deadline = trio.current_time() + request.timeout_ms / 1000
@@ -146,9 +155,11 @@ def _append_all(asked: _Asked) -> Steps[Answer]:
     return _answer(request.acks, responses, endpoints)
 
 
-def _name_topics(request: ProduceRequest, topics: Topics) -> None:
+def _name_topics(request: ProduceRequest, topics: Topics) -> Steps[None]:
     """Fill in topic names for ids; the name of an unknown id stays empty (facts B24)."""
-    for topic in request.topic_data:
+    for number, topic in enumerate(request.topic_data, 1):
+        if number % PARTITIONS_IN_A_UNIT == 0:
+            yield 1
         known = topics.by_id(topic.topic_id)
         topic.name = "" if known is None else known.name
 
@@ -259,14 +270,16 @@ def _enrolled(batch: Buffer, log: Log, asked: _Asked) -> Log | None:
     return enrol(context.broker, request.transactional_id, batch, log, context.version, consent=consent)
 
 
-def _state_to_sync(asked: _Asked) -> Log | None:
+def _state_to_sync(asked: _Asked) -> Steps[Log | None]:
     """Enrol the partitions that are synced; return the state log if it has to be synced before them."""
     request, context, _ = asked
     if request.transactional_id is None:
         return None
     state_log = None
     for topic in request.topic_data:
-        for data in topic.partition_data:
+        for number, data in enumerate(topic.partition_data, 1):
+            if number % PARTITIONS_IN_A_UNIT == 0:
+                yield 1
             place = _Place(TopicPartition(topic.name, data.index), topic.topic_id)
             log = context.broker.logs.logs.get(place.topic_partition)
             if log is not None and log.settings.flush_messages == 1:
@@ -281,21 +294,25 @@ async def _append_behind(state_log: Log, asked: _Asked) -> Response | None:
     try:
         await state_log.sync()
     except KafkaStorageError as error:
-        responses = [
-            TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=[
-                    PartitionProduceResponse(index=data.index) for data in topic.partition_data
-                ],
-            )
-            for topic in request.topic_data
-        ]
-        for topic_response in responses:
-            for answer in topic_response.partition_responses:
-                refuse(answer, state_log.topic_partition, error, context.broker)
+        refused = _refuse_all(request, state_log.topic_partition, error, context.broker)
+        responses = await context.broker.turns.finish_steps(refused, context.account)
         return _answer(request.acks, responses, [])
     return await context.broker.turns.finish(_append_all(asked), context.account)
+
+
+def _refuse_all(
+    request: ProduceRequest, unsynced: TopicPartition, error: KafkaStorageError, broker: TakesBatches
+) -> Steps[list[TopicProduceResponse]]:
+    """Refuse every batch with the error of the log that could not be synced."""
+    responses = []
+    for topic in request.topic_data:
+        yield 1
+        answers = [PartitionProduceResponse(index=data.index) for data in topic.partition_data]
+        yield from in_steps(answers, lambda answer: refuse(answer, unsynced, error, broker))
+        responses.append(
+            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+        )
+    return responses
 
 
 def _check_request(request: ProduceRequest) -> None:
@@ -303,11 +320,15 @@ def _check_request(request: ProduceRequest) -> None:
         raise InvalidRequiredAcksError(f"acks is {request.acks}; it must be 0, 1 or -1 (all)")
 
 
-def _named_leaders(responses: list[TopicProduceResponse], context: RequestContext) -> list[NodeEndpoint]:
+def _named_leaders(
+    responses: list[TopicProduceResponse], context: RequestContext
+) -> Steps[list[NodeEndpoint]]:
     """Name the leaders of partitions that other brokers lead, and return the addresses of those."""
     endpoints = {}
     for topic in responses:
-        for answer in topic.partition_responses:
+        for number, answer in enumerate(topic.partition_responses, 1):
+            if number % PARTITIONS_IN_A_UNIT == 0:
+                yield 1
             if answer.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 continue
             leader = leader_elsewhere(

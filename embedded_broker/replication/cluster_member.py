@@ -1,4 +1,4 @@
-"""A broker's side of the cluster: what the controller decides happens here, logs first, coordinators last."""
+"""Registers a broker with the controller, and applies its changes: logs first, coordinators last."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _log = logging.getLogger(__name__)
 
 
 class Coordinates(Protocol):
-    """Keeps what the partitions of an internal topic say, while this broker leads them."""
+    """A coordinator with its state in the partitions of an internal topic that this broker leads."""
 
     def load(self, partition: int) -> None:
-        """This broker leads the partition from now on."""
+        """Load the state of a partition: this broker leads it from now on."""
         ...
 
     def resign(self, partition: int) -> None:
-        """Somebody else does."""
+        """Drop the partition: another broker leads it."""
         ...
 
 
@@ -43,7 +43,7 @@ class KeepsOffsets(Protocol):
 
 
 class JoinsCluster(Protocol):
-    """What changes of a broker when the cluster does; the attributes are those of `Broker`."""
+    """The parts of a broker that changes of the cluster concern; the attributes are those of `Broker`."""
 
     settings: BrokerSettings
     controller: Controller
@@ -65,11 +65,11 @@ class ClusterMember:
     """A broker as its controller knows it.
 
     Args:
-        broker: the broker.
-        coordinators: by their topics.
+        broker: this one.
+        coordinators: by their internal topics.
 
     Attributes:
-        epoch: the broker epoch of this start; -1 before ``join``.
+        epoch: broker epoch since this start; -1 before ``join``.
     """
 
     def __init__(self, broker: JoinsCluster, coordinators: Mapping[str, Coordinates]) -> None:
@@ -85,17 +85,17 @@ class ClusterMember:
         return self._broker.node_id
 
     def join(self) -> None:
-        """Registers; when this returns the broker has every topic and leads what it is to lead.
+        """Register; when this returns, the broker has all topics, and leads what it has to lead.
 
         Raises:
-            KafkaStorageError: the disk refuses.
+            KafkaStorageError: the disk failed.
         """
         self._broker.topics.delete_unknown(self._controller.state.topics)
         listeners = {name: addresses[0] for name, addresses in self._broker.listeners.items()}
         self.epoch = self._controller.register(self, listeners, self._broker.settings.broker_rack or None)
 
     def leave(self, *, orderly: bool) -> None:
-        """The broker ends; in order, its leads move first."""
+        """Leave the cluster; if ``orderly``, other brokers take over its partitions first."""
         if self.epoch < 0 or self._controller.is_alone:
             return
         if orderly and not self._controller.has_ended:
@@ -105,10 +105,10 @@ class ClusterMember:
             self._controller.leave(self.node_id, self.epoch)
 
     def apply(self, change: ClusterChange) -> None:
-        """Does what a change means here.
+        """Apply a change.
 
         Raises:
-            KafkaStorageError: the disk refuses, where the broker is alone; the change has not happened.
+            KafkaStorageError: the disk failed, and the broker is alone; the change has not happened.
         """
         with self._logged("changing options", is_raised=self._controller.is_alone):
             self._broker.configs.apply(change.resources)

@@ -1,23 +1,23 @@
-"""How much of a broker's memory the requests that are being received may take, all clients together.
+"""Memory for requests that are being received, of all clients (``queued.max.request.bytes``).
 
-Buffers grow as bytes arrive: a claim alone holds nothing, and nobody holds more than twice what it sent.
-Where there is no room the client waits, unread. Memory goes to the smallest request that waits, among equals
-to the one that waited longest. So that not all wait for each other, the request that began first may grow
-beyond the limit: what that one holds is not counted until it is answered.
+Buffers grow as bytes arrive: a claimed size holds no memory, and a client holds at most twice what it has
+sent. If there is no room, the connection is not read. The smallest waiting request gets memory first, among
+equals the one that has waited longest. To avoid a deadlock, the request that began first may exceed the
+limit: its memory is not counted until it is answered.
 
-Any client may claim a large request and fall silent. That harms nobody as long as no request waits for
-memory. While one does:
+A client may claim a large request and fall silent. That does no harm while no request waits for memory. While
+one does:
 
-* Each request that holds memory has to receive 16 KiB a second, with a credit of 5 s at most. One that has
-  been silent for longer is given up at once.
-* Parties that hold memory or wait for it have equal shares. A party is a principal from one network, however
+* Each request that holds memory has to receive 16 KiB a second, with a credit of 5 s at most. A connection
+  that is silent for longer is closed at once.
+* Parties that hold memory or wait for it have equal shares. A party is a principal in one network, however
   many connections it has.
-* A request that has waited for 5 s gets memory from larger requests of its own party, and within its share
-  from parties that hold more than theirs. The largest are given up first, but never the one that began first.
+* A request that has waited for 5 s takes memory from larger requests of its own party, and within its share
+  from parties that hold more than theirs. The largest are closed first, but never the one that began first.
 
-A request that has arrived holds its memory until it is answered, and is not looked at: it waits for the
-broker. A request that waits has the holders looked at: at once, then once a second, and ten times a second
-where a request that has waited for 5 s needs its next piece.
+A request that has arrived whole keeps its memory until it is answered, and is not checked: it waits for the
+broker. Holders are checked while a request waits: at once, then every second, and every 0.1 s while a request
+that has waited for 5 s needs its next piece.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ LOOK_SECONDS = 1.0
 LEAST_LOOK_SECONDS = 0.1
 PATIENCE_SECONDS = 5.0
 SLOWEST_BYTES_PER_SECOND = 16 * 1024
-"""A client that sends a large request more slowly than this does it on purpose."""
+"""Minimum rate of a large request: clients that are slower do it on purpose."""
 
 _IPV6_HOST_BITS = 64
 
 
 def network_of(host: str) -> str:
-    """Where a client comes from: its IPv4 address, or the /64 that its IPv6 address is in.
+    """Return the network of a client: its IPv4 address, or the /64 of its IPv6 address.
 
-    A client with one address of a /64 has all of them, so that they count as one.
+    Whoever has one address of a /64 can use all of them, so they count as one.
     """
     try:
         address = ip_address(host)
@@ -61,9 +61,9 @@ class Holder(Protocol):
     """A connection that receives a large request.
 
     Attributes:
-        party: among whom memory is shared; stays the same until ``done``.
-        request_bytes: size of the request under way, as it claims.
-        credit_until: until when its 16 KiB a second have come.
+        party: the unit of fairness; must not change before ``done``.
+        request_bytes: claimed size of the present request.
+        credit_until: the connection may be silent until then; see the rate above.
     """
 
     party: Hashable
@@ -71,12 +71,12 @@ class Holder(Protocol):
     credit_until: float
 
     def give_up(self, why: str) -> None:
-        """Ends the connection soon; ``done`` follows."""
+        """Close the connection soon; ``done`` follows."""
 
 
 @attrs.define(eq=False)
 class _Turn:
-    """A place in the line of connections that wait for memory."""
+    """A connection that waits for memory."""
 
     holder: Holder
     size_bytes: int
@@ -99,14 +99,16 @@ class RequestMemory:
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._held: dict[Holder, int] = {}
-        self._growing: dict[Holder, None] = {}  # in the order in which their requests began
-        self._beyond: Holder | None = None  # may exceed the limit; until it is done nobody else may
+        self._growing: dict[Holder, None] = {}  # in the order in which requests began
+        self._beyond: Holder | None = None  # may exceed the limit; no other one may until it is done
         self._line: list[_Turn] = []  # the smallest request first
         self._turns: dict[Holder, _Turn] = {}  # the same, by their holders
         self._turn_count = 0
-        self._since: dict[Holder, float] = {}  # when the request under way waited first
-        self._shares: Counter[Hashable] = Counter()  # what each party holds; all that hold or wait are here
-        self._waiting: Counter[Hashable] = Counter()  # how many of each party wait
+        self._since: dict[Holder, float] = {}  # when the present request first waited
+        self._shares: Counter[Hashable] = (
+            Counter()
+        )  # bytes that each party holds; waiting parties are in it, too
+        self._waiting: Counter[Hashable] = Counter()  # waiting connections of each party
         self._given_up: set[Holder] = set()
         self._look_at = 0.0
         self._looked_at = float("-inf")
@@ -114,20 +116,20 @@ class RequestMemory:
 
     @property
     def held_bytes(self) -> int:
-        """By all together."""
+        """Bytes held by all connections."""
         return self._total_bytes
 
     @property
     def is_scarce(self) -> bool:
-        """Whether a connection should give a buffer back as soon as it no longer needs it."""
+        """Whether connections should return buffers at once: more than half of the limit is held."""
         return 2 * self._total_bytes > self._limit_bytes
 
     def begin(self, holder: Holder) -> None:
-        """Notes that the holder receives its next request, into memory that it has already."""
+        """Note that the holder receives another request into the memory that it has."""
         self._growing.setdefault(holder)
 
     async def grow(self, holder: Holder, size_bytes: int) -> None:
-        """Waits until the holder may have so many bytes for its request under way."""
+        """Wait until the holder may have so many bytes for its present request."""
         self._growing.setdefault(holder)
         if self._line or not self._may_hold(holder, size_bytes):
             await self._wait(holder, size_bytes)
@@ -135,15 +137,15 @@ class RequestMemory:
             self._grant(holder, size_bytes)
 
     def whole(self, holder: Holder) -> None:
-        """Notes that a request has arrived whole; its memory is held until it is answered."""
+        """Note that a request has arrived whole; its memory is held until it is answered."""
         self._given_up.discard(holder)
         self._since.pop(holder, None)
         if holder in self._growing:
             del self._growing[holder]
-            self._serve()  # another one is the first now
+            self._serve()  # another request may be the first now
 
     def done(self, holder: Holder, kept_bytes: int) -> None:
-        """Notes that a request is answered or over, and how much memory its holder keeps for the next one."""
+        """Note that a request was answered or has ended, and how much memory its holder keeps."""
         self._given_up.discard(holder)
         self._since.pop(holder, None)
         self._growing.pop(holder, None)
@@ -181,7 +183,7 @@ class RequestMemory:
                 self._serve()
 
     def _serve(self) -> None:
-        """Gives memory to the line, the smallest request first, until the next one does not fit."""
+        """Give memory to waiting connections, the smallest request first, while it lasts."""
         if not self._line:
             return
         first = self._turns.get(next(iter(self._growing)))
@@ -250,15 +252,17 @@ class RequestMemory:
             del self._shares[party], self._waiting[party]
 
     def _look(self, now: float) -> None:
-        """Takes memory from holders that do not use it, or have more than their share."""
+        """Close connections that are too slow, or hold more than their share."""
         for holder in self._growing:
-            # A connection that waits is not read, so nothing can arrive.
+            # A connection that waits for memory is not read, so it is not slow.
             if holder in self._held and holder not in self._turns and now >= holder.credit_until:
-                self._give_up(holder, f"a request came more slowly than {SLOWEST_BYTES_PER_SECOND} bytes/s")
+                self._give_up(
+                    holder, f"a request arrived more slowly than {SLOWEST_BYTES_PER_SECOND} bytes/s"
+                )
         self._make_room(now)
 
     def _make_room(self, now: float) -> None:
-        """Makes room for those that have waited long: from the largest, each looked at twice at most."""
+        """Make room for connections that have waited for long; each holder is checked twice at most."""
         free_bytes = self._limit_bytes - self._counted_bytes
         left = Counter(self._shares)
         for holder in self._given_up:

@@ -57,7 +57,7 @@ class Topics:
         return None if name is None else self._logs.topics.get(name)
 
     def collides(self, name: str) -> bool:
-        """Return whether metrics would confuse the name with that of a topic: ``.`` and ``_`` count as equal."""
+        """Return whether metrics would confuse the name with that of a topic (``.`` and ``_`` are one)."""
         return folded(name) in self._logs.registry.names_by_fold
 
     @property
@@ -167,7 +167,7 @@ class Topics:
         """Delete a topic in the whole cluster; fetches that wait for it are answered.
 
         Raises:
-            BrokerResponseError: KAFKA_STORAGE_ERROR (56): the disk failed; the next start finishes the deletion.
+            BrokerResponseError: KAFKA_STORAGE_ERROR (56): the disk failed; the next start goes on.
         """
         self._controller.delete_topic(topic.name)
 

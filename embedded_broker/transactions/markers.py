@@ -134,6 +134,8 @@ class TransactionCompletion:
         if transactional_id in self._under_way:
             return
         with log_failures(f"completing the transaction of {quoted(transactional_id)}"):
+            # A single broker without syncs completes at once, so the next transaction never meets 51, after
+            # which clients wait retry.backoff.ms (docs/decisions/broker-transactions.md).
             if not self._broker.controller.is_alone or self.must_sync(metadata):
                 self._under_way[transactional_id] = trio.Event()
                 self._start_soon(self._complete_safely, metadata)
@@ -154,6 +156,7 @@ class TransactionCompletion:
         try:
             with log_failures(f"completing the transaction of {quoted(transactional_id)}"):
                 must_sync, log = self.must_sync(metadata), self._coordinator.log_of(transactional_id)
+                # The decision must be durable before the first marker, or a power cut leaves half of it.
                 await wait_safe(log, log.log_end_offset, term_of(log), needs_sync=must_sync)
                 owed = self._missing.get(transactional_id, set())
                 leaders = Leaders(self._broker, owed)

@@ -94,7 +94,7 @@ def silence_is_success(patch: pytest.MonkeyPatch) -> None:
 
 def renumbered_at_once(patch: pytest.MonkeyPatch) -> None:
     """After a refusal batches get new numbers although they may have been written under the old ones."""
-    patch.setattr(PartitionSequences, "settle", PartitionSequences.troubled)
+    patch.setattr(PartitionSequences, "settle", PartitionSequences.unsettled)
 
 
 def second_batch_does_not_wait_for_the_first(patch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,5 @@
-"""The audit of a log directory with Spark: gaps, duplicates, checksums, sequences, indexes, and its page.
+"""The audit of a log directory with Spark: gaps, duplicates, checksums, sequence numbers, indexes; and its
+page.
 
 May import: log_source, svg.
 """

@@ -17,27 +17,27 @@ from splashdam.storage.inspect.verify import Level
 from splashdam.storage.topic_names import INTERNAL_TOPICS
 
 KEPT_FINDINGS = 1000
-"""Of one stretch; the others are counted, since damage can make thousands of one kind."""
+"""Findings that are kept per stretch; further ones are only counted, because damage can cause thousands."""
 
 
 @attrs.define
 class Stretch:
-    """A part of a partition, told batch by batch in the order of the log.
+    """The audit of a part of a partition, fed batch by batch in the order of the log.
 
-    Cut anywhere and joined with ``then``, the parts give what the whole would have given.
+    A log that is cut anywhere, and whose parts are joined with ``then``, gives the same result as the whole.
 
     Args:
         where: the partition.
-        compacted_until: below this offset compaction may have removed records, 0 for nowhere.
+        compacted_until: compaction may have removed records below this offset; 0 for nowhere.
 
     Attributes:
         offsets: gaps and duplicates.
         sequences: those of idempotent producers.
-        transactions: ended and open ones.
+        transactions: ended and open transactions.
         figures: totals and histograms.
-        bad_checksums: batches whose checksum is wrong.
-        findings: what was found, the first `KEPT_FINDINGS` of it.
-        dropped_errors: errors that were found besides.
+        bad_checksums: batches with a wrong checksum.
+        findings: the first `KEPT_FINDINGS`.
+        dropped_errors: number of further errors.
     """
 
     where: TopicPartition
@@ -56,19 +56,19 @@ class Stretch:
         self.transactions = Transactions(self.where)
 
     def add(self, batch: AuditedBatch) -> None:
-        """Takes in the next batch in the order of the log."""
+        """Add the next batch in the order of the log."""
         self.figures.add(batch)
         if batch.crc_ok is False:
             self.bad_checksums += 1
             text = "the batch has a wrong checksum"
             self._note([batch.finding(Kind.CHECKSUM, Level.ERROR, self.where, text)])
         self._note(self.offsets.add(batch))
-        if self.where.topic not in INTERNAL_TOPICS:  # their coordinators number no batches
+        if self.where.topic not in INTERNAL_TOPICS:  # coordinators write them without sequence numbers
             self._note(self.sequences.add(batch))
         self._note(self.transactions.add(batch))
 
     def then(self, later: Stretch) -> None:
-        """Takes in the stretch that follows."""
+        """Join the stretch that follows."""
         self._note(self.offsets.then(later.offsets))
         self._note(self.sequences.then(later.sequences))
         self._note(self.transactions.then(later.transactions))
@@ -78,7 +78,7 @@ class Stretch:
         self.figures.merge(later.figures)
 
     def note(self, finding: AuditFinding) -> None:
-        """Adds what was found where there is no batch."""
+        """Add a finding without a batch."""
         self._note([finding])
 
     def _note(self, findings: Iterable[AuditFinding]) -> None:
@@ -90,16 +90,16 @@ class Stretch:
 
 
 DRAWN_HOLES = 1000
-"""So many holes are remembered one by one for the picture; all are counted."""
+"""Holes that are kept for the picture; all are counted."""
 
 
 class Hole(NamedTuple):
-    """Offsets that are not there.
+    """A range of missing offsets.
 
     Attributes:
-        first: the first of them.
-        end: the one behind the last.
-        is_loss: False where compaction explains it.
+        first: the first missing offset.
+        end: after the last one.
+        is_loss: False if compaction explains it.
     """
 
     first: int
@@ -114,13 +114,13 @@ class Offsets:
     Attributes:
         where: the partition.
         compacted_until: compaction may have removed records below this offset.
-        first: the first batch, None before one was seen.
-        next_offset: behind the last batch so far.
-        gaps: holes that nothing explains.
-        duplicates: batches that begin below the end of one before them.
-        lost_offsets: how many offsets are in the gaps.
-        compacted_offsets: how many offsets compaction has left empty.
-        holes: the first of the holes between batches.
+        first: the first batch, None before there is one.
+        next_offset: after the last batch so far.
+        gaps: number of holes that nothing explains.
+        duplicates: batches that begin below the end of an earlier one.
+        lost_offsets: number of offsets in the gaps.
+        compacted_offsets: number of offsets that compaction removed.
+        holes: the first `DRAWN_HOLES` holes between batches.
     """
 
     where: TopicPartition
@@ -134,7 +134,7 @@ class Offsets:
     holes: list[Hole] = attrs.field(factory=list)
 
     def add(self, batch: AuditedBatch) -> Iterator[AuditFinding]:
-        """Takes in the next batch in the order of the log."""
+        """Add the next batch in the order of the log."""
         if self.first is None:
             self.first, self.next_offset = batch, batch.base_offset
         yield from self._join(batch)
@@ -143,7 +143,7 @@ class Offsets:
         self.next_offset = max(self.next_offset, batch.last_offset + 1)
 
     def then(self, later: Offsets) -> Iterator[AuditFinding]:
-        """Takes in the stretch that follows."""
+        """Join the stretch that follows."""
         if later.first is None:
             return
         if self.first is None:
@@ -157,7 +157,7 @@ class Offsets:
         self.holes = (self.holes + later.holes)[:DRAWN_HOLES]
 
     def _join(self, batch: AuditedBatch) -> Iterator[AuditFinding]:
-        """Of a wrapper of formats 0 and 1, the last offset alone is known without unpacking it."""
+        """Compare with the due offset. A wrapper of formats 0 and 1 states only its last offset."""
         due, is_wrapper = self.next_offset, batch.record_count < 0
         if batch.last_offset < due or (batch.base_offset < due and not is_wrapper):
             self.duplicates += 1
@@ -191,19 +191,19 @@ class Offsets:
 
 
 NONE_YET = -1
-"""The last sequence number of an epoch in which nothing was sent: 0 is due."""
+"""The last sequence number in an epoch without records: 0 is due next."""
 
 UNKNOWN = -2
-"""The last sequence number where the log's first word of a producer is a marker: any may follow."""
+"""The last sequence number if the first batch of a producer is a marker: any number may follow."""
 
 
 class Producer(NamedTuple):
-    """What the last batch of a producer id left behind.
+    """The state of a producer id after its last batch.
 
     Attributes:
         epoch: the highest so far.
         last_sequence: of its last record, or `NONE_YET`, or `UNKNOWN`.
-        next_offset: behind its last batch.
+        next_offset: after its last batch.
     """
 
     epoch: int
@@ -218,10 +218,10 @@ class Sequences:
     Attributes:
         where: the partition.
         compacted_until: compaction may have removed batches below this offset.
-        begins: of each producer id, its first batch with records, and the markers before it that raise the
-            epoch: what a stretch before this one is held against.
-        last: of each producer id, what its last batch left.
-        breaks: how often a sequence or an epoch was not the one due.
+        begins: by producer id, its first batch with records, and the markers before it that raise the epoch:
+            they are checked against the stretch before this one.
+        last: by producer id, its state after its last batch.
+        breaks: how often a sequence number or an epoch was not the one due.
     """
 
     where: TopicPartition
@@ -231,7 +231,7 @@ class Sequences:
     breaks: int = 0
 
     def add(self, batch: AuditedBatch) -> Iterator[AuditFinding]:
-        """Takes in the next batch in the order of the log."""
+        """Add the next batch in the order of the log."""
         if batch.producer_id < 0:
             return
         begin = self.begins.setdefault(batch.producer_id, [])
@@ -240,14 +240,14 @@ class Sequences:
         yield from self._step(batch)
 
     def then(self, later: Sequences) -> Iterator[AuditFinding]:
-        """Takes in the stretch that follows."""
+        """Join the stretch that follows."""
         for producer_id, begin in later.begins.items():
             for batch in begin:
                 yield from self._step(batch)
             own = self.begins.setdefault(producer_id, [])
             if not own or own[-1].is_control:
                 own.extend(begin)
-            if not begin[-1].is_control:  # else its markers have told all
+            if not begin[-1].is_control:  # otherwise the markers were all that there is
                 self.last[producer_id] = max(self.last[producer_id], later.last[producer_id], key=_by_epoch)
         self.breaks += later.breaks
 
@@ -271,7 +271,7 @@ class Sequences:
         if due is None or batch.base_sequence < 0 or batch.base_sequence == due:
             return None
         ahead = (batch.base_sequence - due) & MAX_SEQUENCE
-        if ahead > MAX_SEQUENCE // 2:  # numbers wrap around: far ahead is behind
+        if ahead > MAX_SEQUENCE // 2:  # numbers wrap around, so far ahead means behind
             return f"sequences {batch.base_sequence} to {batch.last_sequence} again; due is {due}"
         if before.next_offset < self.compacted_until and batch.base_offset - before.next_offset >= ahead:
             return None
@@ -279,7 +279,7 @@ class Sequences:
 
 
 def _due(before: Producer, batch: AuditedBatch) -> int | None:
-    """The sequence number that must follow, None for any; each epoch begins with 0."""
+    """Return the sequence number that is due, None for any; each epoch begins with 0."""
     if batch.producer_epoch > before.epoch:
         return 0
     return None if before.last_sequence == UNKNOWN else (before.last_sequence + 1) & MAX_SEQUENCE
@@ -294,7 +294,8 @@ def _by_epoch(producer: Producer) -> tuple[int, int]:
 
 
 def _after(before: Producer | None, batch: AuditedBatch) -> Producer:
-    """A marker raises the epoch at most; a batch of an epoch that is over changes nothing."""
+    """Return the state after a batch. A marker at most raises the epoch; a batch of an older epoch changes
+    nothing."""
     next_offset = batch.last_offset + 1
     if batch.base_sequence >= 0 and (before is None or batch.producer_epoch >= before.epoch):
         return Producer(batch.producer_epoch, batch.last_sequence, next_offset)
@@ -311,13 +312,13 @@ class Transactions:
 
     Attributes:
         where: the partition.
-        markers: control batches.
-        committed: those that commit.
-        aborted: those that abort.
-        open: of each producer id with an open transaction, its first batch.
-        outside: of each producer id, its first batch before any of a transaction, if it is not of one: no
-            transaction of a stretch before may be open there.
-        ended: producer ids with a marker here, which ends what a stretch before began.
+        markers: number of control batches.
+        committed: number of markers that commit.
+        aborted: number of markers that abort.
+        open: by producer id, the first batch of its open transaction.
+        outside: by producer id, a non-transactional batch before any transactional one: no transaction of an
+            earlier stretch may be open there.
+        ended: producer ids with a marker here, which ends a transaction of an earlier stretch.
     """
 
     where: TopicPartition
@@ -330,7 +331,7 @@ class Transactions:
     _seen: set[int] = attrs.field(factory=set)
 
     def add(self, batch: AuditedBatch) -> Iterator[AuditFinding]:
-        """Takes in the next batch in the order of the log."""
+        """Add the next batch in the order of the log."""
         producer_id = batch.producer_id
         if batch.is_control:
             self.markers += 1
@@ -350,7 +351,7 @@ class Transactions:
         self._seen.add(producer_id)
 
     def then(self, later: Transactions) -> Iterator[AuditFinding]:
-        """Takes in the stretch that follows."""
+        """Join the stretch that follows."""
         for producer_id, batch in later.outside.items():
             yield from self._intrusion(batch)
             if producer_id not in self._seen:
@@ -375,7 +376,7 @@ class Transactions:
             yield batch.finding(Kind.TRANSACTION, Level.ERROR, self.where, text)
 
     def still_open(self) -> Iterator[AuditFinding]:
-        """At the end of the log: a note for each open transaction."""
+        """Yield a note for each transaction that is open at the end of the log."""
         for producer_id, begun in sorted(self.open.items()):
             text = f"producer {producer_id}: its transaction is open"
             yield begun.finding(Kind.TRANSACTION, Level.NOTE, self.where, text)

@@ -1,4 +1,4 @@
-"""What the report draws: how large batches are, what compressed them, and when they were written."""
+"""Totals and histograms for the report: sizes of batches, codecs, and bytes over time."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import attrs
 from splashdam.pipeline.audit.findings import AuditedBatch
 
 FINEST_MS = 60_000
-"""Of the bars over time; they become coarser, each time by half, where there are too many of them."""
+"""Initial width of a bar over time; it is doubled whenever there are too many bars."""
 
 MOST_BARS = 240
 
 
 @attrs.define
 class BytesOverTime:
-    """Bytes by the time of the batch, in bars of equal width.
+    """Bytes by timestamp of the batch, in bars of equal width.
 
     Attributes:
         width_ms: of a bar; `FINEST_MS` times a power of two.
-        bars: bytes by the number of the bar, which is its time divided by the width.
-        untimed_bytes: of batches without a time.
+        bars: bytes by the number of the bar, which is its start divided by the width.
+        untimed_bytes: of batches without a timestamp.
     """
 
     width_ms: int = FINEST_MS
@@ -29,7 +29,7 @@ class BytesOverTime:
     untimed_bytes: int = 0
 
     def add(self, timestamp_ms: int, size_bytes: int) -> None:
-        """Counts bytes at a time."""
+        """Count the bytes of a batch with a timestamp."""
         if timestamp_ms < 0:
             self.untimed_bytes += size_bytes
             return
@@ -37,7 +37,7 @@ class BytesOverTime:
         self._fit()
 
     def merge(self, other: BytesOverTime) -> None:
-        """Adds what another one counted."""
+        """Add the counts of another one."""
         while self.width_ms < other.width_ms:
             self._coarsen()
         for number, size_bytes in other.bars.items():
@@ -59,11 +59,11 @@ class BytesOverTime:
 
 @attrs.define
 class SegmentFigures:
-    """One segment file.
+    """Totals of one segment file.
 
     Attributes:
         first_offset: of its first batch.
-        next_offset: behind its last batch.
+        next_offset: after its last batch.
         size_bytes: of its batches.
         batches: in it.
     """
@@ -79,13 +79,13 @@ class Figures:
     """Totals of a stretch of a log.
 
     Attributes:
-        batches: all of them, markers too.
-        records: in them, without markers; compressed wrappers of formats 0 and 1 count as one.
+        batches: number of batches, including markers.
+        records: without markers; a compressed wrapper of formats 0 and 1 counts as one.
         size_bytes: of the batches.
         codecs: bytes by codec.
         sizes: batches by size, in powers of two: 14 stands for 8,193 to 16,384 bytes.
-        fills: batches by how many records they hold, in powers of two.
-        over_time: bytes by time.
+        fills: batches by their number of records, in powers of two.
+        over_time: bytes by timestamp.
         segments: by path.
     """
 
@@ -99,7 +99,7 @@ class Figures:
     segments: dict[str, SegmentFigures] = attrs.field(factory=dict)
 
     def add(self, batch: AuditedBatch) -> None:
-        """Counts a batch."""
+        """Count a batch."""
         self.batches += 1
         self.size_bytes += batch.size_bytes
         self.sizes[power_of_two(batch.size_bytes)] += 1
@@ -117,7 +117,7 @@ class Figures:
         segment.batches += 1
 
     def merge(self, other: Figures) -> None:
-        """Adds what another one counted."""
+        """Add the counts of another stretch."""
         self.batches += other.batches
         self.records += other.records
         self.size_bytes += other.size_bytes
@@ -134,5 +134,5 @@ class Figures:
 
 
 def power_of_two(number: int) -> int:
-    """The exponent of the least power of two that is not below a number; 0 for 0."""
+    """Return the exponent of the least power of two that is not below a number; 0 for 0."""
     return max(0, number - 1).bit_length()

@@ -1,6 +1,6 @@
-"""The files of a log on a disk, checked one segment at a time, so that workers can share them.
+"""Checks of a log's files on a disk, one segment at a time, so that workers can share them.
 
-As ``splashdam verify-log`` checks them: records within batches, indexes, snapshots, what does not belong.
+The checks are those of ``splashdam verify-log``: records within batches, indexes, snapshots, stray files.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from splashdam.storage.segments.segment import LOG
 from splashdam.storage.topic_names import partition_of_directory
 
 BESIDE = -1
-"""In place of a base offset: all files of the partition but its segments."""
+"""Instead of a base offset: all files of the partition but its segments."""
 
 _OFFSET = re.compile(r"the batch at offset (\d+): ")
 
 
 @attrs.frozen
 class FileTask:
-    """One piece of work.
+    """A unit of work.
 
     Attributes:
         directory: of the partition.
         base_offset: of the segment, or `BESIDE`.
-        size_bytes: how much there is to read.
+        size_bytes: number of bytes to read.
     """
 
     directory: str
@@ -48,7 +48,7 @@ class FileTask:
 
 
 def file_tasks(directories: Iterable[str]) -> list[FileTask]:
-    """The work on these partitions, largest pieces first, so that no worker begins with one at the end.
+    """Return the work for some partitions, largest first, so that no worker starts a large one at the end.
 
     Raises:
         KafkaStorageError: a directory cannot be listed.
@@ -67,7 +67,7 @@ def _tasks_of(directory: str) -> Iterator[FileTask]:
 
 
 def check_files(task: FileTask) -> list[AuditFinding]:
-    """Does one piece of work; a file that cannot be read is a finding."""
+    """Do a unit of work; a file that cannot be read is a finding."""
     where = partition_of_directory(os.path.basename(os.path.abspath(task.directory)))
     where = where or TopicPartition(os.path.basename(task.directory), 0)
     try:
@@ -77,7 +77,7 @@ def check_files(task: FileTask) -> list[AuditFinding]:
 
 
 def check_root(path: str) -> list[AuditFinding]:
-    """The checkpoints of a data directory."""
+    """Check the checkpoint files of a data directory."""
     return [_audited(finding, None) for finding in verify_root(path)]
 
 
@@ -86,7 +86,7 @@ def _findings(task: FileTask) -> Iterator[Finding]:
         yield from verify_beside_segments(task.directory)
         return
     names = os.listdir(task.directory)
-    # Gaps are looked for among the batches, where compaction is known: here they are notes and left out.
+    # Gaps are found among the batches, where compaction is known; the verifier reports them as notes.
     segment = SegmentVerifier(
         task.directory, task.base_offset, names, next_offset=None, contiguous=False, on_bytes=lambda _: None
     )
@@ -107,6 +107,7 @@ def _audited(finding: Finding, where: TopicPartition | None) -> AuditFinding:
 
 
 def without_repeats(found: list[AuditFinding], of_files: Iterable[AuditFinding]) -> list[AuditFinding]:
-    """All findings, those of files only where no other names the same byte of the same file."""
+    """Return all findings; one of files is dropped if another finding names the same byte of the same
+    file."""
     known = {(finding.path, finding.position) for finding in found if finding.position is not None}
     return found + [finding for finding in of_files if (finding.path, finding.position) not in known]

@@ -25,16 +25,16 @@ class Kind(Enum):
 
 @attrs.frozen
 class AuditFinding:
-    """One thing that the audit found.
+    """A finding of the audit.
 
     Attributes:
-        kind: what it is about.
-        level: an error, which makes the audit fail, or merely worth knowing.
-        where: the partition, None for files beside all of them.
+        kind: its subject.
+        level: an error makes the audit fail, a note does not.
+        where: the partition, None for files outside of all partitions.
         path: of the file or directory.
         position: of the byte in the file, or None.
         offset: in the partition, or None.
-        text: what it is.
+        text: description.
     """
 
     kind: Kind
@@ -57,28 +57,29 @@ class AuditFinding:
 
 
 MAX_SEQUENCE = 2**31 - 1
-"""After it, a producer's sequence numbers go on with 0."""
+"""A producer's sequence numbers wrap around to 0 after it."""
 
 
 class AuditedBatch(NamedTuple):
-    """One batch of a log, of any message format.
+    """A stored batch of any message format.
 
     Attributes:
         path: of the file.
         position: of its first byte there.
-        size_bytes: header and all.
+        size_bytes: including its header.
         base_offset: of its first record, before compaction.
         last_offset: of its last one, before compaction.
-        record_count: what is left of them; -1 in a compressed wrapper of formats 0 and 1, which does not say.
+        record_count: remaining records; -1 in a compressed wrapper of formats 0 and 1, which does not state
+            it.
         codec: ``none``, ``gzip``, ``snappy``, ``lz4`` or ``zstd``.
-        max_timestamp_ms: of its records, -1 for none.
+        max_timestamp_ms: largest of its records, -1 for none.
         producer_id: -1 for none.
         producer_epoch: -1 for none.
         base_sequence: -1 for none, and in control batches.
         is_transactional: whether it belongs to a transaction, or ends one.
         is_control: whether it ends a transaction.
-        crc_ok: whether its checksum is right; None where it was not looked at.
-        commits: of a control batch: whether it commits; None where that is not known.
+        crc_ok: whether its checksum is right; None if it was not checked.
+        commits: of a control batch: whether it commits; None if unknown.
     """
 
     path: str
@@ -99,11 +100,11 @@ class AuditedBatch(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Of its last record, -1 without sequences."""
+        """Sequence number of the last record, -1 for none."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset - self.base_offset) & MAX_SEQUENCE
 
     def finding(self, kind: Kind, level: Level, where: TopicPartition, text: str) -> AuditFinding:
-        """A finding that names this batch."""
+        """Return a finding that names this batch."""
         return AuditFinding(kind, level, where, self.path, self.position, self.base_offset, text)

@@ -79,7 +79,7 @@ _PARTITION_HEAD = (
 
 
 def page(report: AuditReport) -> str:
-    """The whole page."""
+    """Return the whole page as HTML."""
     parts = [
         _head(report),
         _tiles(report),
@@ -182,7 +182,7 @@ def _heading(names: Iterable[tuple[str, bool]]) -> str:
 
 
 def _footer(report: AuditReport) -> str:
-    skipped = "".join(f"<p>Not looked at: {escape(text)}.</p>" for text in report.skipped)
+    skipped = "".join(f"<p>Not checked: {escape(text)}.</p>" for text in report.skipped)
     return f"<footer>{skipped}<p>splashdam pipeline audit, {report.seconds:.1f} s</p></footer>"
 
 
@@ -195,7 +195,7 @@ class Bar(NamedTuple):
 
     Attributes:
         value: its length.
-        title: what is shown where the pointer rests on it.
+        title: shown while the pointer rests on it.
     """
 
     value: float
@@ -208,8 +208,8 @@ class Span(NamedTuple):
     Attributes:
         start: where it begins, in units of the row.
         end: where it ends.
-        css_class: what it is: the page gives it a colour.
-        title: what is shown where the pointer rests on it.
+        css_class: determines its colour.
+        title: shown while the pointer rests on it.
     """
 
     start: float
@@ -219,12 +219,12 @@ class Span(NamedTuple):
 
 
 def columns(bars: Sequence[Bar], left: str, right: str, *, height: int = 120, css_class: str = "bar") -> str:
-    """Bars side by side, over a line with a label at each end.
+    """Draw bars side by side, over a line with a label at each end.
 
     Args:
         bars: from left to right.
-        left: what the first bar is.
-        right: what the last bar is.
+        left: label of the first bar.
+        right: label of the last bar.
         height: of the bars.
         css_class: of the bars.
     """
@@ -242,7 +242,7 @@ def columns(bars: Sequence[Bar], left: str, right: str, *, height: int = 120, cs
 
 
 def labelled_bars(rows: Sequence[tuple[str, float, str]], *, css_class: str = "bar") -> str:
-    """Bars below each other, each with its name before it and a text behind it.
+    """Draw bars below each other, each with its name before it and a text after it.
 
     Args:
         rows: name, length and text of each.
@@ -263,10 +263,10 @@ def labelled_bars(rows: Sequence[tuple[str, float, str]], *, css_class: str = "b
 
 
 def coverage(rows: Sequence[tuple[str, float, Sequence[Span]]]) -> str:
-    """A map with a row for each name, as wide as its length; spans of no width are still to be seen.
+    """Draw a map with a row for each name; spans without width are drawn as thin lines.
 
     Args:
-        rows: name, length in units, and what stands in it; later spans are drawn over earlier ones.
+        rows: name, length in units, and spans; later spans are drawn over earlier ones.
     """
     name_width, tall = 190, 22
     drawn = []
@@ -283,7 +283,7 @@ def coverage(rows: Sequence[tuple[str, float, Sequence[Span]]]) -> str:
 T = TypeVar("T")
 
 DRAWN_PARTITIONS = 200
-"""A map with more rows is no picture any more; the table below it has them all."""
+"""A map with more rows would not be readable; the table below has all partitions."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -291,7 +291,7 @@ _DAMAGED = (Kind.CHECKSUM, Kind.DUPLICATE)
 
 
 def map_of_offsets(report: AuditReport) -> str:
-    """A row for each partition: its segments, and over them what is missing or damaged."""
+    """Draw a row for each partition: its segments, and over them missing and damaged offsets."""
     drawn = [partition for partition in report.partitions if partition.offsets.first is not None]
     return coverage([_row(partition, report.findings) for partition in drawn[:DRAWN_PARTITIONS]])
 
@@ -326,14 +326,14 @@ def _short(name: str) -> str:
 
 
 def bytes_over_time(report: AuditReport) -> str:
-    """Bytes of all partitions by the time of their batches; empty where no batch has one."""
+    """Draw the bytes of all partitions by timestamp; empty if no batch has one."""
     together = BytesOverTime()
     for partition in report.partitions:
         together.merge(partition.figures.over_time)
     if not together.bars:
         return ""
     first, last, width = min(together.bars), max(together.bars), together.width_ms
-    while last - first > 400:  # long silence between few bars
+    while last - first > 400:  # few bars with long gaps between them
         bars = Counter[int]()
         for number, count in together.bars.items():
             bars[number // 2] += count
@@ -347,19 +347,19 @@ def bytes_over_time(report: AuditReport) -> str:
 
 
 def batch_sizes(report: AuditReport) -> str:
-    """How many batches there are of which size."""
+    """Draw the number of batches by size."""
     sizes = _sum(partition.figures.sizes for partition in report.partitions)
     return _powers(sizes, lambda power: f"up to {size(1 << power)}")
 
 
 def batch_fills(report: AuditReport) -> str:
-    """How many batches hold how many records."""
+    """Draw the number of batches by number of records."""
     fills = _sum(partition.figures.fills for partition in report.partitions)
     return _powers(fills, lambda power: f"up to {1 << power:,} record{'s' * (power > 0)}")
 
 
 def codecs(report: AuditReport) -> str:
-    """Bytes by codec."""
+    """Draw the bytes by codec."""
     found = _sum(partition.figures.codecs for partition in report.partitions)
     total = found.total() or 1
     return labelled_bars(
@@ -382,7 +382,7 @@ def _sum(counters: Iterable[Counter[T]]) -> Counter[T]:
 
 
 def size(count: float) -> str:
-    """Bytes as people read them."""
+    """Return a number of bytes for people."""
     unit = 0
     while count >= 1024 and unit < len(_UNITS) - 1:
         count, unit = count / 1024, unit + 1
@@ -390,7 +390,7 @@ def size(count: float) -> str:
 
 
 def moment(timestamp_ms: int) -> str:
-    """A time in UTC; any number can stand in a batch."""
+    """Return a time in UTC; a batch may have any number as its timestamp."""
     try:
         return (_EPOCH + timedelta(milliseconds=timestamp_ms)).strftime("%Y-%m-%d %H:%M")
     except OverflowError:

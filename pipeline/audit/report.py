@@ -1,4 +1,4 @@
-"""What an audit says in the end: totals, findings, and what was not looked at."""
+"""The report of an audit: totals, findings, and what was not checked."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class AuditReport:
     """The outcome of an audit.
 
     Attributes:
-        source: what was audited, as it was named.
-        partitions: the audit of each, by topic and partition.
+        source: the directory or URI, as given.
+        partitions: the audits of the partitions, by topic and partition.
         findings: errors first, then by partition and offset.
-        skipped: what was not looked at, and why; empty where all was.
-        seconds: how long it took.
+        skipped: what was not checked, and why.
+        seconds: duration of the audit.
     """
 
     source: str
@@ -32,39 +32,39 @@ class AuditReport:
 
     @property
     def records(self) -> int:
-        """In all batches, without the markers of transactions."""
+        """Number of records, without transaction markers."""
         return sum(partition.figures.records for partition in self.partitions)
 
     @property
     def batches(self) -> int:
-        """Of all partitions."""
+        """Number of batches."""
         return sum(partition.figures.batches for partition in self.partitions)
 
     @property
     def size_bytes(self) -> int:
-        """Of all batches."""
+        """Bytes of all batches."""
         return sum(partition.figures.size_bytes for partition in self.partitions)
 
     @property
     def gaps(self) -> int:
-        """Where offsets are missing and nothing explains it."""
+        """Number of gaps in the offsets that nothing explains."""
         return sum(partition.offsets.gaps for partition in self.partitions)
 
     @property
     def duplicates(self) -> int:
-        """Batches whose offsets, or whose sequence numbers, were there before."""
+        """Number of batches with offsets or sequence numbers that occurred before."""
         repeats = (finding.kind is Kind.SEQUENCE and " again; " in finding.text for finding in self.findings)
         return sum(partition.offsets.duplicates for partition in self.partitions) + sum(repeats)
 
     @property
     def errors(self) -> int:
-        """All that makes the audit fail."""
+        """Number of errors."""
         dropped = sum(partition.dropped_errors for partition in self.partitions)
         return sum(finding.is_error for finding in self.findings) + dropped
 
     @property
     def is_sound(self) -> bool:
-        """Whether there is no error."""
+        """Whether there are no errors."""
         return not self.errors
 
 
@@ -76,14 +76,14 @@ def report_of(
     skipped: Sequence[str] = (),
     seconds: float = 0.0,
 ) -> AuditReport:
-    """Joins what workers found.
+    """Join the results of the workers.
 
     Args:
-        source: what was audited.
+        source: the directory or URI, as given.
         stretches: of any partitions; those of one partition in the order of the log.
-        of_files: what was found in the files around the batches.
-        skipped: what was not looked at.
-        seconds: how long it took.
+        of_files: findings in the files around the batches.
+        skipped: what was not checked.
+        seconds: duration of the audit.
     """
     joined: dict[TopicPartition, Stretch] = {}
     for stretch in stretches:

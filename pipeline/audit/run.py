@@ -1,7 +1,5 @@
-"""The audit itself: Spark's workers read batches as ``kafka-log`` does, and the files of a disk beside it.
-
-From the rows of ``kafka-log`` in ``mode=batches`` to the audit of what a worker reads, without Spark.
-"""
+"""The audit: Spark's workers read batches as ``kafka-log`` with ``mode=batches`` does, and check files on a
+disk."""
 
 from __future__ import annotations
 
@@ -33,12 +31,12 @@ if TYPE_CHECKING:
 
 ONLY_ON_DISK = (
     "not on a disk of this machine: the records within batches, indexes, snapshots and stray files were not "
-    "looked at; `splashdam verify-log` on a copy does"
+    "checked; `splashdam verify-log` on a copy does that"
 )
-LEFT_OUT = "records within batches, indexes, snapshots and stray files were left out, as was asked for"
+LEFT_OUT = "records within batches, indexes, snapshots and stray files were not checked, as requested"
 
 SLICE_BYTES = 64 << 20
-"""About so much of a log is one task; a larger segment is cut where its index allows it."""
+"""Approximate size of a task; a larger segment is cut where its index has a batch."""
 
 _TASKS_PER_CORE = 4
 
@@ -51,19 +49,19 @@ def audit(
     with_files: bool = True,
     storage: Mapping[str, str] | None = None,
 ) -> AuditReport:
-    """Audits all partitions in a data directory, or one partition.
+    """Audit all partitions in a data directory, or one partition.
 
     Args:
-        spark: the session; its workers must see the directory.
-        path: of a data directory or of a partition's; on a disk, or a URI such as ``s3://bucket/data``.
-        compacted: topics whose gaps are explained by compaction, besides what the directory's
-            ``cleaner-offset-checkpoint`` names.
-        with_files: whether to look into batches and at the other files, which is most of the work. It is done
-            on a disk alone.
+        spark: the session; its workers must have access to the directory.
+        path: of a data directory or a partition's directory; on a disk, or a URI such as ``s3://bucket/data``.
+        compacted: topics whose gaps are explained by compaction, besides those in the directory's
+            ``cleaner-offset-checkpoint``.
+        with_files: whether to check records within batches and other files, which is most of the work; only
+            on a disk.
         storage: settings of the filesystem, as ``kafka-log`` takes them behind ``storage.``.
 
     Raises:
-        KafkaStorageError: it cannot be listed, or is neither.
+        KafkaStorageError: the directory cannot be listed, or is not such a directory.
     """
     started = time.monotonic()
     location = location_of(path, tuple(sorted((storage or {}).items())))
@@ -82,7 +80,7 @@ def audit(
 
 
 def slices(logs: Iterable[PartitionLog]) -> Iterator[LogSlice]:
-    """All batches of the logs, in parts for workers.
+    """Yield slices with all batches of the logs, for workers.
 
     Raises:
         KafkaStorageError: an index cannot be read.
@@ -93,7 +91,7 @@ def slices(logs: Iterable[PartitionLog]) -> Iterator[LogSlice]:
 
 
 def _check_batches(spark: SparkSession, logs: Iterable[PartitionLog], plan: Plan) -> list[Stretch]:
-    """Workers read and audit in one go: batches would cross into Spark's JVM for nothing."""
+    """Read and audit batches in the workers, so that batches do not cross into Spark's JVM."""
     pieces = list(slices(logs))
     if not pieces:
         return []
@@ -102,11 +100,11 @@ def _check_batches(spark: SparkSession, logs: Iterable[PartitionLog], plan: Plan
 
 
 def plan_of(logs: Sequence[PartitionLog], compacted: Collection[str]) -> Plan:
-    """What workers have to know of these logs.
+    """Return what workers must know about the logs.
 
     Args:
         logs: as they were listed.
-        compacted: topics of which compaction may have removed any record.
+        compacted: topics from which compaction may have removed any record.
     """
     cleaned: dict[str, dict[TopicPartition, int]] = {}
     until = {}
@@ -120,7 +118,7 @@ def plan_of(logs: Sequence[PartitionLog], compacted: Collection[str]) -> Plan:
 
 
 def _cleaner_offsets(location: Location, root: str) -> dict[TopicPartition, int]:
-    """How far each partition was compacted; nothing where the checkpoint is missing or damaged."""
+    """Return how far each partition was compacted; nothing if the checkpoint is missing or damaged."""
     path = f"{root}/{CLEANER_OFFSET_NAME}"
     try:
         data = location.open()[0].read(path)
@@ -139,7 +137,7 @@ def _check_files(spark: SparkSession, directories: Iterable[str]) -> list[AuditF
     pieces = min(len(tasks), context.defaultParallelism * _TASKS_PER_CORE)
     if not pieces:
         return []
-    dealt = [tasks[number::pieces] for number in range(pieces)]  # large and small ones for each
+    dealt = [tasks[number::pieces] for number in range(pieces)]  # deals large and small tasks to each worker
     found = context.parallelize(dealt, pieces).flatMap(_check_all).collect()
     return list(found)
 
@@ -168,17 +166,17 @@ COLUMNS = (
     "crcValid",
     "problem",
 )
-"""Those of the source that the audit looks at."""
+"""Columns of the source that the audit needs."""
 
 _TORN = "torn end: "
 
 
 @attrs.frozen
 class Plan:
-    """What workers have to know besides their rows.
+    """What workers must know besides their slices.
 
     Attributes:
-        directories: of the partitions, as messages name them.
+        directories: of the partitions, as shown in messages.
         compacted_until: offsets below which compaction may have removed records.
     """
 
@@ -186,12 +184,12 @@ class Plan:
     compacted_until: Mapping[TopicPartition, int] = attrs.field(factory=dict)
 
     def path(self, where: TopicPartition, segment: int) -> str:
-        """Of a segment's ``.log``."""
+        """Return the path of a segment's ``.log``, as shown in messages."""
         return f"{self.directories[where]}/{segment:020d}{LOG}"
 
 
 class Part(NamedTuple):
-    """What one task has audited of a partition.
+    """The part of a partition that one task audited.
 
     Attributes:
         where: the partition.
@@ -207,7 +205,7 @@ class Part(NamedTuple):
 
 
 def audit_slice(whole: LogSlice, plan: Plan) -> list[Part]:
-    """Reads and audits a slice of a log.
+    """Read and audit a slice of a log.
 
     Raises:
         KafkaStorageError: a file cannot be read.
@@ -216,7 +214,7 @@ def audit_slice(whole: LogSlice, plan: Plan) -> list[Part]:
 
 
 def audit_batches(tables: Iterable[pa.RecordBatch], plan: Plan) -> list[Part]:
-    """Audits batches in the order of the log; a part for each partition among them."""
+    """Audit batches in the order of the log, and return a part for each partition."""
     parts: dict[TopicPartition, Part] = {}
     for table in tables:
         for row in _rows(table):
@@ -229,7 +227,7 @@ def audit_batches(tables: Iterable[pa.RecordBatch], plan: Plan) -> list[Part]:
 
 
 def in_order(parts: Iterable[Part]) -> list[Stretch]:
-    """What workers found, in the order of the log."""
+    """Return the stretches in the order of the log."""
     return [part.stretch for part in sorted(parts, key=lambda part: part[:3])]
 
 
@@ -247,7 +245,7 @@ def _take(stretch: Stretch, path: str, row: tuple[Any, ...]) -> None:
     is_transactional, is_control, control_type, crc_ok, problem = rest
     is_torn = problem is not None and problem.startswith(_TORN)
     if base is None or is_torn or (problem is not None and crc_ok is not False):
-        text = f"{size:,} bytes are no batch: {(problem or '').removeprefix(_TORN)}"
+        text = f"{size:,} bytes are not a batch: {(problem or '').removeprefix(_TORN)}"
         stretch.note(AuditFinding(Kind.DAMAGE, Level.ERROR, stretch.where, path, position, None, text))
         return
     stretch.add(

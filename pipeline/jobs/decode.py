@@ -1,9 +1,9 @@
-"""``decode``: values by schema. Good rows go to a table or a topic, bad ones beside them, as dead letters.
+"""``decode``: values by schema. Good rows go to a table or a topic, bad ones to another, as dead letters.
 
-A dead letter has the key, value, headers and timestamp of the original. Behind its headers stand those that
-Kafka Connect adds (``errors.deadletterqueue.context.headers.enable``), texts all of them, so that tools for
-its dead letters read ours; what Connect has no name for begins with ``splashdam.errors.``.
-"""
+A dead letter has the key, value, headers and timestamp of the original record. Its headers are followed by
+those that Kafka Connect adds (``errors.deadletterqueue.context.headers.enable``), all of them strings, so
+that tools for Connect's dead letters can read ours. Headers without an equivalent in Connect begin with
+``splashdam.errors.``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 REASON, DETAIL = "reason", "detail"
-"""Columns of bad rows: a word that programs may rely on, and a sentence."""
+"""Columns of bad rows: a word that programs may rely on, and a message for people."""
 
 TOPIC_HEADER = "__connect.errors.topic"
 PARTITION_HEADER = "__connect.errors.partition"
@@ -38,16 +38,16 @@ TIMESTAMP_HEADER = "splashdam.errors.timestamp"
 """Milliseconds since the epoch."""
 
 STAGE = "VALUE_CONVERTER"
-"""What Connect calls the step in which values are read."""
+"""Connect's name of the stage in which values are decoded."""
 CLASS = "splashdam.pipeline.values.verdicts.BadValueError"
 
 
 def dead_letters(bad: DataFrame, query: str) -> DataFrame:
-    """What the sink sends: ``key``, ``value``, ``headers`` and ``timestamp``.
+    """Return the rows for the sink: ``key``, ``value``, ``headers`` and ``timestamp``.
 
     Args:
-        bad: rows with Kafka's columns, as many of them as there are, ``reason`` and ``detail``.
-        query: who found them bad.
+        bad: rows with ``reason``, ``detail`` and any of Kafka's columns.
+        query: name of the query that rejected them.
     """
     from pyspark.sql import functions as F
 
@@ -87,12 +87,12 @@ _VERDICT = "__verdict"
 
 @attrs.define
 class DecodeReport:
-    """What a run of ``decode`` did; a batch that was finished by an earlier run counts here, too.
+    """Totals of a run of ``decode``; batches that an earlier run finished count, too.
 
     Attributes:
-        batches: with rows in them.
-        records: all that were read.
-        decoded: those whose values were good, tombstones among them.
+        batches: batches with rows.
+        records: records that were read.
+        decoded: records with good values, including tombstones.
         rejected: the others, by reason; see ``values.verdicts.Reason``.
     """
 
@@ -102,7 +102,7 @@ class DecodeReport:
     rejected: dict[str, int] = attrs.field(factory=dict)
 
     def add(self, counts: Mapping[str | None, int]) -> int:
-        """Counts a batch: rows by reason, None for the good ones. Returns its rows."""
+        """Count a batch by reason, None for good rows; return its number of rows."""
         rows = sum(counts.values())
         self.batches += rows > 0
         self.records += rows
@@ -115,12 +115,13 @@ class DecodeReport:
 
 
 def with_verdicts(rows: DataFrame, form: ValueFormat) -> DataFrame:
-    """Adds ``decoded``, ``reason`` and ``detail`` to rows with a binary ``value``, batch or stream.
+    """Add ``decoded``, ``reason`` and ``detail`` to rows with a binary ``value``, batch or stream.
 
-    ``decoded`` is a struct of the schema's fields. A null value, a tombstone, is good, and ``decoded`` null.
+    ``decoded`` is a struct of the schema's fields. A null value (a tombstone) is good: ``decoded`` is null
+    then.
 
     Raises:
-        KafkaConfigurationError: there is no such column, or the schema has a type that values cannot fill.
+        KafkaConfigurationError: there is no binary ``value``, or the schema has an unsupported type.
     """
     import pyarrow as pa
     from pyspark.sql.pandas.functions import arrow_udf
@@ -130,7 +131,7 @@ def with_verdicts(rows: DataFrame, form: ValueFormat) -> DataFrame:
         raise KafkaConfigurationError(
             "decode needs a column 'value' of type binary, as Kafka's sources have it"
         )
-    form.open()  # refuses here what every worker would refuse
+    form.open()  # raises in the driver what every worker would raise
     verdict = pa.struct([("decoded", form.type), (REASON, pa.string()), (DETAIL, pa.string())])
 
     def judge(values: Iterator[pa.Array]) -> Iterator[pa.Array]:
@@ -141,36 +142,36 @@ def with_verdicts(rows: DataFrame, form: ValueFormat) -> DataFrame:
                 [found.values, found.reasons, found.details], fields=list(verdict)
             )
 
-    # what kind of function it is Spark sees by its hints, which must be no texts here
+    # Spark reads the kind of function from its type hints, which must not be strings here.
     judge.__annotations__ = {"values": Iterator[pa.Array], "return": Iterator[pa.Array]}
     kind: Any = from_arrow_schema(pa.schema([("verdict", verdict)]), prefer_timestamp_ntz=True)[
         "verdict"
     ].dataType
-    # called deterministic, it would be asked again for every column taken out of its struct
-    function: Any = arrow_udf  # typed for functions whose hints it reads, which a type checker cannot
+    # Spark evaluates a deterministic function again for every column that is taken out of its struct.
+    function: Any = arrow_udf  # its stub does not accept a function whose hints are set at run time
     asked = function(judge, kind).asNondeterministic()
     judged = rows.withColumn(_VERDICT, asked("value"))
     return judged.select(*rows.columns, f"{_VERDICT}.*")
 
 
 def decode(source: DataFrame, form: ValueFormat, good: Output, bad: Output, running: Running) -> DecodeReport:
-    """Decodes the values of a DataFrame with Kafka's columns, and writes every row to one of two places.
+    """Decode the values of a DataFrame with Kafka's columns, and write every row to one of two outputs.
 
-    To a table goes a good row with ``value`` as a struct of its fields, and a bad one as it was, with
-    ``reason`` and ``detail``; to a topic a good record as it was, and a bad one as ``dead_letters`` makes it.
-    Both outputs know the batch, so that one that is repeated, because the driver died, doubles nothing.
+    A table gets a good row with ``value`` as a struct of its fields, and a bad row unchanged, with ``reason``
+    and ``detail``. A topic gets a good record unchanged, and a bad one as ``dead_letters`` returns it. Both
+    outputs know the batch, so a batch that is repeated after a crash of the driver duplicates nothing.
 
     Args:
-        source: batch or stream, with a binary ``value``; with ``key``, ``headers``, ``topic``, ``partition``,
-            ``offset`` and ``timestamp`` as far as dead letters should tell of them.
+        source: batch or stream, with a binary ``value``, and with those of ``key``, ``headers``, ``topic``,
+            ``partition``, ``offset`` and ``timestamp`` that dead letters should contain.
         form: how values are written.
-        good: where good rows go.
-        bad: where bad rows go.
-        running: checkpoint, name, and how often.
+        good: output of good rows.
+        bad: output of bad rows.
+        running: checkpoint, name and interval.
 
     Raises:
-        KafkaConfigurationError: the schema or a column does not fit, or a stream has no checkpoint.
-        KafkaError: an output's.
+        KafkaConfigurationError: the schema or a column is unsuitable, or a stream has no checkpoint.
+        KafkaError: raised by an output.
     """
     report = DecodeReport()
     judged = with_verdicts(source, form)
@@ -192,7 +193,7 @@ def decode(source: DataFrame, form: ValueFormat, good: Output, bad: Output, runn
 
 
 def _as_read(rows: DataFrame, output: Output) -> DataFrame:
-    """For a topic the bytes as they came, for a table the fields in their place."""
+    """Return good rows for an output: for a topic the original bytes, for a table the decoded fields."""
     from pyspark.sql import functions as F
 
     plain = rows.drop(REASON, DETAIL)

@@ -1,8 +1,8 @@
-"""Topics into a table, each record exactly once.
+"""``ingest``: topics into a table, each record exactly once.
 
-Topics as a stream of files: the source of an ingest without a transformation. A task fetches, decodes and
-writes its file in one go, so that records never cross to Spark's JVM and back; what Spark sees are names of
-files. It plans, checkpoints and repeats as for ``kafka-local``, whose options it has.
+An ingest without a transformation reads topics as a stream of files: a task fetches, decodes and writes its
+file in one go, so that records never cross to Spark's JVM and back, which sees only names of files. Spark
+plans, checkpoints and repeats this internal source as it does ``kafka-local``, whose options it has.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FORMAT = "kafka-local-files"
 
 
 class IngestSource(DataSource):
-    """The source; its options are those of ``kafka-local`` and a `Writing`."""
+    """The internal source; its options are those of ``kafka-local`` and a `Writing`."""
 
     @classmethod
     def name(cls) -> str:
@@ -66,18 +66,17 @@ def _write(writing: Writing, records: Iterator[pa.RecordBatch]) -> Iterator[pa.R
 
 
 Transform = Callable[["DataFrame"], "DataFrame"]
-"""Makes other rows of a stream's rows, with Spark's functions: filters, columns that are parsed or left
-out."""
+"""Transforms a stream's rows with Spark's functions: filters them, parses or drops columns."""
 
 
 @attrs.frozen(kw_only=True)
 class Target:
-    """The table that records go to.
+    """The table to write to.
 
     Attributes:
         table_format: ``parquet``, ``delta`` or ``iceberg``.
-        place: a folder, or an address in object storage.
-        partition_by: columns whose values choose the folder; ``date`` is the day of ``timestamp`` in UTC.
+        place: a folder, or a URI in object storage.
+        partition_by: columns whose values become folders; ``date`` is the day of ``timestamp`` in UTC.
         options: see `splashdam.pipeline.tables.open_table`.
     """
 
@@ -87,7 +86,7 @@ class Target:
     options: Mapping[str, str] = attrs.field(factory=dict, repr=False)
 
     def open(self, schema: object) -> Table:
-        """The table for rows of an Arrow schema; made, or given the columns that are new."""
+        """Open the table for rows of an Arrow schema: create it, or add columns that it lacks."""
         return open_table(
             self.table_format, self.place, schema=schema, partition_by=self.partition_by, options=self.options
         )
@@ -95,12 +94,12 @@ class Target:
 
 @attrs.define
 class IngestReport:
-    """What an ingest did since it was started.
+    """Totals of an ingest since it was started.
 
     Attributes:
-        batches: micro-batches that are new in the table.
-        records: records that are new in the table.
-        files: files that are new in the table.
+        batches: micro-batches that were added to the table.
+        records: records that were added.
+        files: files that were added.
         batches_found: micro-batches that were in the table already: the last run ended between the table's
             commit and Spark's.
     """
@@ -111,7 +110,7 @@ class IngestReport:
     batches_found: int = 0
 
     def add(self, batch: CommittedBatch) -> None:
-        """Counts one."""
+        """Count one."""
         self.batches += batch.file_count > 0
         self.records += batch.record_count
         self.files += batch.file_count
@@ -128,24 +127,23 @@ def ingest(
     trigger_seconds: float | None = None,
     on_progress: OnProgress = lambda _: None,
 ) -> IngestReport:
-    """Brings records of topics into a table, until all that were there are in it, or for ever.
+    """Write the records of topics to a table, until those that exist now are in it, or for ever.
 
-    Started again with the same checkpoint it goes on where it was, wherever it was killed: the table's own
-    log says which micro-batches it has.
+    Started again with the same checkpoint, it continues wherever it was killed: the table's own log has the
+    micro-batches that are in the table.
 
     Args:
         spark: the session.
-        source: options of ``kafka-local``; it begins at the earliest offsets unless told otherwise.
+        source: options of ``kafka-local``; by default it begins at the earliest offsets.
         target: the table.
-        checkpoint: where Spark keeps how far the query is; it belongs to this table.
-        transform: makes rows of other columns; without it the table has Kafka's columns, and is filled
-            faster.
-        trigger_seconds: how often to look for new records, 0 for without a pause; None to take what is there
-            now and return.
-        on_progress: is told of each micro-batch.
+        checkpoint: where Spark keeps the query's progress; it belongs to this table.
+        transform: transforms the rows; without it the table has Kafka's columns, and the ingest is faster.
+        trigger_seconds: how often to look for new records, 0 for no pause; None to take what is there now and
+            return.
+        on_progress: called after each micro-batch.
 
     Raises:
-        KafkaConfigurationError: an option is wrong, or the table has other columns or partitions.
+        KafkaConfigurationError: an option is invalid, or the table has other columns or partitions.
         StreamingQueryException: a micro-batch failed; start again to repeat it.
     """
     report = IngestReport()
@@ -172,7 +170,7 @@ def ingest(
 
 
 def _in_records(progress: BatchProgress, records: int) -> BatchProgress:
-    """Spark counts what the source yields, and that may be files."""
+    """Replace Spark's counts, which may be of files, by counts of records."""
     each = records / progress.rows if progress.rows else 0
     return attrs.evolve(progress, rows=records, rows_per_second=progress.rows_per_second * each)
 
@@ -187,10 +185,10 @@ def start_ingest(
     trigger_seconds: float | None = None,
     on_commit: OnCommit | None = None,
 ) -> StreamingQuery:
-    """As ``ingest``, without waiting.
+    """Start an ingest and return its query; arguments as for `ingest`.
 
     Args:
-        on_commit: is told of each micro-batch once it is in the table, in a thread of its own.
+        on_commit: called when a micro-batch is in the table, in the query's thread.
     """
     place = os.fspath(checkpoint)
     options = {"startingOffsets": "earliest", "initialOffsetsLocation": f"{place}/initial-offsets", **source}

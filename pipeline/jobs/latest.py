@@ -1,7 +1,7 @@
 """``latest``: the newest value of each key, as log compaction would leave it.
 
-A key belongs to its partition, as it does for the broker: offsets of different partitions do not compare, so
-a key that was written to two of them, perhaps because the topic got more, has two rows.
+A key belongs to its partition, as for the broker: offsets of different partitions cannot be compared, so a
+key that was written to two partitions, perhaps because partitions were added, has two rows.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _ATTEMPTS = 5
 
 @attrs.frozen
 class UpsertTable:
-    """The table; made with the first batch if it is not there.
+    """A Delta table into which rows are merged; created with the first batch if it does not exist.
 
     Attributes:
-        place: a folder, or an address in object storage.
-        keys: columns that tell one row from the other, and are never null.
+        place: a folder, or a URI in object storage.
+        keys: columns that identify a row, and are never null.
         newer: a column that grows with each version of a row. A row is not replaced by an older one.
-        gone: an SQL condition over ``source``, whose rows delete.
+        gone: an SQL condition over ``source``; rows that satisfy it delete.
         options: of the storage.
     """
 
@@ -47,18 +47,18 @@ class UpsertTable:
     options: Mapping[str, str] = attrs.field(factory=dict)
 
     def merge(self, rows: pa.Table, query: str, batch: int) -> bool:
-        """Inserts, replaces and deletes in one commit of Delta's log, unless the batch is there already.
+        """Inserts, replaces and deletes in one commit of Delta's log, unless the batch is committed already.
 
         Args:
             rows: at most one for each key.
-            query: whose batch.
+            query: name of the query.
             batch: its number.
 
         Returns:
-            Whether it was new.
+            Whether the batch was new.
 
         Raises:
-            TableConflictError: others change the table all the time.
+            TableConflictError: other writers changed the table at every attempt.
         """
         table = open_table("delta", self.place, schema=rows.schema, options=self.options)
         try:
@@ -107,14 +107,14 @@ _NEWEST, _ROWS = "__newest", "__rows"
 
 @attrs.define
 class LatestReport:
-    """What a run of ``latest`` did; a batch that was finished by an earlier run counts here, too.
+    """Totals of a run of ``latest``; batches that an earlier run finished count, too.
 
     Attributes:
-        batches: with rows in them.
-        records: all that were read.
-        without_key: those that are left out, as a compacted topic does not take them.
-        keys: newest rows of all batches that were written; with a stream a key counts once in each batch.
-        tombstones: newest rows of all batches that were null: their keys are deleted.
+        batches: batches with rows.
+        records: records that were read.
+        without_key: records that were dropped, because a compacted topic does not accept them.
+        keys: newest rows that were written; in a stream a key counts once per batch.
+        tombstones: newest rows with a null value, whose keys were deleted.
     """
 
     batches: int = 0
@@ -125,11 +125,11 @@ class LatestReport:
 
 
 def newest(rows: DataFrame) -> DataFrame:
-    """The row with the highest offset of each topic, partition and key, tombstones too; of a batch DataFrame.
+    """Return the row with the highest offset of each topic, partition and key, including tombstones.
 
     Args:
-        rows: with ``topic``, ``partition``, ``offset``, ``key`` and ``value``; other columns come along. Rows
-            without a key are left out.
+        rows: a batch DataFrame with ``topic``, ``partition``, ``offset``, ``key`` and ``value``; other
+            columns are kept. Rows without a key are dropped.
 
     Raises:
         KafkaConfigurationError: a column is missing.
@@ -138,7 +138,7 @@ def newest(rows: DataFrame) -> DataFrame:
 
 
 def latest(rows: DataFrame) -> DataFrame:
-    """The newest row of each key, without keys whose newest value is null; of a batch DataFrame.
+    """Return the newest row of each key, without keys whose newest value is null, of a batch DataFrame.
 
     Raises:
         KafkaConfigurationError: see ``newest``.
@@ -147,15 +147,16 @@ def latest(rows: DataFrame) -> DataFrame:
 
 
 def latest_into(source: DataFrame, output: Output, running: Running) -> LatestReport:
-    """Writes what ``latest`` makes of a batch DataFrame.
+    """Write what ``latest`` returns for a batch DataFrame.
 
     Raises:
-        KafkaConfigurationError: a column is missing, or it is a stream, whose keys change: see
-            ``latest_into_delta``.
-        KafkaError: the output's.
+        KafkaConfigurationError: a column is missing, or ``source`` is a stream: use ``latest_into_delta``.
+        KafkaError: raised by the output.
     """
     if source.isStreaming:
-        raise KafkaConfigurationError("newest values of a stream replace others: they need a Delta table")
+        raise KafkaConfigurationError(
+            "the newest values of a stream replace older ones, which needs a Delta table"
+        )
     report = LatestReport()
 
     def step(batch: Batch) -> int:
@@ -170,20 +171,21 @@ def latest_into(source: DataFrame, output: Output, running: Running) -> LatestRe
 def latest_into_delta(
     source: DataFrame, place: str, running: Running, options: Mapping[str, str] | None = None
 ) -> LatestReport:
-    """Keeps a Delta table at the newest value of each key, each micro-batch in one commit.
+    """Keep a Delta table at the newest value of each key, with one commit per micro-batch.
 
-    The newest rows of a batch, one for each of its keys, pass through the driver: where there are too many
-    for its memory, read fewer records at a time (``maxOffsetsPerTrigger``).
+    The newest rows of a batch, one for each of its keys, pass through the driver: if they exceed its memory,
+    read fewer records at a time (``maxOffsetsPerTrigger``).
 
     Args:
         source: batch or stream; see ``newest`` for its columns.
-        place: of the table: a folder, or an address in object storage.
-        running: checkpoint, name, and how often.
+        place: of the table: a folder, or a URI in object storage.
+        running: checkpoint, name and interval.
         options: of the storage.
 
     Raises:
-        KafkaConfigurationError: a column is missing, a stream has no checkpoint, or deltalake is not there.
-        TableConflictError: others change the table all the time.
+        KafkaConfigurationError: a column is missing, a stream has no checkpoint, or deltalake is not
+            installed.
+        TableConflictError: other writers changed the table at every attempt.
     """
     report = LatestReport()
     table = UpsertTable(place, KEYS, "offset", "source.value IS NULL", options or {})
@@ -201,7 +203,7 @@ def latest_into_delta(
 
 @contextmanager
 def _counted(batch: Batch, report: LatestReport) -> Iterator[tuple[DataFrame, int]]:
-    """The newest rows of a batch, which is read once, and how many rows it had."""
+    """Yield the newest rows of a batch, which is read once, and its number of rows; update the report."""
     with held(_grouped(batch.rows)) as groups:
         found = groups.selectExpr(
             f"coalesce(sum({_ROWS}), 0) AS records",
@@ -219,7 +221,7 @@ def _counted(batch: Batch, report: LatestReport) -> Iterator[tuple[DataFrame, in
 
 
 def _grouped(rows: DataFrame) -> DataFrame:
-    """For each key, null among them: the newest row, and how many there are."""
+    """Group by key, null included: the newest row, and the number of rows."""
     from pyspark.sql import functions as F
 
     missing = [name for name in _NEEDED if name not in rows.columns]
@@ -233,5 +235,5 @@ def _grouped(rows: DataFrame) -> DataFrame:
 
 
 def _plain(groups: DataFrame, rows: DataFrame) -> DataFrame:
-    """Columns as they were."""
+    """Restore the original columns."""
     return groups.select(*(name if name in KEYS else f"{_NEWEST}.{name}" for name in rows.columns))

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Batch:
-    """One turn.
+    """One batch of a pipeline.
 
     Attributes:
-        query: who makes it: the stream's id, which its checkpoint keeps, or the name of a batch job.
-        number: which of the query's batches, from 0; the same when a batch is repeated.
+        query: the stream's id, which its checkpoint keeps, or the name of a batch job.
+        number: of the batch within the query, from 0; the same when a batch is repeated.
         rows: a batch DataFrame; the same rows when a batch is repeated.
     """
 
@@ -37,8 +37,8 @@ class Batch:
 
 
 Step = Callable[[Batch], int]
-"""Does one turn and returns its rows. It is called again for a batch that it did not finish, or finished
-while the driver died, so all its effects must be such that the second time changes nothing."""
+"""Processes a batch and returns its number of rows. It is called again for a batch that it did not finish, or
+that it finished before the driver died, so it must be idempotent."""
 
 
 @attrs.frozen
@@ -46,12 +46,12 @@ class Running:
     """How a pipeline runs.
 
     Attributes:
-        checkpoint: folder in which a stream keeps how far it came; a stream needs one.
+        checkpoint: folder in which a stream keeps its progress; required for a stream.
         query: name of a batch job. A job that is started again under the same name writes nothing twice; None
-            for a name that nobody had before.
-        interval_ms: a stream looks for new records this often, until it is stopped; None: it reads what is
-            there and ends.
-        on_progress: is told of each batch.
+            for a new unique name.
+        interval_ms: how often a stream looks for new records until it is stopped; None to read what is there
+            and end.
+        on_progress: called after each batch.
     """
 
     checkpoint: str | None = None
@@ -61,17 +61,17 @@ class Running:
 
 
 def run_batches(source: DataFrame, step: Step, running: Running) -> StreamTotals:
-    """Calls ``step`` for each batch, until the stream ends or is stopped.
+    """Call ``step`` for each batch, until the stream ends or is stopped.
 
     Raises:
         KafkaConfigurationError: a stream has no checkpoint.
-        KafkaError: the step's own.
+        KafkaError: raised by ``step``.
         StreamingQueryException: the source failed.
     """
     if not source.isStreaming:
         return _once(source, step, running)
     if running.checkpoint is None:
-        raise KafkaConfigurationError("a stream needs a checkpoint: the folder that says how far it came")
+        raise KafkaConfigurationError("a stream needs a checkpoint: a folder in which it keeps its progress")
     failures: list[Exception] = []
 
     def turn(rows: DataFrame, number: int) -> None:
@@ -113,7 +113,7 @@ def _query_of(rows: DataFrame) -> str:
 
 @contextmanager
 def _kept(failures: list[Exception], number: int) -> Iterator[None]:
-    """Keeps what a turn raises, which Spark hands on as text alone."""
+    """Keep the exception that a batch raises, because Spark passes on only its text."""
     from splashdam.pipeline.tables.streaming import short_failures
 
     try:
@@ -126,8 +126,7 @@ def _kept(failures: list[Exception], number: int) -> Iterator[None]:
 
 @contextmanager
 def held(rows: DataFrame) -> Iterator[DataFrame]:
-    """The rows, computed once for everything that is done with them inside; in memory, and on disk where that
-    is full."""
+    """Persist rows for the block, so that they are computed once; in memory, and on disk if that is full."""
     from pyspark import StorageLevel
 
     kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
@@ -138,7 +137,7 @@ def held(rows: DataFrame) -> Iterator[DataFrame]:
 
 
 POLL_SECONDS = 1
-"""How often a running query is asked for news; its end is noticed at once."""
+"""How often a running query is polled for progress; its end is noticed at once."""
 
 
 @attrs.frozen
@@ -146,11 +145,11 @@ class BatchProgress:
     """One finished micro-batch.
 
     Attributes:
-        batch: its number, from 0; Spark's batch id.
-        rows: how many rows it read.
-        rows_per_second: how fast, by Spark's clock.
-        lag: for each topic, how many offsets lay behind the batch when it was planned. Empty where the
-            source does not tell.
+        batch: Spark's batch id, from 0.
+        rows: number of rows that it read.
+        rows_per_second: by Spark's clock.
+        lag: for each topic, the offsets after the batch when it was planned. Empty if the source does not
+            report them.
     """
 
     batch: int
@@ -160,12 +159,12 @@ class BatchProgress:
 
 
 OnProgress = Callable[[BatchProgress], None]
-"""Is told of each micro-batch, in the thread that waits."""
+"""Called with each micro-batch, in the thread that waits for the query."""
 
 
 @attrs.define
 class StreamTotals:
-    """What a query did since it was started.
+    """Totals of a query since it was started.
 
     Attributes:
         batches: micro-batches with rows in them.
@@ -178,7 +177,7 @@ class StreamTotals:
     last_batch: int = -1
 
     def add(self, progress: BatchProgress) -> bool:
-        """Counts a batch once, however often it is told of; whether it was new."""
+        """Count a batch unless it was counted already; return whether it was new."""
         if progress.batch <= self.last_batch:
             return False
         self.last_batch = progress.batch
@@ -188,7 +187,7 @@ class StreamTotals:
 
 
 def read_progress(reported: Mapping[str, Any]) -> BatchProgress:
-    """One entry of ``StreamingQuery.recentProgress``, as its JSON has it."""
+    """Convert an entry of ``StreamingQuery.recentProgress``, as JSON."""
     lag: dict[str, int] = {}
     for source in reported.get("sources", ()):
         for topic, behind in _lag(source).items():
@@ -207,17 +206,16 @@ def follow(
     *,
     poll_seconds: int = POLL_SECONDS,
 ) -> StreamTotals:
-    """Waits until a query ends, as one with ``availableNow`` does by itself, and tells of each batch.
+    """Wait until a query ends, as one with ``availableNow`` does by itself, and report each batch.
 
     Args:
         query: started by the caller.
-        on_progress: is told of each batch once, in order.
-        poll_seconds: how often the query is asked.
+        on_progress: called once for each batch, in order.
+        poll_seconds: how often the query is polled.
 
     Raises:
         StreamingQueryException: the query failed.
-        KeyboardInterrupt: Ctrl-C; the query was stopped before it is raised again. The next start goes on at
-            its checkpoint.
+        KeyboardInterrupt: Ctrl-C; the query has been stopped. The next start continues at its checkpoint.
     """
     totals = StreamTotals()
     try:
@@ -225,7 +223,7 @@ def follow(
             _tell(query, totals, on_progress)
         _tell(query, totals, on_progress)
     except KeyboardInterrupt:
-        with suppress(Exception):  # a signal to the whole process group has ended the JVM, too
+        with suppress(Exception):  # a signal to the process group has ended the JVM, too
             query.stop()
         raise
     return totals
@@ -239,7 +237,7 @@ def _tell(query: StreamingQuery, totals: StreamTotals, on_progress: OnProgress) 
 
 
 def _lag(source: Mapping[str, Any]) -> dict[str, int]:
-    """By topic; what is no offsets of Kafka, as those of other sources, has none."""
+    """Return the lag by topic; sources with other offsets than Kafka's have none."""
     ends, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
     return {
         topic: sum(
@@ -251,7 +249,7 @@ def _lag(source: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _offsets(reported: object) -> dict[str, dict[str, int]]:
-    """``{"topic": {"0": 123}}``, which Spark hands on as JSON or as a text of JSON."""
+    """Parse ``{"topic": {"0": 123}}``, which Spark reports as JSON or as a string with JSON."""
     if isinstance(reported, str):
         try:
             reported = json.loads(reported)

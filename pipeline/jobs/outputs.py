@@ -1,4 +1,4 @@
-"""Where the rows of a batch go: a table or a topic, each batch once."""
+"""Where the rows of a batch are written, each batch once: a table or a topic."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ EXACTLY_ONCE = "exactly_once"
 
 
 class Output(Protocol):
-    """Takes the rows of a batch; the second time it gets the same batch, nothing changes."""
+    """Writes the rows of a batch; writing the same batch again changes nothing."""
 
     @property
     def takes_records(self) -> bool:
-        """Whether rows become records: bytes with headers, and no columns of one's own."""
+        """Whether rows become records: only key, value, headers and timestamp are written."""
 
     def write(self, rows: DataFrame, query: str, batch: int) -> None:
-        """Writes and commits.
+        """Write and commit a batch.
 
         Args:
             rows: of the batch.
-            query: whose; outputs of one query that share a place have to be told apart by it.
+            query: name of the query; outputs of one query that share a place need different names.
             batch: its number.
         """
 
 
 @attrs.frozen
 class TableOutput:
-    """A table, made with the first batch if it is not there.
+    """A table, created with the first batch if it does not exist.
 
     Attributes:
         table_format: ``parquet``, ``delta`` or ``iceberg``.
@@ -51,15 +51,15 @@ class TableOutput:
 
     @property
     def takes_records(self) -> bool:
-        """A table has any columns."""
+        """False: a table may have any columns."""
         return False
 
     def write(self, rows: DataFrame, query: str, batch: int) -> None:
         """See ``Output``.
 
         Raises:
-            KafkaConfigurationError: the table is there with other columns or partitions.
-            TableConflictError: others change the table all the time.
+            KafkaConfigurationError: the table has other columns or partitions.
+            TableConflictError: other writers changed the table at every attempt.
         """
         schema = table_schema(rows)
         table = open_table(
@@ -80,8 +80,8 @@ class TopicOutput:
     Attributes:
         topic: its name.
         kafka: options of the sink, ``kafka.bootstrap.servers`` among them.
-        delivery: the sink's guarantee. With ``dedup`` a repeated batch is sent again, and dropped by
-            who reads with `drop_duplicates`; with ``at_least_once`` it stays twice.
+        delivery: the sink's guarantee. With ``dedup`` a repeated batch is sent again, and readers drop it
+            with `drop_duplicates`; with ``at_least_once`` it remains twice.
     """
 
     topic: str
@@ -90,11 +90,11 @@ class TopicOutput:
 
     @property
     def takes_records(self) -> bool:
-        """That is what a topic holds."""
+        """True."""
         return True
 
     def write(self, rows: DataFrame, query: str, batch: int) -> None:
-        """See ``Output``; the sink's columns are sent, ``partition`` is not."""
+        """See ``Output``. The columns of the sink except ``partition`` are sent."""
         sent = [name for name in ("key", "value", "headers", "timestamp") if name in rows.columns]
         writer = rows.select(*sent).write.format("kafka-local").mode("append").options(**self.kafka)
         writer.options(topic=self.topic, delivery=self.delivery, queryName=query, batchId=str(batch)).save()

@@ -36,18 +36,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SENT = ("key", "value", "topic", "partition", "timestamp", "headers")
-"""Columns that the sink takes."""
+"""The sink's columns."""
 PLAN = "replay-plan.json"
-"""In the checkpoint's folder."""
+"""The plan's file, in the checkpoint's folder."""
 
 
 @attrs.frozen
 class ReplayReport:
-    """What a replay did since it was started.
+    """Totals of a replay since it was started.
 
     Attributes:
-        steps: of the plan, in all.
-        batches: micro-batches of this run, each a step.
+        steps: number of steps of the plan.
+        batches: micro-batches of this run, one for each step.
         records: records that were sent.
     """
 
@@ -66,25 +66,25 @@ def replay(
     table_options: Mapping[str, str] | None = None,
     on_progress: OnProgress = lambda _: None,
 ) -> ReplayReport:
-    """Sends the records of a table to the partitions that they came from, each partition in its order.
+    """Send the records of a table to the partitions that they came from, each partition in its order.
 
-    The first run looks at the files of the table and keeps its plan beside the checkpoint: what comes into
-    the table later is not sent. Started again with the same checkpoint it goes on behind the last step that
-    was sent. What a step sent that was broken off is sent again, unless ``delivery`` is ``exactly_once``;
-    with ``dedup`` readers can tell.
+    The first run makes a plan of the table's files and keeps it beside the checkpoint: later additions to the
+    table are not sent. Started again with the same checkpoint, it continues after the last step that was
+    sent. An interrupted step is sent again, unless ``delivery`` is ``exactly_once``; with ``dedup`` readers
+    can drop the duplicates.
 
     Args:
         spark: the session.
         table_format: ``parquet``, ``delta`` or ``iceberg``.
         place: of the table.
-        sink: options of the sink ``kafka-local``; ``topic`` sends all records there instead of to their own.
-        checkpoint: where Spark keeps how far the query is, and the plan is kept.
+        sink: options of the sink ``kafka-local``; ``topic`` sends all records to one topic.
+        checkpoint: where Spark keeps the query's progress, and the plan is kept.
         table_options: see `splashdam.pipeline.tables.existing_table`.
-        on_progress: is told of each micro-batch.
+        on_progress: called after each micro-batch.
 
     Raises:
-        TableMissingError: there is no such table.
-        KafkaConfigurationError: it has not Kafka's columns, or a topic has too few partitions.
+        TableMissingError: the table does not exist.
+        KafkaConfigurationError: it does not have Kafka's columns, or a topic has too few partitions.
         StreamingQueryException: a step failed; start again to repeat it.
     """
     table = existing_table(table_format, place, table_options)
@@ -121,13 +121,13 @@ def _keep(checkpoint: Location, plan: Sequence[Step]) -> None:
 
 
 def _check_partitions(plan: Sequence[Step], sink: Mapping[str, str]) -> None:
-    """Each topic has the partitions that its records came from."""
+    """Check that each topic has the partitions that its records came from."""
     options = sink_options(sink)
     needed: dict[str, int] = {}
     for piece in (piece for step in plan for piece in step):
         topic = options.topic or piece.topic
         if not topic:
-            raise KafkaConfigurationError("the table has no column topic: say with the option topic where to")
+            raise KafkaConfigurationError("the table has no column topic: set the option topic")
         needed[topic] = max(needed.get(topic, 0), piece.partition + 1)
 
     async def count(clients: Clients) -> dict[str, int]:
@@ -146,7 +146,7 @@ def _check_partitions(plan: Sequence[Step], sink: Mapping[str, str]) -> None:
 
 TOPIC, PARTITION, OFFSET = "topic", "partition", "offset"
 SLICE_BYTES = 64 * 1024 * 1024
-"""What a task sorts at a time, by the size that the files have without compression."""
+"""What a task sorts at a time, by the uncompressed size of the files."""
 _FEWEST, _MOST = 1_000, 500_000
 
 
@@ -156,7 +156,7 @@ class FileRange:
 
     Attributes:
         part: the file.
-        topic: empty where the table has no such column.
+        topic: empty if the table has no such column.
         partition: its number.
         first_offset: the smallest.
         last_offset: the largest.
@@ -171,14 +171,14 @@ class FileRange:
 
 @attrs.frozen
 class Slice:
-    """What one task sends: the records of a partition from an offset up to another.
+    """What one task sends: the records of a range of offsets of one partition.
 
     Attributes:
         topic: as in the table.
         partition: its number.
-        first_offset: where it begins.
-        end_offset: behind its end.
-        parts: files that may hold such records.
+        first_offset: of the range.
+        end_offset: after the range.
+        parts: files that may have such records.
     """
 
     topic: str
@@ -189,14 +189,14 @@ class Slice:
 
 
 Step = tuple[Slice, ...]
-"""One slice of each partition that has any left."""
+"""A slice of each partition that has records left."""
 
 
 def plan_of(table: Table) -> list[Step]:
-    """The steps for a table as it is now.
+    """Plan the steps for the current version of a table.
 
     Raises:
-        KafkaConfigurationError: the table lacks ``value``, ``partition`` or ``offset``, or rows were deleted.
+        KafkaConfigurationError: the table lacks ``value``, ``partition`` or ``offset``, or has deleted rows.
     """
     missing = [name for name in ("value", PARTITION, OFFSET) if name not in table.schema.names]
     if missing:
@@ -220,7 +220,7 @@ def _slice_records(size_bytes: int, records: int) -> int:
 
 
 def steps(ranges: Iterable[FileRange], slice_records: int) -> list[Step]:
-    """Cuts partitions at multiples of a number of offsets, so that no slice has more records."""
+    """Cut partitions at multiples of ``slice_records`` offsets, so that no slice has more records."""
     slices: dict[tuple[str, int], dict[int, list[TablePart]]] = defaultdict(lambda: defaultdict(list))
     for each in ranges:
         of_partition = slices[each.topic, each.partition]
@@ -243,7 +243,8 @@ def _footer(location: Location, part: TablePart) -> pq.FileMetaData:
 
 
 def _ranges(table: Table, part: TablePart, footer: pq.FileMetaData) -> Iterator[FileRange]:
-    """From statistics, where the file holds one partition, as those of an ingest do; else it is read."""
+    """Yield the ranges of a file, from its statistics if it has one partition, as files of an ingest do;
+    otherwise the file is read."""
     if not footer.num_rows:
         return
     values = dict(part.partition)
@@ -273,7 +274,7 @@ def _only(footer: pq.FileMetaData, name: str) -> Any:
 
 
 def _bounds(footer: pq.FileMetaData, name: str) -> tuple[Any, Any] | None:
-    """Smallest and largest value of a column without nulls; None where the file does not tell."""
+    """Return the bounds of a column without nulls; None if the footer does not have them."""
     names = [footer.schema.column(index).path for index in range(footer.num_columns)]
     if name not in names:
         return None
@@ -285,12 +286,12 @@ def _bounds(footer: pq.FileMetaData, name: str) -> tuple[Any, Any] | None:
 
 
 def plan_to_json(plan: Sequence[Step]) -> str:
-    """For the file that keeps it."""
+    """Encode a plan for its file."""
     return json.dumps([[attrs.asdict(each) for each in step] for step in plan])
 
 
 def plan_from_json(text: str) -> list[Step]:
-    """What ``plan_to_json`` made."""
+    """Decode what ``plan_to_json`` encoded."""
     return [tuple(_slice(each) for each in step) for step in json.loads(text)]
 
 
@@ -303,9 +304,9 @@ def _slice(kept: dict[str, Any]) -> Slice:
 
 
 FORMAT = "splashdam-replay"
-"""Internal: `splashdam.pipeline.jobs.replay` is how it is used."""
+"""Name of the internal source; use `replay`."""
 READING = "secret.reading"
-"""Keys of object storage may be in it, and Spark hides options whose names say so."""
+"""The value may contain keys of object storage; Spark redacts options with ``secret`` in their names."""
 PLAN_OPTION = "plan"
 COLUMNS = "columns"
 
@@ -316,7 +317,7 @@ class Reading:
 
     Attributes:
         location: of the table.
-        columns: those that are sent.
+        columns: the columns to send.
     """
 
     location: Location
@@ -324,7 +325,7 @@ class Reading:
 
 
 def slice_batches(reading: Reading, piece: Slice) -> Iterator[pa.RecordBatch]:
-    """The records of a slice, by offset."""
+    """Yield the records of a slice, by offset."""
     tables = [_part(reading, part, piece) for part in piece.parts]
     found = pa.concat_tables(tables).sort_by(OFFSET).select(reading.columns.names).combine_chunks()
     if not found.num_rows:
@@ -335,7 +336,7 @@ def slice_batches(reading: Reading, piece: Slice) -> Iterator[pa.RecordBatch]:
 
 
 def _part(reading: Reading, part: TablePart, piece: Slice) -> pa.Table:
-    """Row groups that cannot hold the slice are passed over."""
+    """Read the slice's records of a file, without row groups that cannot have any."""
     values = {name: value for name, value in part.partition if value is not None}
     wanted = Columns(tuple(dict.fromkeys([*reading.columns.names, PARTITION, OFFSET, TOPIC]))).arrow
     offset = ds.field(OFFSET)
@@ -359,7 +360,7 @@ def _part(reading: Reading, part: TablePart, piece: Slice) -> pa.Table:
 
 
 class ReplaySource(DataSource):
-    """The source."""
+    """The internal source; its options are the place of the plan, and how tasks read."""
 
     @classmethod
     def name(cls) -> str:
@@ -376,11 +377,11 @@ class ReplaySource(DataSource):
 
 
 class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Goes through the steps of a plan.
+    """Takes one step of a plan per micro-batch.
 
     Args:
         reading: how tasks read.
-        plan: JSON.
+        plan: as JSON.
     """
 
     def __init__(self, reading: Reading, plan: str) -> None:
@@ -389,27 +390,26 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._count: int | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """The first step."""
         return {"step": 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """A step at a time, whatever the limit."""
+        """Return no limit: a micro-batch is one step."""
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """One step further, up to the last."""
+        """Return the next step, up to the last."""
         if self._count is None:
             self._count = len(plan_from_json(self._plan))
         return {"step": min(int(start["step"]) + 1, self._count)}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """The plan does not grow."""
+        """Do nothing: the plan does not grow."""
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """A task for each slice."""
+        """Return a task for each slice."""
         chosen = plan_from_json(self._plan)[int(start["step"]) : int(end["step"])]
         return [InputPartition(piece) for step in chosen for piece in step]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of a slice, in the order of their offsets."""
+        """Yield the records of a slice, by offset."""
         return iter(()) if partition.value is None else slice_batches(self._reading, partition.value)

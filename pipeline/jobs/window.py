@@ -1,14 +1,13 @@
-"""``window``: aggregates over event time, and a side table for the rows that come too late.
+"""``window``: aggregates over event time, and a side table for rows that arrive too late.
 
-Spark's own stateful aggregation drops late rows and says how many, never which. So the windows are kept here:
-each micro-batch makes parts of aggregates, which are put together with those of the windows that are open,
-and a window that the watermark has passed is written once and forgotten.
+Spark's own stateful aggregation drops late rows and reports only their number. So the windows are kept here:
+each micro-batch yields partial aggregates, which are merged with those of the open windows, and a window that
+the watermark has passed is written once and dropped.
 
-What ``window`` knows between two batches: the watermark, and the windows that are still open. Beside the
-checkpoint stand, for each batch N, ``state-N/`` (Parquet: the parts of open windows), and ``N.json``, which
-says that the batch was finished and how. The state of the batch before is kept, so that a batch can be
-repeated; older ones are deleted.
-"""
+The state between two batches is the watermark and the open windows. Beside the checkpoint there are, for each
+batch N, ``state-N/`` (Parquet: the partial aggregates of open windows) and ``N.json``, which records that the
+batch is finished. The state of the previous batch is kept, so that a batch can be repeated; older ones are
+deleted."""
 
 from __future__ import annotations
 
@@ -40,11 +39,11 @@ if TYPE_CHECKING:
 
 
 class HadoopFolder:
-    """A folder, through Spark's own filesystems.
+    """A folder, accessed through Spark's Hadoop filesystems.
 
     Args:
         spark: the session.
-        place: path or address, as Spark takes them.
+        place: path or URI, as Spark takes them.
     """
 
     def __init__(self, spark: SparkSession, place: str) -> None:
@@ -55,17 +54,17 @@ class HadoopFolder:
         self._files = self._root.getFileSystem(java_context.hadoopConfiguration())
 
     def address(self, name: str) -> str:
-        """Of what lies in the folder, as Spark takes it."""
+        """Return an entry's path or URI, as Spark takes it."""
         return str(self._paths(self._root, name).toString())
 
     def names(self) -> list[str]:
-        """Of all that lies in the folder; none where it is not there."""
+        """Return the names of the folder's entries; none if it does not exist."""
         if not self._files.exists(self._root):
             return []
         return [status.getPath().getName() for status in self._files.listStatus(self._root)]
 
     def read(self, name: str) -> str:
-        """A file's text."""
+        """Return a file's text."""
         stream = self._files.open(self._paths(self._root, name))
         try:
             return bytes(stream.readAllBytes()).decode()
@@ -73,7 +72,7 @@ class HadoopFolder:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """A new file, whole or not at all; where it is there already, it stays.
+        """Write a new file atomically; an existing file is kept.
 
         Raises:
             OSError: the filesystem refused it.
@@ -85,17 +84,17 @@ class HadoopFolder:
         finally:
             stream.close()
         place = self._paths(self._root, name)
-        # Hadoop's filesystems say so, and raise nothing
+        # Hadoop's filesystems return False instead of raising
         if not self._files.rename(beside, place) and not self._files.exists(place):
-            raise OSError(f"{place.toString()} could not be written: renaming it into its place was refused")
+            raise OSError(f"{place.toString()} could not be written: the rename to it was refused")
 
     def remove(self, name: str) -> None:
-        """A file, or a folder and what is in it."""
+        """Remove a file, or a folder with its contents."""
         self._files.delete(self._paths(self._root, name), True)
 
 
 def numbered(names: list[str], pattern: str) -> list[int]:
-    """The numbers in those names that fit: ``numbered(names, r"(\\d+)\\.json")``; ascending."""
+    """Return the numbers in the names that match: ``numbered(names, r"(\\d+)\\.json")``; ascending."""
     return sorted(int(found[1]) for name in names if (found := re.fullmatch(pattern, name)) is not None)
 
 
@@ -105,13 +104,13 @@ _DONE = r"(\d+)\.json"
 
 @attrs.frozen
 class Finished:
-    """How a batch ended.
+    """The record of a finished batch.
 
     Attributes:
         watermark_us: microseconds since the epoch; windows that end at or before it are closed. None before
             the first row with an event time.
-        query: whose batch it was.
-        shape: of the query: sizes, keys and aggregates. Another query cannot go on with the state.
+        query: the stream's id.
+        shape: sizes, keys and aggregates of the query. A query of another shape cannot use the state.
     """
 
     watermark_us: int | None
@@ -120,12 +119,12 @@ class Finished:
 
 
 class WindowState:
-    """The states of one query.
+    """The state of one query, batch by batch.
 
     Args:
         spark: the session.
         checkpoint: of the query.
-        shape: see ``Finished``.
+        shape: see `Finished`.
     """
 
     def __init__(self, spark: SparkSession, checkpoint: str, shape: str) -> None:
@@ -133,21 +132,21 @@ class WindowState:
         self._shape = shape
 
     def last(self) -> int:
-        """The last batch that was finished, -1 before the first."""
+        """Return the last finished batch, -1 before the first."""
         return max(numbered(self._folder.names(), _DONE), default=-1)
 
     def finished(self, batch: int) -> Finished | None:
-        """How a batch ended; None if it did not, and for the batch before the first.
+        """Return the record of a batch, None if it is not finished.
 
         Raises:
-            IllegalStateError: it was of another query.
+            IllegalStateError: the state belongs to another query.
         """
         if f"{batch}.json" not in self._folder.names():
             return None
         found = Finished(**json.loads(self._folder.read(f"{batch}.json")))
         if found.shape != self._shape:
             raise IllegalStateError(
-                "the checkpoint is of other windows, keys or aggregates: take a new one. It has"
+                "the checkpoint belongs to other windows, keys or aggregates: use a new one. It has"
                 f" {found.shape}, and this query {self._shape}"
             )
         closed = self._closed_until_us(batch)
@@ -156,10 +155,10 @@ class WindowState:
         return attrs.evolve(found, watermark_us=closed)
 
     def watermark_before_us(self, batch: int) -> int | None:
-        """The watermark that the batch before left.
+        """Return the watermark after the previous batch.
 
         Raises:
-            IllegalStateError: nobody knows.
+            IllegalStateError: the state of that batch is missing.
         """
         if batch == 0:
             return None
@@ -172,11 +171,11 @@ class WindowState:
         return found.watermark_us
 
     def open_windows(self, batch: int, schema: StructType, spark: SparkSession) -> DataFrame:
-        """What was open behind a batch; nothing behind -1, nor where all windows were closed.
+        """Return the windows that were open after a batch; none after -1, or if all windows were closed.
 
         Args:
             batch: its number.
-            schema: of the parts.
+            schema: of the partial aggregates.
             spark: the session to read with: a micro-batch has one of its own.
         """
         names = self._folder.names()
@@ -185,11 +184,11 @@ class WindowState:
         return spark.read.schema(schema).parquet(self._folder.address(f"state-{batch}"))
 
     def keep(self, batch: int, windows: DataFrame) -> None:
-        """Writes the open windows behind a batch, over what an attempt may have left."""
+        """Write the open windows after a batch, over the leftovers of an earlier attempt."""
         windows.write.mode("overwrite").parquet(self._folder.address(f"state-{batch}"))
 
     def finish(self, batch: int, watermark_us: int | None, query: str) -> None:
-        """Says that a batch is finished, and forgets what stood before the batch before it."""
+        """Record that a batch is finished, and delete the state of all but the previous batch."""
         done = Finished(watermark_us, query, self._shape)
         self._folder.write(f"{batch}.json", json.dumps(attrs.asdict(done)))
         names = self._folder.names()
@@ -200,16 +199,16 @@ class WindowState:
                         self._folder.remove(name)
 
     def begin_closing(self, batch: int) -> None:
-        """Says that the windows behind a batch are being closed, before any of them is written."""
+        """Record that the windows after a batch are being closed, before any of them is written."""
         self._folder.write(f"{batch}.closing", "")
 
     def is_closing(self, batch: int) -> bool:
-        """Whether that was begun, and not done."""
+        """Whether closing was begun and not finished."""
         names = self._folder.names()
         return f"{batch}.closing" in names and f"{batch}.closed" not in names
 
     def end_closing(self, batch: int, until_us: int) -> None:
-        """Says that it was done: the watermark is now at the end of the last of these windows."""
+        """Record that closing is finished: the watermark is now at the end of the last window."""
         self._folder.write(f"{batch}.closed", str(until_us))
 
     def _closed_until_us(self, batch: int) -> int | None:
@@ -219,15 +218,15 @@ class WindowState:
 
 @attrs.define
 class WindowReport:
-    """What a run of ``window`` did; a batch that was finished by an earlier run is not counted again.
+    """Totals of a run of ``window``; batches that an earlier run finished are not counted again.
 
     Attributes:
-        batches: with rows in them.
-        records: all that were read.
-        late: those that a window was closed for.
-        without_time: those without an event time.
-        windows: rows of the result, one for each window and key, that were written.
-        watermark_us: microseconds since the epoch, behind the last batch; None before the first event time.
+        batches: batches with rows.
+        records: records that were read.
+        late: records that belong to a closed window.
+        without_time: records without an event time.
+        windows: rows of the result that were written, one for each window and key.
+        watermark_us: after the last batch, microseconds since the epoch; None before the first event time.
     """
 
     batches: int = 0
@@ -247,31 +246,31 @@ def window(
     *,
     close_all: bool = False,
 ) -> WindowReport:
-    """Aggregates rows by windows of their event time.
+    """Aggregate rows by windows of their event time.
 
-    Batch by batch: a row belongs to each window that its event time is in. Windows that end at or before the
-    watermark that the batches before have left are closed: a row of such a window is late, and goes to the
-    side table with the windows it is missing in; in its other windows it counts. Behind the batch the
-    watermark is the youngest event time so far less the delay, and never goes back; windows that end at or
-    before it are written and closed. So each row and window meet once: in the result, or in the side table. A
-    row without an event time goes to the side table. Outputs and state know the batch, so that one that is
-    repeated, because the driver died, changes nothing.
+    A row belongs to each window that contains its event time. Windows that end at or before the watermark
+    after the previous batch are closed: a row of such a window is late, and goes to the side table with the
+    windows that it missed; in its other windows it counts. After a batch the watermark is the latest event
+    time so far minus the delay, and never goes back; windows that end at or before it are written and closed.
+    So each pair of row and window is in the result or in the side table, once. A row without an event time
+    goes to the side table. Outputs and state know the batch, so a batch that is repeated after a crash of the
+    driver changes nothing.
 
     Of a batch DataFrame all windows are written, and no row is late.
 
     Args:
         source: batch or stream; any columns.
         query: what is computed.
-        output: where closed windows go: ``window_start``, ``window_end``, keys and aggregates.
-        side: where late rows go: as they were, with ``reason`` and ``missed_windows``.
-        running: checkpoint, name, and how often. The open windows stand beside the checkpoint.
-        close_all: whether, when the stream has ended, the windows that are open are written, too. Without it
-            they are when time goes on, which needs younger rows. A row of them that still comes is late.
+        output: of closed windows: ``window_start``, ``window_end``, keys and aggregates.
+        side: output of late rows, unchanged, with ``reason`` and ``missed_windows``.
+        running: checkpoint, name and interval. The open windows are kept beside the checkpoint.
+        close_all: write the open windows, too, when the stream has ended. Otherwise they are written when
+            later rows advance the watermark. Rows of these windows that arrive afterwards are late.
 
     Raises:
-        IllegalStateError: the checkpoint is of another query.
+        IllegalStateError: the checkpoint belongs to another query.
         KafkaConfigurationError: a stream has no checkpoint.
-        KafkaError: an output's.
+        KafkaError: raised by an output.
     """
     job = _Job(query, output, side)
     if not source.isStreaming:
@@ -288,7 +287,7 @@ def window(
 
 
 class _Job:
-    """One run."""
+    """One run of ``window``."""
 
     def __init__(self, query: WindowQuery, output: Output, side: Output) -> None:
         self._query = query
@@ -299,12 +298,12 @@ class _Job:
         self.report = WindowReport()
 
     def schema_of(self, source: DataFrame) -> None:
-        """Learns the columns of parts, and that all expressions are right, before the stream starts."""
+        """Check all expressions and determine the columns of partial aggregates before the stream starts."""
         empty = source.sparkSession.createDataFrame([], source.schema)
         self._parts = parts(placed(empty, self._query, None), self._query)
 
     def only(self, batch: Batch) -> int:
-        """All there is: no row is late, and all windows end."""
+        """Process a batch DataFrame: no row is late, and all windows are written."""
         with held(placed(batch.rows, self._query, None)) as rows:
             count = self._count(rows)
             self._write_side(rows, count, batch)
@@ -315,7 +314,7 @@ class _Job:
         """One micro-batch."""
         state = self._state()
         if state.finished(batch.number) is not None:
-            return 0  # the driver died between our word and Spark's
+            return 0  # the driver died between our commit and Spark's
         if batch.number > 0 and state.is_closing(batch.number - 1):
             self.close_all(batch.number - 1, batch.rows.sparkSession)
         before = state.watermark_before_us(batch.number)
@@ -335,11 +334,11 @@ class _Job:
         return int(count["records"])
 
     def close_all(self, batch: int, spark: SparkSession) -> None:
-        """Writes the windows that are open behind a batch; done at most once, however often it is begun."""
+        """Write the windows that are open after a batch; it takes effect once, however often it is begun."""
         state = self._state()
         done = state.finished(batch)
-        assert done is not None, "only a finished batch is followed by this"
-        assert self._parts is not None, "learnt at the start"
+        assert done is not None, "called after a finished batch only"
+        assert self._parts is not None, "set by schema_of"
         with held(state.open_windows(batch, self._parts.schema, spark)) as windows:
             latest = windows.agg({START_US: "max"}).first()
             if latest is None or latest[0] is None:
@@ -381,7 +380,7 @@ class _Job:
 
 
 def _later(before_us: int | None, youngest_us: int | None, delay_ms: int) -> int | None:
-    """The watermark behind a batch."""
+    """Return the watermark after a batch."""
     if youngest_us is None:
         return before_us
     now = youngest_us - delay_ms * 1000

@@ -20,7 +20,7 @@ START, END = "window_start", "window_end"
 START_US = "__start_us"
 TIME_US, WINDOWS, MISSED = "__time_us", "__windows", "__missed"
 LATE, NO_TIME = "late", "no_event_time"
-"""Why a row is in the side table."""
+"""The reasons for which a row is in the side table."""
 
 
 @attrs.frozen
@@ -28,13 +28,13 @@ class WindowQuery:
     """What is computed.
 
     Attributes:
-        time: the event time, an expression of Spark's SQL over the rows of type timestamp.
-        size_ms: how long a window is.
-        slide_ms: how far apart windows begin; None: as far as they are long, so that they touch (tumbling).
-            Shorter: a row is in several windows.
-        delay_ms: how much younger than a row the youngest one may be before the row is late.
-        keys: what rows are grouped by, beside the window.
-        aggregates: what is computed for each group.
+        time: the event time, a Spark SQL expression of type timestamp.
+        size_ms: length of a window.
+        slide_ms: distance between the starts of windows; None for ``size_ms``, so that windows are adjacent
+            (tumbling). If it is shorter, a row is in several windows.
+        delay_ms: how far the watermark stays behind the latest event time.
+        keys: the grouping keys besides the window.
+        aggregates: computed for each group.
     """
 
     time: str
@@ -48,18 +48,18 @@ class WindowQuery:
         slide = self.slide_ms or self.size_ms
         if self.size_ms <= 0 or self.delay_ms < 0 or not 0 < slide <= self.size_ms:
             raise KafkaConfigurationError(
-                f"windows of {self.size_ms} ms every {slide} ms with {self.delay_ms} ms of delay: sizes are"
-                " positive, and windows begin no further apart than they are long"
+                f"windows of {self.size_ms} ms every {slide} ms with {self.delay_ms} ms of delay: sizes must"
+                " be positive, and windows must not begin further apart than they are long"
             )
         names = [START, END, *(key.name for key in self.keys), *(each.name for each in self.aggregates)]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice or not self.aggregates:
-            said = f"column {twice[0]} would be there twice" if twice else "nothing is computed"
-            raise KafkaConfigurationError(f"{said}: name each aggregate and key otherwise, NAME=…")
+            said = f"column {twice[0]} is defined twice" if twice else "no aggregate is given"
+            raise KafkaConfigurationError(f"{said}: give each aggregate and key a different name, NAME=…")
 
     @property
     def shape(self) -> str:
-        """What state belongs to: the same for queries that can go on with each other's."""
+        """Identifies compatible state: equal for queries that can use each other's."""
         parts = [self.time, str(self.size_ms), str(self.slide_ms or self.size_ms)]
         parts += [f"{key.name}={key.of}" for key in self.keys]
         parts += [f"{each.name}={each.function}({each.of or '*'})" for each in self.aggregates]
@@ -67,18 +67,18 @@ class WindowQuery:
 
 
 def windows_of(time_us: int, size_us: int, slide_us: int) -> list[int]:
-    """Where the windows begin that a time is in, oldest first; the reference for ``placed``."""
+    """Return the starts of the windows that contain a time, oldest first; the reference for ``placed``."""
     last = time_us // slide_us * slide_us
     return sorted(start for start in range(last, time_us - size_us, -slide_us))
 
 
 def placed(rows: DataFrame, query: WindowQuery, watermark_us: int | None) -> DataFrame:
-    """Adds to each row its event time, the windows it is in, and which of them are closed.
+    """Add to each row its event time, its windows, and which of them are closed.
 
     Args:
-        rows: any.
+        rows: any rows.
         query: what is computed.
-        watermark_us: windows that end at or before it are closed; None: none is.
+        watermark_us: windows that end at or before it are closed; None if none is.
     """
     from pyspark.sql import functions as F
 
@@ -93,11 +93,11 @@ def placed(rows: DataFrame, query: WindowQuery, watermark_us: int | None) -> Dat
 
 
 def side_rows(rows: DataFrame) -> DataFrame:
-    """Those that are missing in a window they belong to, or belong to none: as they were, with ``reason`` and
-    ``missed_windows``, the beginnings of those windows.
+    """Return late rows and rows without an event time, with ``reason`` and ``missed_windows``, the starts of
+    the closed windows that they belong to.
 
     Args:
-        rows: as ``placed`` makes them.
+        rows: as ``placed`` returns them.
     """
     from pyspark.sql import functions as F
 
@@ -109,10 +109,10 @@ def side_rows(rows: DataFrame) -> DataFrame:
 
 
 def parts(rows: DataFrame, query: WindowQuery) -> DataFrame:
-    """For each key and open window, the parts of its aggregates.
+    """Return the partial aggregates of each key and open window.
 
     Args:
-        rows: as ``placed`` makes them.
+        rows: as ``placed`` returns them.
         query: what is computed.
     """
     from pyspark.sql import functions as F
@@ -124,7 +124,7 @@ def parts(rows: DataFrame, query: WindowQuery) -> DataFrame:
 
 
 def merged(parts_of_all: DataFrame, query: WindowQuery) -> DataFrame:
-    """Parts of the same key and window as one; columns and types stay."""
+    """Merge partial aggregates of the same key and window; columns and types stay."""
     from pyspark.sql import functions as F
 
     made = [part for each in query.aggregates for part in each.merged()]
@@ -135,7 +135,7 @@ def merged(parts_of_all: DataFrame, query: WindowQuery) -> DataFrame:
 
 
 def results(windows: DataFrame, query: WindowQuery) -> DataFrame:
-    """Merged parts as the rows that people read."""
+    """Return the result rows of merged partial aggregates."""
     from pyspark.sql import functions as F
 
     return windows.select(
@@ -159,7 +159,7 @@ class Aggregate:
 
     Attributes:
         function: one of ``FUNCTIONS``.
-        of: an expression of Spark's SQL over the rows; None counts rows.
+        of: a Spark SQL expression; None to count rows.
         name: of the column.
     """
 
@@ -168,7 +168,7 @@ class Aggregate:
     name: str
 
     def parts(self) -> list[Column]:
-        """Over rows: what later parts are put together with."""
+        """Return the partial aggregates over rows."""
         from pyspark.sql import functions as F
 
         if self.function == "count":
@@ -180,7 +180,7 @@ class Aggregate:
         return [getattr(F, self.function)(of).alias(self._part(self.function))]
 
     def merged(self) -> list[Column]:
-        """Over parts: the same parts of all of them."""
+        """Return the aggregates that merge partial aggregates."""
         from pyspark.sql import functions as F
 
         if self.function == "count":
@@ -191,7 +191,7 @@ class Aggregate:
         return [getattr(F, self.function)(part).alias(part)]
 
     def result(self) -> Column:
-        """Over merged parts: the value."""
+        """Return the final value of merged partial aggregates."""
         from pyspark.sql import functions as F
 
         if self.function == "avg":
@@ -205,11 +205,11 @@ class Aggregate:
 
 @attrs.frozen
 class Key:
-    """What rows are grouped by, beside the window.
+    """A grouping key.
 
     Attributes:
         name: of the column.
-        of: an expression of Spark's SQL over the rows.
+        of: a Spark SQL expression.
     """
 
     name: str
@@ -217,10 +217,10 @@ class Key:
 
 
 def parse_aggregate(text: str) -> Aggregate:
-    """``count``, ``avg(value.delay)`` or, with a name of one's own, ``delay=avg(value.delay)``.
+    """Parse ``count``, ``avg(value.delay)`` or, with a name, ``delay=avg(value.delay)``.
 
     Raises:
-        KafkaConfigurationError: it is none of them.
+        KafkaConfigurationError: the text has another form.
     """
     found = _CALL.fullmatch(text)
     if found is None or found["function"] not in FUNCTIONS:
@@ -231,34 +231,34 @@ def parse_aggregate(text: str) -> Aggregate:
     if of is not None and of.strip() == "*" and function == "count":
         of = None
     if of is None and function != "count":
-        raise KafkaConfigurationError(f"{text!r} does not say of what: {function}(EXPRESSION)")
+        raise KafkaConfigurationError(f"{text!r} has no expression: write {function}(EXPRESSION)")
     return Aggregate(function, of, found["name"] or _default_name(function, of))
 
 
 def parse_key(text: str) -> Key:
-    """``topic``, or ``airline=value.carrier`` for what is no column by itself.
+    """Parse ``topic``, or ``airline=value.carrier`` for an expression that is not a column name.
 
     Raises:
-        KafkaConfigurationError: it has no name.
+        KafkaConfigurationError: the expression needs a name.
     """
     found = _NAMED.fullmatch(text)
     of = "" if found is None else found["of"].strip()
     name = (found and found["name"]) or _last_name(of)
     if not name:
-        raise KafkaConfigurationError(f"{text!r} is no column: write NAME=EXPRESSION")
+        raise KafkaConfigurationError(f"{text!r} is not a column: write NAME=EXPRESSION")
     return Key(name, of)
 
 
 def parse_duration_ms(text: str) -> int:
-    """``90s``, ``5m``, ``1h``, ``1d`` or ``250ms``, in milliseconds.
+    """Parse ``90s``, ``5m``, ``1h``, ``1d`` or ``250ms`` to milliseconds.
 
     Raises:
-        KafkaConfigurationError: it is none of them.
+        KafkaConfigurationError: the text has another form.
     """
     found = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|h|d)\s*", text, re.ASCII)
     if found is None:
         raise KafkaConfigurationError(
-            f"{text!r} is no duration: write a number and one of {', '.join(_UNITS_MS)}"
+            f"{text!r} is not a duration: write a number and one of {', '.join(_UNITS_MS)}"
         )
     return int(found[1]) * _UNITS_MS[found[2]]
 
@@ -270,5 +270,5 @@ def _default_name(function: str, of: str | None) -> str:
 
 
 def _last_name(of: str) -> str:
-    """``carrier`` of ``value.carrier``."""
+    """Return ``carrier`` of ``value.carrier``, "" for other expressions."""
     return of.rpartition(".")[2] if re.fullmatch(r"\w+(\.\w+)*", of.strip()) else ""

@@ -1,7 +1,5 @@
-"""``kafka-local`` as Spark knows it.
-
-``kafka-local`` as a batch: ranges are planned once, tasks read them.
-"""
+"""``kafka-local`` as a data source of Spark, and its batch reader: ranges are planned once, tasks read
+them."""
 
 from __future__ import annotations
 
@@ -25,71 +23,71 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
-"""The program of Spark's planning process that hands filters over."""
+"""The module of the worker process in which Spark pushes filters down."""
 
 
 class KafkaLocalDataSource(DataSource):
-    """Topics of a cluster as rows, and rows into topics, over the wire and without Spark's Kafka connector.
+    """Reads topics of a cluster as rows, and writes rows into topics, without Spark's Kafka connector.
 
-    Columns and options are those of Spark's ``kafka`` format; docs/pipeline.md has the differences.
+    Columns and options are those of Spark's ``kafka`` format; docs/pipeline.md lists the differences.
     """
 
     @classmethod
     def name(cls) -> str:
-        """The word for ``spark.read.format``."""
+        """Return the name for ``spark.read.format``."""
         return NAME
 
     def schema(self) -> str:
-        """All columns, with ``headers`` where ``includeHeaders`` says so."""
+        """Return all columns, ``headers`` among them with ``includeHeaders``."""
         return ddl(all_columns(includes_headers(self.options)))
 
     def reader(self, schema: StructType) -> BatchReader:
-        """Reads a batch.
+        """Return the reader of a batch query.
 
         Args:
-            schema: the columns that are read; ``DataFrameReader.schema`` may name fewer than there are.
+            schema: the columns to read; ``DataFrameReader.schema`` may name a part of them.
 
         Raises:
-            KafkaConfigurationError: an option or a column is wrong.
+            KafkaConfigurationError: an option or a column is invalid.
         """
         options = source_options(self.options, streaming=False)
         kind = FilteringBatchReader if filters_come() else BatchReader
         return kind(options, columns_of(schema, options.include_headers))
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        """Reads a stream; arguments and errors as of `reader`."""
+        """Return the reader of a stream; arguments and errors as in `reader`."""
         options = source_options(self.options, streaming=True)
         return StreamReader(options, columns_of(schema, options.include_headers))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Writes a batch, see `splashdam.pipeline.sink`."""
+        """Return the writer of a batch job, see `splashdam.pipeline.sink`."""
         from splashdam.pipeline.sink.writers import batch_writer
 
         return batch_writer(schema, self.options, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Writes a stream, see `splashdam.pipeline.sink`."""
+        """Return the writer of a stream, see `splashdam.pipeline.sink`."""
         from splashdam.pipeline.sink.writers import stream_writer
 
         return stream_writer(schema, self.options, overwrite)
 
 
 def filters_come() -> bool:
-    """Whether this process is the one in which Spark hands filters to a reader.
+    """Whether Spark pushes filters down in this process.
 
-    A reader that takes filters fails in every other process where pushdown is switched off, and no process is
-    told of the switch. Where this is asked by mistake, filters stay with Spark, which is right, and slower.
+    A reader with ``pushFilters`` fails in every other process if pushdown is switched off, and no process is
+    told of that setting. A wrong "no" only leaves all filters to Spark, which is correct but slower.
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
     return PUSHING_WORKER in sys.modules or getattr(main, "name", None) == PUSHING_WORKER
 
 
 class BatchReader(DataSourceReader):
-    """Reads without looking at filters, which Spark applies.
+    """Reads without filters, which Spark applies to the rows.
 
     Args:
         options: of the query.
-        columns: those that are read.
+        columns: the columns to read.
     """
 
     def __init__(self, options: SourceOptions, columns: Columns) -> None:
@@ -98,7 +96,7 @@ class BatchReader(DataSourceReader):
         self._wanted: WantedRows = EVERY_ROW
 
     def partitions(self) -> list[InputPartition]:
-        """One for each task. Asks the cluster, and changes nothing."""
+        """Return the tasks. Planning sends requests to the cluster, and keeps nothing."""
         cluster = self._reading.cluster()
         ranges = batch_ranges(self._options.selection, cluster, self._wanted)
         ids = topic_ids((each.where.topic for each in ranges), cluster)
@@ -106,22 +104,23 @@ class BatchReader(DataSourceReader):
         return [InputPartition(each) for each in for_topics(pieces, ids)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of one task; none of Spark's own partition, which stands for an empty list."""
+        """Yield the records of one task; none for the partition without a value that Spark makes of an empty
+        list."""
         return iter(()) if partition.value is None else self._reading.read(partition.value)
 
 
 class FilteringBatchReader(BatchReader):
-    """Leaves out what cannot pass the filters."""
+    """Skips ranges of offsets that cannot pass the filters."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Notes the filters, and returns them all: Spark applies them again, since what is left out is
-        whole ranges of offsets."""
+        """Keep the filters, and return all of them: only whole ranges are skipped, so Spark must apply them
+        again."""
         self._wanted = wanted_rows(filters)
         return filters
 
 
 def _cores() -> int:
-    """Of this machine, which is the driver's; Spark tells a Python source of no others."""
+    """Cores of the driver's machine; Spark tells a Python source nothing about its executors."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

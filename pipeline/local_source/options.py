@@ -58,12 +58,13 @@ POLL_TIMEOUT_MS = Option("kafkaConsumer.pollTimeoutMs", integer(1, MAX_INT), Non
 NUM_RETRIES = Option("fetchOffset.numRetries", integer(1, MAX_INT), 3)
 RETRY_INTERVAL_MS = Option("fetchOffset.retryIntervalMs", integer(0, MAX_INT), 10)
 INITIAL_OFFSETS_LOCATION = Option("initialOffsetsLocation", text, None)
-"""Ours alone: a directory in which a stream keeps where it began. Spark tells no source the checkpoint's."""
+"""Not an option of Spark's connector: a directory in which a stream keeps its first offsets. Spark tells no
+Python source where the checkpoint is."""
 
 SUBSCRIPTIONS: tuple[Option[Any], ...] = (SUBSCRIBE, ASSIGN, SUBSCRIBE_PATTERN)
 STARTS: tuple[Option[Any], ...] = (STARTING_TIMESTAMP, STARTING_BY_TIMESTAMP, STARTING_OFFSETS)
 ENDS: tuple[Option[Any], ...] = (ENDING_TIMESTAMP, ENDING_BY_TIMESTAMP, ENDING_OFFSETS)
-"""The first that is given counts."""
+"""In order of precedence."""
 _STREAM_ONLY: tuple[Option[Any], ...] = (
     MAX_OFFSETS_PER_TRIGGER,
     MIN_OFFSETS_PER_TRIGGER,
@@ -98,15 +99,15 @@ class SourceOptions:
 
     Attributes:
         selection: which records.
-        reads: subscription and start in words.
-        max_offsets: per trigger, about; None for no limit.
-        min_offsets: a trigger waits for so many; None for no wait.
+        reads: the options that name subscription and start, as text.
+        max_offsets: approximate limit per trigger; None for no limit.
+        min_offsets: a trigger waits for so many new offsets; None for no wait.
         max_trigger_delay_ms: the longest such wait.
         min_partitions: see `Splitting`.
         max_records: see `Splitting`.
-        include_headers: whether there is a column for them.
-        initial_offsets_location: where a stream keeps its beginning.
-        config: the cluster, and what is read of transactions.
+        include_headers: whether there is a column ``headers``.
+        initial_offsets_location: where a stream keeps its first offsets.
+        config: the cluster, and the isolation level.
     """
 
     selection: Selection
@@ -121,21 +122,17 @@ class SourceOptions:
     config: ClusterConfig
 
     def splitting(self, cores: int | None) -> Splitting:
-        """How ranges become tasks.
-
-        Args:
-            cores: see `Splitting`.
-        """
+        """Return how ranges become tasks; for ``cores`` see `Splitting`."""
         return Splitting(self.min_partitions, self.max_records, cores)
 
 
 def includes_headers(given: Mapping[str, str]) -> bool:
-    """Whether the column ``headers`` is asked for; nothing else is checked but the options' names."""
+    """Whether ``includeHeaders`` is set. Only the names of the other options are checked."""
     return _PARSER.parse(given)[INCLUDE_HEADERS]
 
 
 def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """Reads and checks the options of a query.
+    """Parse and check the options of a query.
 
     Args:
         given: as ``DataSource.options`` has them.
@@ -252,7 +249,8 @@ def _names_edge(position: Position, edge: int) -> bool:
 
 
 def _check_order(start: Position, end: Position) -> None:
-    """Where both say offsets, or both times, of each partition, that can be compared without a cluster."""
+    """Compare start and end if both are offsets, or both timestamps by partition: no cluster is needed for
+    that."""
     if isinstance(start, AtOffsets) and isinstance(end, AtOffsets):
         firsts, ends = start.offsets, end.offsets
     elif isinstance(start, AtTimestamps) and isinstance(end, AtTimestamps):

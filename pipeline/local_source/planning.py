@@ -108,7 +108,8 @@ def batch_ranges(selection: Selection, cluster: Cluster, wanted: WantedRows = EV
 
 
 def _there(selection: Selection, ranges: Sequence[OffsetRange], cluster: Cluster) -> list[OffsetRange]:
-    """The ranges without offsets that the log does not have; edges and times cannot name such."""
+    """Clip the ranges to the log. Only offsets can name what it does not have, edges and timestamps
+    cannot."""
     loss = DataLoss(selection.fail_on_data_loss)
     partitions = [each.where for each in ranges]
     if isinstance(selection.start, AtOffsets):
@@ -135,18 +136,18 @@ def _within(whole: OffsetRange, wanted: WantedRows) -> OffsetRange:
 
 
 def _since(ranges: Sequence[OffsetRange], cluster: Cluster, wanted: WantedRows) -> list[OffsetRange]:
-    """The ranges from the first record on that is young enough.
+    """Move the start of each range to its first record that is young enough for the filters.
 
-    Only the beginning is moved. That everything before the answer of a cluster is older than what was asked
-    for holds in whatever order timestamps are. What comes after may be older again: producers set timestamps
-    as they like, and with ``LogAppendTime`` the clock of a new leader may be behind that of the old one. So
+    Only the start is moved. ListOffsets guarantees that all records before its answer are older than the
+    timestamp, in whatever order timestamps are. Records after it may be older again: producers set timestamps
+    freely, and with ``LogAppendTime`` the clock of a new leader may lag behind the old one's. So
     ``timestamp < T`` moves no end.
 
-    No match says that nothing is young enough up to the end of the log, which is not before that of the
-    range, since that was found out before.
+    "No match" means that no record up to the end of the log is young enough, and the log does not end before
+    the range, whose end was resolved earlier.
     """
     since_ms = wanted.timestamps_ms.first
-    if since_ms <= 0:  # of older records, and of those without a timestamp, a cluster cannot be asked
+    if since_ms <= 0:  # ListOffsets takes negative timestamps for edges
         return list(ranges)
     found: Offsets = offsets_at(cluster, {each.where: since_ms for each in ranges if each.size > 0})
     moved = []
@@ -159,21 +160,21 @@ def _since(ranges: Sequence[OffsetRange], cluster: Cluster, wanted: WantedRows) 
 
 
 WORTH_A_TASK = 250_000
-"""Records; below that starting a task costs more than a second core gains."""
+"""Records. With fewer, starting a task costs more than another core gains."""
 
 PIECES_PER_CORE = 2
-"""So that a core which is done early takes over from the others."""
+"""More than one, so that a core that finishes early takes work from the others."""
 
 
 @attrs.frozen(order=True)
 class OffsetRange:
-    """Offsets of one partition.
+    """A range of offsets of one partition.
 
     Attributes:
         where: the partition.
         first: the first offset.
-        end: the offset behind the last.
-        topic_id: of the topic they were planned for; zeros where nobody has asked.
+        end: the offset after the last.
+        topic_id: of the topic that the range was planned for; zeros if unknown.
     """
 
     where: TopicPartition
@@ -183,7 +184,7 @@ class OffsetRange:
 
     @property
     def size(self) -> int:
-        """How many offsets; records may be fewer, where a log is compacted or has transactions."""
+        """Number of offsets; a compacted log, or one with transactions, has fewer records."""
         return self.end - self.first
 
 
@@ -192,10 +193,10 @@ class Splitting:
     """How ranges become tasks.
 
     Attributes:
-        min_partitions: so many tasks about, as far as there are records; None for no wish.
-        max_records: no task has more; None for no bound.
-        cores: where there is neither, large ranges are split so that this many cores have work; None to keep
-            one task per partition.
+        min_partitions: the desired number of tasks, reached approximately; None for no wish.
+        max_records: the most records of a task; None for no limit.
+        cores: if both are None, large ranges are split so that this many cores have work; None for one task
+            per partition.
     """
 
     min_partitions: int | None = None
@@ -203,9 +204,9 @@ class Splitting:
     cores: int | None = None
 
     def split(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-        """The pieces, in order and without empty ones; together they are the ranges.
+        """Return the non-empty pieces of the ranges, in order.
 
-        The bound of records is applied first, then the wish for more tasks, as Spark's connector does.
+        ``max_records`` is applied first, then ``min_partitions``, as in Spark's connector.
         """
         filled = [each for each in ranges if each.size > 0]
         if self.min_partitions is None and self.max_records is None:
@@ -219,14 +220,14 @@ class Splitting:
 
 
 def _split_for_cores(ranges: Sequence[OffsetRange], cores: int) -> list[OffsetRange]:
-    """Pieces of about the same size, none of them too small to be worth a task of its own."""
+    """Return pieces of about the same size, each large enough to be worth a task."""
     total = sum(each.size for each in ranges)
     size = max(WORTH_A_TASK, -(-total // (cores * PIECES_PER_CORE)))
     return [piece for each in ranges for piece in _divide(each, max(1, round(each.size / size)))]
 
 
 def _split_to(ranges: Sequence[OffsetRange], wanted: int) -> list[OffsetRange]:
-    """Shares the wanted pieces out by size, once those that stay whole have had theirs."""
+    """Distribute the wanted number of pieces by size; ranges too small to be split get one each first."""
     total = sum(each.size for each in ranges)
     whole = {each for each in ranges if _share(each.size, total, wanted) == 1}
     large = total - sum(each.size for each in whole)
@@ -243,9 +244,9 @@ def _share(size: int, total: int, wanted: int) -> int:
 
 
 def _divide(whole: OffsetRange, parts: int) -> list[OffsetRange]:
-    """Pieces that differ by one offset at most; the larger ones last."""
+    """Return pieces whose sizes differ by one offset at most, larger ones last."""
     pieces, first = [], whole.first
-    for left in range(min(parts, whole.size), 0, -1):  # who wishes for a billion pieces gets one per offset
+    for left in range(min(parts, whole.size), 0, -1):  # never more pieces than offsets
         end = first + (whole.end - first) // left
         pieces.append(OffsetRange(whole.where, first, end))
         first = end
@@ -253,15 +254,15 @@ def _divide(whole: OffsetRange, parts: int) -> list[OffsetRange]:
 
 
 def rate_limited(limit: int, start: Offsets, latest: Offsets) -> dict[TopicPartition, int]:
-    """Where a trigger ends that takes about ``limit`` records: each partition's share is that of its backlog.
+    """Return where a trigger of about ``limit`` records ends, with shares in proportion to the backlogs.
 
-    Shares are rounded as by Spark's connector: down, but never to nothing, so that a small partition does not
+    Shares are rounded as in Spark's connector: down, but never to 0, so that a small partition does not
     starve. A trigger may thus take a few records more than the limit.
 
     Args:
-        limit: most records, about.
-        start: from where; a partition that is missing is taken whole.
-        latest: the ends.
+        limit: approximate number of records.
+        start: where the trigger begins; a partition that is missing here is taken whole.
+        latest: the end offsets.
     """
     backlogs = {each: end - start[each] for each, end in latest.items() if start.get(each, end) < end}
     total = float(sum(backlogs.values()))
@@ -274,24 +275,24 @@ def rate_limited(limit: int, start: Offsets, latest: Offsets) -> dict[TopicParti
 
 
 def backlog_of(start: Offsets, latest: Offsets) -> int:
-    """How many offsets are new; those that went backwards do not count."""
+    """Return the number of new offsets; partitions whose end went backwards count as 0."""
     return sum(max(0, end - start.get(each, end)) for each, end in latest.items())
 
 
 TopicIds = Mapping[str, bytes]
-"""By name; brokers before Kafka 2.8 know no ids, which is as if a topic were always the same."""
+"""Ids by topic name. Brokers before Kafka 2.8 have none: a topic then counts as the same for ever."""
 
 
 class KnowsTopics(Protocol):
-    """What is asked of a cluster; `splashdam.pipeline.clusters.ClusterReader` is one."""
+    """What planning needs of a cluster; `splashdam.pipeline.clusters.ClusterReader` implements it."""
 
     def topic_id(self, topic: str) -> bytes:
-        """Of a topic that is there now, ``NO_UUID`` where the broker knows none."""
+        """Return the id of an existing topic, ``NO_UUID`` if the broker has no ids."""
         ...
 
 
 def topic_ids(topics: Iterable[str], cluster: KnowsTopics) -> dict[str, bytes]:
-    """The ids of topics as far as they are there; whoever reads the others finds out."""
+    """Return the ids of the topics that exist; reading one of the others fails by itself."""
     found = {}
     for topic in dict.fromkeys(topics):
         try:
@@ -302,7 +303,7 @@ def topic_ids(topics: Iterable[str], cluster: KnowsTopics) -> dict[str, bytes]:
 
 
 def made_anew(before: TopicIds, now: TopicIds) -> set[str]:
-    """Topics that were deleted and made again between two times."""
+    """Return the topics that were deleted and created again between two points in time."""
     return {
         topic
         for topic, topic_id in now.items()
@@ -311,7 +312,7 @@ def made_anew(before: TopicIds, now: TopicIds) -> set[str]:
 
 
 def for_topics(ranges: Sequence[OffsetRange], ids: TopicIds) -> list[OffsetRange]:
-    """The ranges as those of these topics and of no later ones."""
+    """Return the ranges with the topics' ids, so that a topic that is created again is noticed."""
     return [attrs.evolve(each, topic_id=ids.get(each.where.topic, NO_UUID)) for each in ranges]
 
 
@@ -319,14 +320,14 @@ logger = logging.getLogger("splashdam.pipeline")
 
 
 class DataLossError(KafkaError):
-    """Records that were to be read are gone: deleted by retention, or with their topic, or truncated."""
+    """Records that a query should read are gone: deleted by retention, with their topic, or truncated."""
 
-    remedy = "set the option failOnDataLoss to false to go on with what is there"
+    remedy = "set the option failOnDataLoss to false to continue with the remaining records"
 
 
 @attrs.frozen
 class DataLoss:
-    """The rule of a query.
+    """What a query does when records are gone: fail, or warn and continue.
 
     Attributes:
         fails: the option ``failOnDataLoss``.
@@ -335,11 +336,11 @@ class DataLoss:
     fails: bool
 
     def report(self, what: str) -> None:
-        """Tells of records that are, or may be, gone.
+        """Report records that are, or may be, gone.
 
         Raises:
-            DataLossError: the query is to fail then.
+            DataLossError: ``fails`` is set.
         """
         if self.fails:
             raise DataLossError(what)
-        logger.warning("%s; going on, because failOnDataLoss is false", what)
+        logger.warning("%s; continuing because failOnDataLoss is false", what)

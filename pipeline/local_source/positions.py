@@ -21,10 +21,10 @@ from splashdam.pipeline.local_source.subscriptions import Cluster
 from splashdam.pipeline.options import integer, json_object
 
 Offsets: TypeAlias = Mapping[TopicPartition, int]
-"""An offset of each partition: the first that is read, or the first that is not."""
+"""Offsets by partition: the first to read, or the first not to read."""
 
 _PARTITION = re.compile("0|[1-9][0-9]{0,9}", re.ASCII)
-"""One way to write each number: `03` and `3` would name a partition twice."""
+"""Without leading zeros: `03` and `3` would name a partition twice."""
 
 
 @attrs.frozen
@@ -36,21 +36,22 @@ class AtEdge:
 
 @attrs.frozen
 class AtOffsets:
-    """An offset of each partition, or `EARLIEST` or `LATEST` there; all partitions have to be named."""
+    """For each partition an offset, `EARLIEST` or `LATEST`; all partitions must be named."""
 
     offsets: Offsets
 
 
 @attrs.frozen
 class AtTimestamps:
-    """In each partition the first record that is not older; all have to be named. Milliseconds."""
+    """In each partition the first record that is not older; all must be named. Milliseconds since the
+    epoch."""
 
     timestamps_ms: Offsets
 
 
 @attrs.frozen
 class AtTimestamp:
-    """In every partition the first record that is not older than this, in milliseconds since the epoch."""
+    """In every partition the first record that is not older. Milliseconds since the epoch."""
 
     timestamp_ms: int
 
@@ -59,10 +60,10 @@ Position: TypeAlias = AtEdge | AtOffsets | AtTimestamps | AtTimestamp
 
 
 def parse_position(text: str) -> AtEdge | AtOffsets:
-    """``earliest``, ``latest``, or JSON with offsets.
+    """Parse ``earliest``, ``latest``, or JSON with offsets.
 
     Raises:
-        ValueError: it is none of them.
+        ValueError: the text is something else.
     """
     edges = {"earliest": EARLIEST, "latest": LATEST}
     word = text.strip().lower()
@@ -70,32 +71,32 @@ def parse_position(text: str) -> AtEdge | AtOffsets:
 
 
 def parse_timestamps(text: str) -> AtTimestamps:
-    """JSON with milliseconds since the epoch.
+    """Parse JSON with milliseconds since the epoch.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the text is something else.
     """
     return AtTimestamps(parse_offsets(text))
 
 
 def parse_timestamp(text: str) -> AtTimestamp:
-    """Milliseconds since the epoch.
+    """Parse milliseconds since the epoch.
 
     Raises:
-        ValueError: it is no whole number, or below 0.
+        ValueError: the text is not an integer, or below 0.
     """
     return AtTimestamp(integer(0)(text))
 
 
 def parse_offsets(text: str, *, least: int = 0) -> dict[TopicPartition, int]:
-    """Numbers of partitions, ``{"topic": {"0": 23, "1": 42}}``.
+    """Parse a number for each partition, ``{"topic": {"0": 23, "1": 42}}``.
 
     Args:
         text: JSON.
         least: smaller numbers are refused.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the text is something else.
     """
     expected = f'must be like {{"topic":{{"0":23,"1":42}}}}, with numbers of at least {least}'
     found = {}
@@ -112,10 +113,10 @@ def parse_offsets(text: str, *, least: int = 0) -> dict[TopicPartition, int]:
 
 
 def parse_assignment(text: str) -> tuple[TopicPartition, ...]:
-    """Partitions, ``{"topic": [0, 1]}``.
+    """Parse partitions, ``{"topic": [0, 1]}``.
 
     Raises:
-        ValueError: it is something else, or empty.
+        ValueError: the text is something else, or names no partition.
     """
     expected = 'must be like {"topic":[0,1]}, and name a partition'
     found = set()
@@ -132,12 +133,12 @@ def parse_assignment(text: str) -> tuple[TopicPartition, ...]:
 
 
 def in_order(offsets: Offsets) -> dict[TopicPartition, int]:
-    """The same, by topic and partition."""
+    """Return the offsets sorted by topic and partition."""
     return dict(sorted(offsets.items()))
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """What Spark keeps in a checkpoint, laid out as by its own connector; equal offsets give equal text."""
+    """Return offsets as Spark's own connector lays them out in checkpoints; equal offsets give equal JSON."""
     topics: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         topics.setdefault(topic, {})[str(partition)] = offset
@@ -145,10 +146,10 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def from_json(kept: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """The offsets that ``to_json`` laid out.
+    """Return the offsets that ``to_json`` encoded.
 
     Raises:
-        KafkaConfigurationError: these are not such offsets; the checkpoint is another source's.
+        KafkaConfigurationError: the value has another form; the checkpoint belongs to another source.
     """
     try:
         return parse_offsets(json.dumps(kept))
@@ -159,10 +160,10 @@ def from_json(kept: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int
 
 
 def check_all_named(option: str, named: Iterable[TopicPartition], read: Iterable[TopicPartition]) -> None:
-    """An option that names partitions names all that are read, and no others.
+    """Check that an option names all partitions that are read, and no others.
 
     Raises:
-        KafkaConfigurationError: it does not; the text says which are missing and which too many.
+        KafkaConfigurationError: it does not; the message lists missing and surplus partitions.
     """
     named, read = set(named), set(read)
     problems = [
@@ -180,11 +181,12 @@ def check_all_named(option: str, named: Iterable[TopicPartition], read: Iterable
 logger = logging.getLogger("splashdam.pipeline")
 
 NO_MATCH = -1
-"""What a cluster answers where no record is so young."""
+"""What a cluster answers if no record is as young as a timestamp."""
 
 
 def offsets_at(cluster: Cluster, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """By partition the first offset at or after a time of its own; one question per topic and time."""
+    """Return for each partition the first offset at or after its timestamp; one request per topic and
+    timestamp."""
     asked: dict[tuple[str, int], list[int]] = {}
     for (topic, partition), timestamp in timestamps.items():
         asked.setdefault((topic, timestamp), []).append(partition)
@@ -196,7 +198,6 @@ def offsets_at(cluster: Cluster, timestamps: Mapping[TopicPartition, int]) -> di
 
 
 def edges(cluster: Cluster, partitions: Sequence[TopicPartition], edge: int) -> dict[TopicPartition, int]:
-    """The earliest or latest offsets."""
     return offsets_at(cluster, dict.fromkeys(partitions, edge))
 
 
@@ -208,18 +209,18 @@ def resolve(
     option: str,
     latest_if_no_match: bool,
 ) -> dict[TopicPartition, int]:
-    """The offset of each partition that a position means now.
+    """Return the offset of each partition that a position denotes now.
 
     Args:
-        position: the beginning or the end of a query.
-        partitions: those that are read.
-        cluster: what is asked.
+        position: the start or the end of a query.
+        partitions: the partitions to read.
+        cluster: resolves edges and timestamps.
         option: the name of the option, for errors.
-        latest_if_no_match: where no record is so young, take the end of the partition.
+        latest_if_no_match: if no record is as young as the timestamp, take the end of the partition.
 
     Raises:
-        KafkaConfigurationError: the position names too few partitions or too many, or a partition has no
-            record so young.
+        KafkaConfigurationError: the position names too few or too many partitions, or a partition has no
+            record that is young enough.
     """
     if isinstance(position, AtEdge):
         return edges(cluster, partitions, position.edge)
@@ -244,7 +245,7 @@ def resolve(
 
 
 def moves(position: Position, *, latest_if_no_match: bool) -> bool:
-    """Whether the same position means other offsets once more records have come."""
+    """Whether the position denotes other offsets after more records have arrived."""
     if isinstance(position, AtEdge):
         return position.edge == LATEST
     if isinstance(position, AtOffsets):
@@ -254,9 +255,9 @@ def moves(position: Position, *, latest_if_no_match: bool) -> bool:
 
 @attrs.frozen
 class Patience:
-    """How often ends are asked for that are below what was already read, and the pause between.
+    """How often ends that lie below offsets already read are requested again, and the pause between requests.
 
-    Right after an election a broker may answer with an end that is not the newest.
+    Right after a leader election a broker may answer with an outdated end.
     """
 
     attempts: int = 3
@@ -267,22 +268,24 @@ class Patience:
 def latest_from(
     cluster: Cluster, partitions: Sequence[TopicPartition], known: Offsets, patience: Patience
 ) -> dict[TopicPartition, int]:
-    """The ends of partitions, asked for again while one is below a known offset.
+    """Return the end offsets of partitions, requested again while one is below a known offset.
 
     Returns:
-        The last answer; an end below a known offset means that records are gone.
+        The last answer; an end that is still below a known offset means that records are gone.
     """
     found = edges(cluster, partitions, LATEST)
     for _ in range(patience.attempts - 1):
         behind = [each for each, end in found.items() if end < known.get(each, end)]
         if not behind:
             break
-        logger.warning("ends below what was read already, asking again: %s", ", ".join(map(str, behind)))
+        logger.warning(
+            "log ends below offsets already read, requested again: %s",
+            ", ".join(map(str, behind)),
+        )
         patience.pause(patience.interval_ms / 1000)
         found |= edges(cluster, behind, LATEST)
     return in_order(found)
 
 
 def earliest(cluster: Cluster, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """The first offsets that are still there."""
     return edges(cluster, partitions, EARLIEST)

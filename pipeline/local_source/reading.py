@@ -1,4 +1,4 @@
-"""What a task does: fetches a range of offsets, decodes it, and goes by the rule where records are gone."""
+"""What a task does: fetch a range of offsets, decode it, and report records that are gone."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Reading:
-    """How every task of a query reads; it travels to the workers, which connect by themselves.
+    """How every task of a query reads. It travels to the workers, which open their own connections.
 
     Attributes:
-        config: the cluster, and what is read of transactions.
-        columns: what each record batch has.
-        loss: what happens where records are gone.
+        config: the cluster, and the isolation level.
+        columns: of the Arrow batches.
+        loss: what to do when records are gone.
     """
 
     config: ClusterConfig
@@ -39,19 +39,17 @@ class Reading:
 
     @classmethod
     def of(cls, options: SourceOptions, columns: Columns) -> Reading:
-        """As a query's options say."""
         return cls(options.config, columns, DataLoss(options.selection.fail_on_data_loss))
 
     def cluster(self) -> ClusterReader:
-        """This process's connections."""
         return reader_for(self.config, self.config.isolation_level)
 
     def read(self, whole: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """The records of a range.
+        """Yield the records of a range.
 
         Raises:
-            DataLossError: some of them are gone, and the query is to fail then.
-            CorruptMessageError: a batch fails its checksum.
+            DataLossError: some of them are gone, and ``loss`` fails the query.
+            CorruptMessageError: a batch has a wrong checksum.
         """
         cluster = self.cluster()
         first = whole.first
@@ -59,13 +57,11 @@ class Reading:
             decoder = self._decoder(whole, first)
             try:
                 chunks = cluster.read(whole.where, first, whole.end, topic_id=whole.topic_id)
-                with closing(chunks):  # a LIMIT is done before the range is
+                with closing(chunks):  # with a LIMIT, Spark stops before the end of the range
                     for fetched in chunks:
                         yield from decoder.feed(fetched.batches, fetched.aborted)
-                if decoder.position < whole.end:  # a log that ends before, or a transaction that is open
-                    self.loss.report(
-                        f"{whole.where} cannot be read on from {decoder.position} to {whole.end}"
-                    )
+                if decoder.position < whole.end:  # the log ends earlier, or a transaction is open
+                    self.loss.report(f"{whole.where} cannot be read from {decoder.position} to {whole.end}")
                 first = whole.end
             except (OffsetOutOfRangeError, UnknownTopicOrPartitionError) as error:
                 first = self._after_loss(cluster, whole, decoder.position, error)
@@ -85,7 +81,7 @@ class Reading:
     def _after_loss(
         self, cluster: ClusterReader, whole: OffsetRange, position: int, failure: Exception
     ) -> int:
-        """Where to read on."""
+        """Return the offset at which to continue."""
         where = whole.where
         try:
             if isinstance(failure, UnknownTopicOrPartitionError):
@@ -104,7 +100,7 @@ class Reading:
         if position >= end:
             self.loss.report(f"{where} ends at {end}; offsets {position} to {whole.end - 1} were not read")
             return whole.end
-        raise failure  # the broker's answers contradict each other
+        raise failure  # the position is within the log: the broker contradicts itself
 
 
 def _edge(cluster: ClusterReader, where: TopicPartition, edge: int) -> int:

@@ -1,11 +1,9 @@
 """``kafka-local`` as a stream: where a trigger begins and ends, and what its tasks read.
 
-Where a stream began, kept outside Spark, so that every answer about it is the same. Spark asks a source for
-its first offsets twice before the first trigger, takes the second answer, and asks again when a query is
-restarted before that trigger was committed. It tells no Python source where the checkpoint is, so the place
-is an option of its own.
-
-What a trigger of a stream takes, and what becomes of it when partitions come and go. Free of Spark.
+A stream's first offsets are kept in a file of our own (`InitialOffsets`), so that every answer about them is
+the same: Spark asks a source for its first offsets twice before the first trigger, takes the second answer,
+and asks again when a query is restarted before that trigger was committed. It tells no Python source where
+the checkpoint is, so the file's place is an option.
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ if TYPE_CHECKING:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Answers Spark's questions about a stream.
+    """Spark's reader of a stream.
 
     Nothing depends on ``commit``, which Spark never calls for the last trigger, nor on ``stop``, which it
     does not call at all.
@@ -66,12 +64,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     Args:
         options: of the query.
         columns: the columns to read.
-        clock: for the wait for enough records.
+        clock: for ``maxTriggerDelay``.
         output: what a task yields of the records it reads; by default the records themselves. It travels to
             the workers.
 
     Raises:
-        KafkaConfigurationError: the stream begins where the answer moves, and has no place to keep it.
+        KafkaConfigurationError: the stream begins at a position that moves, and has no place to keep its
+            first offsets.
     """
 
     def __init__(
@@ -100,7 +99,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._topic_ids: TopicIds = {}
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where the stream begins; the same whenever it is asked."""
+        """Return where the stream begins, the same at every call."""
         if self._initial is None:
             location = self._options.initial_offsets_location
             if location is None:
@@ -110,8 +109,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """``maxOffsetsPerTrigger``; the least and its delay are seen to in ``latestOffset``, since Spark has
-        no limit of both."""
+        """Return ``maxOffsetsPerTrigger``, else ``minOffsetsPerTrigger``. Spark has no limit with both, so
+        ``latestOffset`` applies the minimum and its delay."""
         if self._options.max_offsets is not None:
             return ReadMaxRows(self._options.max_offsets)
         if self._options.min_offsets is not None:
@@ -119,14 +118,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where a trigger ends that begins at ``start``; ``start`` itself if it waits for more."""
+        """Return where a trigger that begins at ``start`` ends: ``start`` itself if it waits for more
+        records."""
         begin = from_json(start)
-        # No partitions are an end, too: topics that come after AvailableNow began are for the next run.
+        # A target without partitions counts: topics created after AvailableNow began are left to the next
+        # run.
         self._latest = latest = self._find_latest(begin) if self._target is None else self._target
         if not isinstance(limit, ReadMaxRows | ReadMinRows):
             return to_json(latest)
         begin = with_new_partitions(begin, latest, self._reading.cluster())
-        # With AvailableNow nothing more comes, and a trigger that waited would end the query.
+        # With AvailableNow no records are added to the target, and a trigger that waited would end the query.
         if self._target is None and not self._waiting.is_over(begin, latest):
             return start
         return to_json(
@@ -134,19 +135,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fixes the ends: what comes from now on is left to the next run."""
+        """Fix the end offsets: later records are left to the next run."""
         self._target = self._find_latest({})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The ends of the partitions, as far as they are known; for progress reports."""
+        """Return the end offsets as of the last trigger, for progress reports."""
         return None if self._latest is None else to_json(self._latest)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """One for each task of a trigger.
+        """Return the tasks of a trigger.
 
         Raises:
-            DataLossError: records between start and end are gone, or an end is below its start, and the
-                query is to fail then.
+            DataLossError: records between start and end are gone, or an end is below its start, and
+                ``failOnDataLoss`` is set.
         """
         begin, until = from_json(start), from_json(end)
         subscription, cluster = self._options.selection.subscription, self._reading.cluster()
@@ -156,19 +157,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         anew = made_anew(self._topic_ids, ids)
         ranges = ranges_between(begin, until, subscription, cluster, self._reading.loss, anew=anew)
         self._topic_ids = {**self._topic_ids, **ids}
-        # One task per partition unless asked otherwise, so that a stream into another topic keeps the order.
+        # By default one task per partition, so that a stream into another topic keeps the order.
         pieces = self._options.splitting(None).split(ranges)
         return [InputPartition(each) for each in for_topics(pieces, ids)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of one task, or what ``output`` makes of them."""
+        """Yield the records of one task, or what ``output`` makes of them."""
         return iter(()) if partition.value is None else self._output(self._reading.read(partition.value))
 
     def _find_initial(self) -> Offsets:
         selection, cluster = self._options.selection, self._reading.cluster()
         found = selection.starts(selection.partitions(cluster), cluster)
         if self._moves and self._target is not None:
-            # With AvailableNow the ends are fixed first; the log may have grown since.
+            # AvailableNow fixes the ends first, and the log may have grown since.
             return {each: min(offset, self._target.get(each, offset)) for each, offset in found.items()}
         return found
 
@@ -184,25 +185,25 @@ _VERSION = 1
 
 @attrs.frozen
 class InitialOffsets:
-    """A file with the first offsets of one query.
+    """The file with the first offsets of one query.
 
     Attributes:
-        location: a directory, by path or URI (``s3://…``); one per query, as its checkpoint.
-        reads: what the query reads, in words; another query's file is refused.
+        location: a directory, by path or URI (``s3://…``); one per query, like its checkpoint.
+        reads: the options that say what the query reads; the file of another query is refused.
     """
 
     location: str
     reads: str
 
     def kept(self, find: Callable[[], Offsets]) -> Offsets:
-        """The offsets that are kept, found and kept now if there are none.
+        """Return the offsets in the file; if there is no file, find the offsets and write it.
 
         Args:
             find: asks the cluster.
 
         Raises:
-            KafkaConfigurationError: the file is another query's, or none of these.
-            OSError: the file can be neither read nor written.
+            KafkaConfigurationError: the file belongs to another query, or has another format.
+            OSError: the file cannot be read or written.
         """
         files, directory = _opened(self.location)
         path = f"{directory}/{_FILE}"
@@ -214,7 +215,7 @@ class InitialOffsets:
         new = f"{path}.{os.getpid()}.new"
         with files.open_output_stream(new) as stream:
             stream.write(text.encode())
-        files.move(new, path)  # whole or not at all
+        files.move(new, path)  # atomic: a crash leaves no partial file
         return offsets
 
     def _read(self, files: FileSystem, path: str) -> Offsets:
@@ -225,13 +226,13 @@ class InitialOffsets:
             version, reads, offsets = kept["version"], kept["reads"], kept["offsets"]
         except (ValueError, KeyError, TypeError):
             raise KafkaConfigurationError(
-                f"{path} holds no initial offsets of a stream: delete it if the query has no checkpoint yet"
+                f"{path} is not a file of initial offsets: delete it if the query has no checkpoint yet"
             ) from None
         if version != _VERSION:
-            raise KafkaConfigurationError(f"{path} is of version {version}; this splashdam reads {_VERSION}")
+            raise KafkaConfigurationError(f"{path} has format version {version}; {_VERSION} is supported")
         if reads != self.reads:
             raise KafkaConfigurationError(
-                f"{path} is of a query that reads {reads}, this one reads {self.reads}:"
+                f"{path} belongs to a query that reads {reads}, this one reads {self.reads}:"
                 " give each query an initialOffsetsLocation of its own"
             )
         return from_json(offsets)
@@ -244,7 +245,7 @@ def _opened(location: str) -> tuple[FileSystem, str]:
         return LocalFileSystem(), os.path.abspath(location)
     try:
         files, path = FileSystem.from_uri(location)
-    except (ValueError, OSError):  # not one of Arrow's own
+    except (ValueError, OSError):  # not a scheme of Arrow's own
         try:
             from fsspec.core import url_to_fs
 
@@ -263,12 +264,12 @@ def _is_there(files: FileSystem, path: str) -> bool:
 
 @attrs.define
 class Waiting:
-    """Lets a trigger wait for enough records, but not too long.
+    """``minOffsetsPerTrigger`` and ``maxTriggerDelay``: a trigger waits for enough records, but not too long.
 
     Attributes:
-        clock: for the wait.
-        min_offsets: how many are enough; None if any are.
-        max_delay_ms: the longest wait since the last trigger that did not.
+        clock: measures the delay.
+        min_offsets: how many new offsets are enough; None if any number is.
+        max_delay_ms: the longest wait since the last trigger that went ahead.
     """
 
     clock: Clock
@@ -280,8 +281,8 @@ class Waiting:
         """Whether the trigger goes ahead; the first one always does.
 
         Args:
-            start: where it begins, with the partitions that are new.
-            latest: the ends.
+            start: where it begins, new partitions included.
+            latest: the end offsets.
         """
         now_ms = self.clock.now_ms()
         is_early = self._last_ms is not None and now_ms - self._last_ms < self.max_delay_ms
@@ -292,21 +293,22 @@ class Waiting:
 
 
 def with_new_partitions(start: Offsets, latest: Offsets, cluster: Cluster) -> dict[TopicPartition, int]:
-    """Where a trigger begins: partitions that have appeared begin at their first offset."""
+    """Return where a trigger begins: new partitions begin at their first offset."""
     return in_order({**earliest(cluster, [each for each in latest if each not in start]), **start})
 
 
 def known_to(
     end: Offsets, initial: Offsets, subscription: Subscription, cluster: Cluster
 ) -> dict[TopicPartition, int]:
-    """Where a stream began, without partitions that came after the first trigger's end was fixed.
+    """Return a stream's first offsets without partitions that were added after the first trigger's end was
+    fixed.
 
-    Whoever asks again for the beginning, before the first trigger is committed, hears of partitions that this
-    trigger does not have. They are not gone: to the next one they are new.
+    When Spark asks again before the first trigger is committed, the answer may have partitions that the
+    trigger's end lacks. They are not lost: the next trigger treats them as new.
     """
-    late = {each for each in initial if each not in end}
-    late &= set(subscription.partitions(cluster)) if late else late
-    return {each: offset for each, offset in initial.items() if each not in late}
+    added = {each for each in initial if each not in end}
+    added &= set(subscription.partitions(cluster)) if added else added
+    return {each: offset for each, offset in initial.items() if each not in added}
 
 
 def ranges_between(
@@ -318,25 +320,25 @@ def ranges_between(
     *,
     anew: Collection[str] = (),
 ) -> list[OffsetRange]:
-    """What lies between the ends of two triggers.
+    """Return the ranges between the ends of two triggers.
 
-    Partitions that the first does not have are new and are read from their first offset on. Those that the
-    second does not have, or that are no longer there, are gone.
+    Partitions that only the second has are new, and are read from their first offset. Those that only the
+    first has, or that do not exist any more, are gone.
 
     Args:
-        start: the end of the trigger before.
-        end: that of this one.
+        start: the end of the previous trigger.
+        end: the end of this trigger.
         subscription: of the query.
-        cluster: what is asked.
-        loss: the rule of the query.
-        anew: topics that were deleted and made again since the trigger before; their partitions are new.
+        cluster: tells which partitions exist, and their first offsets.
+        loss: what to do when records are gone.
+        anew: topics that were deleted and created again since the previous trigger; their partitions are new.
 
     Raises:
-        DataLossError: records are gone, or an end is below its start, and the query is to fail then.
+        DataLossError: records are gone, or an end is below its start, and ``loss`` fails the query.
     """
     replaced = sorted({each.topic for each in start}.intersection(anew))
     if replaced:
-        loss.report(f"deleted and made anew since they were last read: {', '.join(replaced)}")
+        loss.report(f"deleted and created again since they were last read: {', '.join(replaced)}")
         start = {each: offset for each, offset in start.items() if each.topic not in replaced}
     gone = [each for each in start if each not in end]
     new = [each for each in end if each not in start]

@@ -1,4 +1,4 @@
-"""Which partitions a query reads: topics by name, topics by pattern, or partitions one by one."""
+"""Which partitions a query reads: topics by name, topics by pattern, or single partitions."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from splashdam.pipeline.options import text as not_empty
 
 
 class Cluster(Protocol):
-    """What is asked of a cluster to plan; `splashdam.pipeline.clusters.ClusterReader` is one."""
+    """What planning needs of a cluster; `splashdam.pipeline.clusters.ClusterReader` implements it."""
 
     def topics(self) -> list[str]:
-        """All topics."""
+        """Return the names of all topics but internal ones."""
         ...
 
     def partitions(self, topic: str) -> list[int]:
-        """A topic's partition numbers; ``UnknownTopicOrPartitionError`` if it is not there."""
+        """Return a topic's partition numbers; raise ``UnknownTopicOrPartitionError`` if it does not exist."""
         ...
 
     def offsets(self, topic: str, partitions: Sequence[int], timestamp: int) -> dict[int, int]:
-        """By partition the first offset at or after a time, -1 where there is none.
+        """Return for each partition the first offset at or after a timestamp, -1 if there is none.
 
         Args:
             topic: its name.
-            partitions: which.
+            partitions: their numbers.
             timestamp: milliseconds, `splashdam.net.cluster.fetch_client.EARLIEST` or ``LATEST``.
         """
         ...
@@ -39,35 +39,35 @@ class Cluster(Protocol):
 
 @attrs.frozen
 class Topics:
-    """Topics by name: all their partitions, those that appear later too."""
+    """Topics by name: all their partitions, also those that are added later."""
 
     names: tuple[str, ...]
 
     def partitions(self, cluster: Cluster) -> list[TopicPartition]:
-        """Those that are there now; none of a topic that is not there."""
+        """Return the partitions that exist now; none for a topic that does not exist."""
         return [each for topic in self.names for each in _partitions_of(topic, cluster)]
 
 
 @attrs.frozen
 class TopicPattern:
-    """Topics whose whole name a regular expression matches, those that appear later too."""
+    """Topics whose whole name matches a regular expression, also those that are created later."""
 
     pattern: re.Pattern[str]
 
     def partitions(self, cluster: Cluster) -> list[TopicPartition]:
-        """Those that are there now."""
+        """Return the partitions that exist now."""
         names = [name for name in cluster.topics() if self.pattern.fullmatch(name)]
         return [each for topic in sorted(names) for each in _partitions_of(topic, cluster)]
 
 
 @attrs.frozen
 class Assigned:
-    """Partitions one by one."""
+    """Single partitions."""
 
     chosen: tuple[TopicPartition, ...]
 
     def partitions(self, cluster: Cluster) -> list[TopicPartition]:
-        """Those that are there now."""
+        """Return the chosen partitions that exist now."""
         there = Topics(tuple(dict.fromkeys(each.topic for each in self.chosen))).partitions(cluster)
         return sorted(set(self.chosen).intersection(there))
 
@@ -76,7 +76,7 @@ Subscription: TypeAlias = Topics | TopicPattern | Assigned
 
 
 def missing(subscription: Subscription, there: Sequence[TopicPartition]) -> list[str]:
-    """What was asked for by name and is not there: topics, or partitions."""
+    """Return the topics or partitions that a subscription names and that do not exist."""
     if isinstance(subscription, Assigned):
         return [str(each) for each in subscription.chosen if each not in there]
     if isinstance(subscription, Topics):
@@ -86,24 +86,24 @@ def missing(subscription: Subscription, there: Sequence[TopicPartition]) -> list
 
 
 def parse_topics(text: str) -> Topics:
-    """Names with commas between them.
+    """Parse topic names separated by commas.
 
     Raises:
-        ValueError: there is none, or one that no topic can have.
+        ValueError: there is no name, or an invalid one.
     """
     return Topics(tuple(sorted(map(check_topic_name, comma_list(text)))))
 
 
 def parse_pattern(text: str) -> TopicPattern:
-    """A regular expression.
+    """Parse a regular expression.
 
     Raises:
-        ValueError: it is empty, or Python knows no such expression.
+        ValueError: it is empty, or not valid in Python.
     """
     try:
         return TopicPattern(re.compile(not_empty(text)))
     except re.error as error:
-        raise ValueError(f"is no regular expression of Python: {error}") from None
+        raise ValueError(f"is not a regular expression that Python accepts: {error}") from None
 
 
 def _partitions_of(topic: str, cluster: Cluster) -> list[TopicPartition]:

@@ -1,6 +1,6 @@
-"""The batches of a slice as Arrow, a row for each, of ``mode=batches``: no record is decoded.
+"""``mode=batches``: a row for each record batch of a slice, as Arrow batches. No record is decoded.
 
-Headers of batches as Arrow's columns: a list for each column that is read, and no object for each row.
+Columns are made one by one from the headers, without an object for each row.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Column = Sequence[object]
 
 
 def _times(all_ms: Iterable[int]) -> Column:
-    """In microseconds. What is beyond them becomes the last, as with records."""
+    """Convert to microseconds. Timestamps beyond their range are clamped, as in records."""
     return [None if ms < 0 else min(ms, _LATEST_MS) * 1000 for ms in all_ms]
 
 
@@ -80,20 +80,20 @@ _OF_HEADERS: Mapping[str, Callable[[Sequence[BatchHeader]], Column]] = {
     ),
     "crc": lambda headers: [each.crc for each in headers],
 }
-"""What headers alone tell. What a format does not have is null."""
+"""The columns that come from headers. A column that a message format does not have is null."""
 
 
 @attrs.define
 class BatchTable:
-    """Sound batches of a partition, one after the other.
+    """Sound batches of a partition.
 
     Attributes:
         where: the partition.
-        is_checked: whether their checksums were looked at.
-        segments: the numbers of their segments.
-        positions: where they begin there.
-        headers: theirs.
-        kinds: of control batches, what they are.
+        is_checked: whether their checksums were checked.
+        segments: the base offsets of their segments.
+        positions: where the batches begin there.
+        headers: of the batches.
+        kinds: types of control batches, None for the others.
     """
 
     where: TopicPartition
@@ -104,7 +104,6 @@ class BatchTable:
     kinds: list[str | None] = attrs.field(factory=list)
 
     def arrow(self, schema: pa.Schema) -> pa.RecordBatch:
-        """The columns of a schema."""
         rows = len(self.headers)
         return _arrow(
             schema,
@@ -122,7 +121,7 @@ class BatchTable:
 
 
 def damage_row(where: TopicPartition, segment: int, damage: Damage, schema: pa.Schema) -> pa.RecordBatch:
-    """Damage as one row: its place and size, what is wrong, and what its header tells where that is there."""
+    """Return damage as one row: position, size, problem, and the header's columns if it can be read."""
     told: dict[str, Column] = {
         "topic": [where.topic],
         "partition": [where.partition],
@@ -186,15 +185,15 @@ _ROWS = 16 * 1024  # 3 MiB at most
 
 
 def batch_ddl() -> str:
-    """The columns as ``DataSource.schema()`` says them."""
+    """Return the columns in the DDL that ``DataSource.schema()`` returns."""
     return ", ".join(f"`{name}` {kind}" for name, kind in _TYPES.items())
 
 
 def batch_columns(schema: StructType) -> tuple[str, ...]:
-    """The columns that a schema chooses.
+    """Return the columns of a schema.
 
     Raises:
-        KafkaConfigurationError: one is unknown, of another type, or there is none.
+        KafkaConfigurationError: a column is unknown or of another type, or there is none.
     """
     if not schema.fields:
         raise KafkaConfigurationError(f"the schema is empty; the columns are {', '.join(_TYPES)}")
@@ -209,11 +208,11 @@ def batch_columns(schema: StructType) -> tuple[str, ...]:
 
 
 def read_batches(whole: LogSlice, columns: tuple[str, ...], rules: ReadingRules) -> Iterator[pa.RecordBatch]:
-    """The batches of a slice; damage that does not fail is a row with ``problem``.
+    """Yield the batches of a slice; damage that is not an error is a row with ``problem``.
 
     Raises:
         KafkaStorageError: a file cannot be read.
-        CorruptMessageError: there is damage, and it is to fail.
+        CorruptMessageError: there is damage, and the rules make it an error.
     """
     schema = arrow_schema(columns)
     table = BatchTable(whole.where, rules.check_crcs)
@@ -244,7 +243,7 @@ def _take(table: BatchTable, chunk: Chunk, segment: int, whole: LogSlice) -> Non
 def _control(chunk: Chunk, at: int) -> str | None:
     try:
         kind = control_type(chunk.data, at)
-    except CorruptMessageError:  # the record is damaged behind a right checksum
+    except CorruptMessageError:  # the record is malformed although the checksum is right
         return None
     if kind is None or not 0 <= kind < len(_CONTROL_TYPES):
         return None
@@ -253,7 +252,7 @@ def _control(chunk: Chunk, at: int) -> str | None:
 
 @cache
 def arrow_schema(names: tuple[str, ...]) -> pa.Schema:
-    """What Arrow calls the columns, which is what Spark expects of a source with this schema."""
+    """Return the Arrow schema that Spark expects of a source with these columns."""
     import pyarrow as pa
 
     kinds = {

@@ -1,4 +1,4 @@
-"""``kafka-log`` as Spark knows it: slices are planned once, tasks read them."""
+"""``kafka-log`` as a data source of Spark: slices are planned once, tasks read them."""
 
 from __future__ import annotations
 
@@ -25,51 +25,51 @@ if TYPE_CHECKING:
 
 
 class KafkaLogDataSource(DataSource):
-    """Segment files as rows: records, or with ``mode=batches`` record batches, without any broker.
+    """Reads segment files as rows, without a broker: records, or with ``mode=batches`` record batches.
 
-    Columns and options are those of ``kafka-local``, with ``path`` for a cluster's address; docs/pipeline.md.
-    """
+    Columns and options are those of ``kafka-local``, with ``path`` instead of a cluster's address;
+    docs/pipeline.md."""
 
     @classmethod
     def name(cls) -> str:
-        """The word for ``spark.read.format``."""
+        """Return the name for ``spark.read.format``."""
         return NAME
 
     def schema(self) -> str:
-        """All columns of the mode, with ``headers`` where ``includeHeaders`` says so."""
+        """Return all columns of the mode, ``headers`` among them with ``includeHeaders``."""
         options = log_options(self.options)
         return batch_ddl() if options.batches else ddl(all_columns(options.include_headers))
 
     def reader(self, schema: StructType) -> LogReader:
-        """Reads a batch.
+        """Return the reader of a batch query.
 
         Args:
-            schema: the columns that are read; ``DataFrameReader.schema`` may name fewer than there are.
+            schema: the columns to read; ``DataFrameReader.schema`` may name a part of them.
 
         Raises:
-            KafkaConfigurationError: an option or a column is wrong.
+            KafkaConfigurationError: an option or a column is invalid.
         """
         options = log_options(self.options)
         columns = batch_columns(schema) if options.batches else columns_of(schema, options.include_headers)
         return (FilteringLogReader if filters_come() else LogReader)(options, columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """There is none.
+        """Refuse: files are not followed.
 
         Raises:
             KafkaConfigurationError: always.
         """
         raise KafkaConfigurationError(
-            f"{NAME} reads files as they are and has no stream: read with kafka-local, which follows a topic"
+            f"{NAME} reads files once and has no stream: use kafka-local, which follows a topic"
         )
 
 
 class LogReader(DataSourceReader):
-    """Reads without looking at filters, which Spark applies.
+    """Reads without filters, which Spark applies to the rows.
 
     Args:
         options: of the query.
-        columns: those that are read; with ``mode=batches`` their names.
+        columns: the columns to read; with ``mode=batches`` their names.
     """
 
     def __init__(self, options: LogOptions, columns: Columns | tuple[str, ...]) -> None:
@@ -78,7 +78,7 @@ class LogReader(DataSourceReader):
         self._wanted: WantedRows = EVERY_ROW
 
     def partitions(self) -> list[InputPartition]:
-        """One for each slice. Lists the directories, and changes nothing."""
+        """Return one task for each slice. Planning lists the directories, and keeps nothing."""
         options = self._options
         logs = OfflineLogs(
             options.locations,
@@ -93,7 +93,8 @@ class LogReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one slice; none of Spark's own partition, which stands for an empty list."""
+        """Yield the rows of one slice; none for the partition without a value that Spark makes of an empty
+        list."""
         if partition.value is None:
             return iter(())
         whole: LogSlice = partition.value
@@ -109,10 +110,10 @@ class LogReader(DataSourceReader):
 
 
 class FilteringLogReader(LogReader):
-    """Leaves out what cannot pass the filters."""
+    """Skips batches that cannot pass the filters."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Notes the filters, and returns them all: Spark applies them again, since what is left out is whole
-        batches."""
+        """Keep the filters, and return all of them: only whole batches are skipped, so Spark must apply them
+        again."""
         self._wanted = wanted_rows(filters)
         return filters

@@ -1,4 +1,4 @@
-"""Which partitions lie in a directory, and which segments they have: only names and lengths are read."""
+"""Which partitions a directory has, and their segments: only names and lengths are read."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Segment:
     """One segment as it was listed.
 
     Attributes:
-        stem: the path of its files without their suffixes.
+        stem: the path of its files, without a suffix.
         base_offset: the number in their names.
         size_bytes: of the ``.log``.
-        others: the lengths of its indexes, by their suffixes; those that are missing are not among them.
+        others: the lengths of the indexes that exist, by suffix.
     """
 
     stem: str
@@ -56,7 +56,6 @@ class Segment:
 
     @property
     def log_path(self) -> str:
-        """Of the batches."""
         return self.stem + LOG
 
 
@@ -66,11 +65,11 @@ class PartitionLog:
 
     Attributes:
         where: topic and partition.
-        location: where its directory's filesystem is.
+        location: opens its filesystem.
         directory: its path there.
-        segments: by their base offsets; the last is the active one.
-        snapshots: the offsets of its producer snapshots, rising.
-        log_start_offset: before it records do not count any more: DeleteRecords has moved it, or retention.
+        segments: by base offset; the last is the active one.
+        snapshots: the offsets of its producer snapshots, ascending.
+        log_start_offset: earlier records are deleted: DeleteRecords or retention moved it.
     """
 
     where: TopicPartition
@@ -81,7 +80,7 @@ class PartitionLog:
     log_start_offset: int
 
     def snapshot_path(self, offset: int) -> str:
-        """Of the producer snapshot at an offset."""
+        """Return the path of the producer snapshot at an offset."""
         return f"{self.directory}/{offset:0{_DIGITS}d}{SNAPSHOT}"
 
     def is_active(self, segment: Segment) -> bool:
@@ -90,16 +89,16 @@ class PartitionLog:
 
 
 def find_logs(locations: Iterable[Location], wanted: Callable[[TopicPartition], bool]) -> list[PartitionLog]:
-    """The logs of all wanted partitions, by topic and partition.
+    """Return the logs of all wanted partitions, by topic and partition.
 
     Args:
         locations: data directories, or directories of single partitions.
         wanted: which partitions to list.
 
     Raises:
-        KafkaStorageError: a location cannot be listed, or holds neither; a compaction is not finished; a
+        KafkaStorageError: a location cannot be listed, or is neither; a compaction is not finished; a
             ``.log`` cannot be a segment.
-        KafkaConfigurationError: a partition lies in two of them.
+        KafkaConfigurationError: two locations have the same partition.
     """
     found: dict[TopicPartition, PartitionLog] = {}
     for location in locations:
@@ -107,7 +106,7 @@ def find_logs(locations: Iterable[Location], wanted: Callable[[TopicPartition], 
             other = found.setdefault(log.where, log)
             if other is not log:
                 raise KafkaConfigurationError(
-                    f"{log.where} lies in {other.directory} and in {log.directory}; name one of them in path"
+                    f"{log.where} is in {other.directory} and in {log.directory}; name only one in path"
                 )
     return [found[where] for where in sorted(found)]
 
@@ -119,7 +118,7 @@ def _logs_in(location: Location, wanted: Callable[[TopicPartition], bool]) -> It
         where = partition_of_directory(root.rpartition("/")[2])
         if where is None:
             raise KafkaConfigurationError(
-                f"{files.shown(root)} holds segments, but has not the name of a partition; call it <topic>-0"
+                f"{files.shown(root)} has segments, but not the name of a partition; rename it to <topic>-0"
             )
         if wanted(where):
             starts = _log_starts(files, root.rpartition("/")[0])
@@ -132,7 +131,7 @@ def _logs_in(location: Location, wanted: Callable[[TopicPartition], bool]) -> It
         )
     chosen = [path for path, where in partitions.items() if wanted(where)]
     starts = _log_starts(files, root) if chosen else {}
-    with ThreadPoolExecutor(_LISTED_AT_A_TIME) as threads:  # an object store answers many at once
+    with ThreadPoolExecutor(_LISTED_AT_A_TIME) as threads:  # an object store serves many requests at once
         for path, listed in zip(chosen, threads.map(files.list, chosen), strict=True):
             if any(_is_of_a_partition(entry.name) for entry in listed):
                 yield _log(location, path, partitions[path], listed, starts)
@@ -180,19 +179,20 @@ def _log(
 
 
 def _check_compaction(directory: str, names: Collection[str]) -> None:
-    """A copy in ``.swap`` replaces segments that are removed one by one; nothing tells which are gone."""
+    """Refuse a log with a ``.swap`` file: it replaces segments that are removed one by one, and some may be
+    gone."""
     for base in _numbers(names, LOG + SWAP):
         raise KafkaStorageError(
             f"{directory} holds {base:0{_DIGITS}d}{LOG}{SWAP}, of a compaction that is not finished: "
-            "segments that it replaces may be gone. What to do: let a broker start once, which finishes "
-            "it, or read again where one is running"
+            "segments that it replaces may be gone. What to do: start a broker once, which finishes it, or "
+            "read again if one is running"
         )
 
 
 def _check_segment(directory: str, base_offset: int, size_bytes: int) -> None:
     name = f"{directory}/{base_offset:0{_DIGITS}d}{LOG}"
     if base_offset > MAX_LONG:
-        raise KafkaStorageError(f"{name}: no offset is as large as its name. What to do: move it away")
+        raise KafkaStorageError(f"{name}: its name is larger than any offset. What to do: move it away")
     if size_bytes > LARGEST_SEGMENT_BYTES:
         raise KafkaStorageError(
             f"{name} has {size_bytes:,} bytes, and no segment has more than {LARGEST_SEGMENT_BYTES:,}. "
@@ -205,7 +205,8 @@ def _numbers(names: Iterable[str], suffix: str) -> list[int]:
 
 
 def _base_offset(name: str, suffix: str) -> int | None:
-    """``.deleted``, ``.cleaned`` and ``.swap`` behind the suffix are a broker's leftovers: no segment."""
+    """Return the number in a file's name. Files that end in ``.deleted``, ``.cleaned`` or ``.swap`` are
+    leftovers."""
     digits = name.removesuffix(suffix)
     is_one = len(name) == _DIGITS + len(suffix) == len(digits) + len(suffix)
     return int(digits) if is_one and digits.isascii() and digits.isdigit() else None
@@ -214,6 +215,6 @@ def _base_offset(name: str, suffix: str) -> int | None:
 def _log_starts(files: LogFiles, root: str) -> dict[TopicPartition, int]:
     path = f"{root}/{LOG_START_NAME}"
     data = files.read(path)
-    if not data:  # Kafka makes it empty and writes it later
+    if not data:  # Kafka creates the file empty and writes it later
         return {}
     return dict(parse_entry(line, path) for line in decode_lines(data, path))

@@ -1,4 +1,4 @@
-"""Filesystems on which logs lie: this machine's, object storage, whatever fsspec knows. Only reading."""
+"""Read-only filesystems with logs: the local one, object storage, and those of fsspec."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ _MISSING = (FileNotFoundError, NotADirectoryError)
 
 
 def _without_secrets(uri: str) -> str:
-    """Keys stand before an ``@``, or behind the question mark."""
+    """Return a URI without user info and query, which may contain keys."""
     return _USER.sub("//", uri.partition("?")[0])
 
 
 @attrs.frozen
 class Location:
-    """Where a log lies. It travels to Spark's workers; each process opens the filesystem for itself, once.
+    """Where logs are. It travels to Spark's workers; each process opens the filesystem once.
 
     Attributes:
-        uri: a local path, or ``scheme://…``: s3, gs, hdfs, abfs as Arrow has them, others as fsspec does.
-        settings: what Arrow's or fsspec's filesystem is made with, by names: ``endpoint_override``, …
+        uri: a local path, or ``scheme://…``: Arrow opens s3, gs, hdfs and abfs, fsspec the others.
+        settings: arguments of Arrow's or fsspec's filesystem by name: ``endpoint_override``, …
     """
 
     uri: str = attrs.field(repr=_without_secrets)
     settings: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=False)  # keys may be among them
 
     def open(self) -> tuple[LogFiles, str]:
-        """The filesystem, and the location's path in it.
+        """Return the filesystem, and the location's path in it.
 
         Raises:
-            KafkaConfigurationError: there is no such scheme, or the settings are not its own.
+            KafkaConfigurationError: the scheme is unknown, or does not have these settings.
         """
         # A forked child must not use its parent's connections.
         filesystem, path = _opened(os.getpid(), self.uri, self.settings)
@@ -59,12 +59,12 @@ class Location:
 
 
 def location_of(given: str, settings: tuple[tuple[str, str], ...] = ()) -> Location:
-    """The location of what a user wrote: a relative path means the same in every process."""
+    """Return the location that a user named; a relative path becomes absolute, for other processes."""
     return Location(given if "://" in given else os.path.abspath(given), settings)
 
 
 class Entry(NamedTuple):
-    """What lies in a directory; a directory's size is 0."""
+    """An entry of a directory; a subdirectory's size is 0."""
 
     name: str
     size_bytes: int
@@ -72,12 +72,12 @@ class Entry(NamedTuple):
 
 
 class LogFiles:
-    """The files of one filesystem, by their paths in it.
+    """The files of one filesystem, by path.
 
     Args:
         filesystem: Arrow's.
-        uri: what was opened, for messages.
-        root: its path.
+        uri: that was opened, for messages.
+        root: its path in the filesystem.
     """
 
     def __init__(self, filesystem: pafs.FileSystem, uri: str, root: str) -> None:
@@ -87,20 +87,20 @@ class LogFiles:
 
     @property
     def is_local(self) -> bool:
-        """Whether a small read costs little."""
+        """Whether it is the local filesystem, where small reads are cheap."""
         name: str = self._filesystem.type_name
         return name == "local"
 
     def shown(self, path: str) -> str:
-        """A path as the user would write it."""
+        """Return a path as the user would write it, without secrets."""
         below = path.removeprefix(self._root)
         return _without_secrets(self._uri).rstrip("/") + below if below != path else path
 
     def list(self, path: str) -> list[Entry]:
-        """What is in a directory, by name.
+        """Return the entries of a directory, by name.
 
         Raises:
-            KafkaStorageError: it is not there, or cannot be listed.
+            KafkaStorageError: it does not exist, or cannot be listed.
         """
         from pyarrow.fs import FileSelector, FileType
 
@@ -113,10 +113,10 @@ class LogFiles:
         )
 
     def read(self, path: str) -> bytes | None:
-        """A whole file of the kind that is always small; None where there is none.
+        """Return a whole file of a kind that is always small; None if it does not exist.
 
         Raises:
-            KafkaStorageError: it cannot be read, or is too large to be what its name says.
+            KafkaStorageError: it cannot be read, or is too large for a file of this kind.
         """
         data = self.read_start(path, LARGEST_SMALL_FILE_BYTES + 1)
         if data is not None and len(data) > LARGEST_SMALL_FILE_BYTES:
@@ -127,7 +127,7 @@ class LogFiles:
         return data
 
     def read_start(self, path: str, count: int) -> bytes | None:
-        """Up to ``count`` bytes from a file's beginning; None where there is none.
+        """Return up to ``count`` bytes from the start of a file; None if it does not exist.
 
         Raises:
             KafkaStorageError: it cannot be read.
@@ -142,10 +142,10 @@ class LogFiles:
 
     @contextmanager
     def open(self, path: str) -> Iterator[LogFile]:
-        """A file to be read at any place, for the time of the block.
+        """Open a file for random reads in the block.
 
         Raises:
-            KafkaStorageError: it is not there, or cannot be opened.
+            KafkaStorageError: it does not exist, or cannot be opened.
         """
         with self._errors("open", path):
             file = self._opened(path)
@@ -156,7 +156,7 @@ class LogFiles:
 
     def _opened(self, path: str) -> Any:
         if self.is_local and os.path.exists(path) and not os.path.isfile(path):
-            raise OSError("it is no regular file")  # opening a pipe would wait for its writer
+            raise OSError("it is not a regular file")  # opening a pipe would wait for its writer
         return self._filesystem.open_input_file(path)
 
     @contextmanager
@@ -165,7 +165,7 @@ class LogFiles:
             yield
         except _MISSING as error:
             raise KafkaStorageError(
-                f"{self.shown(path)} is not there; was it removed by retention or compaction?"
+                f"{self.shown(path)} does not exist; was it removed by retention or compaction?"
             ) from error
         except (OSError, ValueError) as error:
             raise KafkaStorageError(f"cannot {verb} {self.shown(path)}: {error}") from error
@@ -182,18 +182,17 @@ class LogFile:
 
     @property
     def name(self) -> str:
-        """As the user would write it."""
         return self._files.shown(self._path)
 
     def read(self, position: int, count: int) -> memoryview:
-        """Up to ``count`` bytes from ``position``; fewer only where the file ends.
+        """Return up to ``count`` bytes from ``position``; fewer only at the end of the file.
 
         Raises:
-            KafkaStorageError: they cannot be read, or the file has become shorter meanwhile.
+            KafkaStorageError: they cannot be read, or the file was truncated meanwhile.
         """
         wanted = max(0, min(count, self.end - position))
         try:
-            if wanted <= _COPIED_BYTES:  # one call and a copy cost less than a buffer of Arrow's
+            if wanted <= _COPIED_BYTES:  # one call and a copy are cheaper than an Arrow buffer
                 data = memoryview(self._file.read_at(wanted, position))
             else:
                 self._file.seek(position)

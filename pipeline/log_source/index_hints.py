@@ -1,7 +1,7 @@
-"""Sparse indexes as hints: what they say is looked at before it is believed.
+"""Offset and time indexes as hints: an entry is verified against the log before it is used.
 
-An index may be missing, torn, preallocated with zeros, or of another log. Positions are checked against the
-batch that they name; where they are wrong more of the log is read, and nothing else happens.
+An index may be missing, torn, preallocated with zeros, or belong to another log. A position counts only if
+the batch that it names is there. Wrong entries only cause more of the log to be read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from splashdam.storage.inspect.read_only import LARGEST_BATCH_BYTES
 from splashdam.storage.segments.indexes import OFFSET_ENTRY, TIME_ENTRY
 from splashdam.storage.segments.segment import INDEX, TIME_INDEX
 
-_TRIED = 8  # wrong hints on each side before a cut is given up
+_TRIED = 8  # hints tried on each side before giving up
 
 
 class Hint(NamedTuple):
@@ -34,10 +34,10 @@ class Hint(NamedTuple):
 
 
 class OffsetHints:
-    """The offset index of one segment, loaded at its first use.
+    """The offset index of one segment, loaded on first use.
 
     Args:
-        load: makes the hints, rising by position and by offset.
+        load: returns the hints, ascending by position and offset.
         file: the segment's ``.log``.
     """
 
@@ -50,24 +50,26 @@ class OffsetHints:
         return list(self._load())
 
     def at_or_before(self, offset: int) -> Hint | None:
-        """Where to begin in order to meet ``offset``; None for the segment's beginning."""
+        """Return where to begin so as not to miss ``offset``; None for the segment's beginning."""
         end = bisect_right(self._hints, offset, key=lambda hint: hint.last_offset)
         return self._first_sound(reversed(self._hints[max(0, end - _TRIED) : end]))
 
     def behind(self, offset: int) -> int | None:
-        """A position from which on every batch is behind ``offset``; None where no hint tells."""
+        """Return a position from which on every batch is after ``offset``; None if no hint has one."""
         start = bisect_left(self._hints, offset, key=lambda hint: hint.last_offset) + 1
         found = self._first_sound(self._hints[start : start + _TRIED])
         return None if found is None else found.position
 
     def after(self, position: int, end: int) -> int | None:
-        """The first position in (``position``, ``end``) where a batch is."""
+        """Return the first position in (``position``, ``end``) that a sound hint names, None if there is
+        none."""
         start = bisect_right(self._hints, position, key=lambda hint: hint.position)
         found = self._first_sound(hint for hint in self._hints[start:] if hint.position < end)
         return None if found is None else found.position
 
     def cuts(self, start: int, end: int, max_bytes: int) -> Iterator[Hint]:
-        """Where to cut [``start``, ``end``) into pieces of about ``max_bytes``: each begins a batch."""
+        """Yield where to cut [``start``, ``end``) into pieces of about ``max_bytes``; a batch begins at each
+        cut."""
         while end - start > max_bytes:
             middle = bisect_right(self._hints, start + max_bytes, key=lambda hint: hint.position)
             nearest = chain(
@@ -89,7 +91,8 @@ class OffsetHints:
 
 
 def sound_batch_at(file: LogFile, position: int, due: int = 0) -> BatchHeader | None:
-    """The header of the batch at a position, where one is there with its checksum, and not before ``due``."""
+    """Return the header of the batch at a position, None if there is none with a right checksum and an offset
+    of at least ``due``."""
     head = file.read(position, HEADER_BYTES)
     if not header_is_there(head, 0):
         return None
@@ -98,19 +101,20 @@ def sound_batch_at(file: LogFile, position: int, due: int = 0) -> BatchHeader | 
     except CorruptMessageError:
         return None
     size = header.size_bytes
-    # What can be told from the header comes first: searches try millions of positions.
+    # The header is checked first: searches try millions of positions.
     if header.base_offset < due or size > LARGEST_BATCH_BYTES or position + size > file.end:
         return None
     return header if stored_crc_ok(file.read(position, size), 0, header) else None
 
 
 def load_offset_hints(files: LogFiles, segment: Segment, file: LogFile) -> OffsetHints:
-    """The hints of a segment; none where it has no index. Looking at them raises what reading it does."""
+    """Return the hints of a segment, none if it has no index. Errors of reading the index are raised on first
+    use."""
     return OffsetHints(lambda: _rising(files, segment), file)
 
 
 def _rising(files: LogFiles, segment: Segment) -> Iterator[Hint]:
-    """The entries up to the first that cannot be one; a preallocated file has zeros behind the last."""
+    """Yield the entries up to the first implausible one; a preallocated file has zeros after the last."""
     entry = OFFSET_ENTRY
     data = read_entries(files, segment, INDEX, entry)
     last = Hint(0, -1)
@@ -125,10 +129,11 @@ def _rising(files: LogFiles, segment: Segment) -> Iterator[Hint]:
 
 
 def read_entries(files: LogFiles, segment: Segment, suffix: str, entry: Struct) -> bytes:
-    """The whole entries of an index, as many as there can be batches; nothing where it is missing.
+    """Return the whole entries of an index, at most as many as the segment can have batches; b"" if it is
+    missing.
 
     Raises:
-        KafkaStorageError: the index is there and cannot be read.
+        KafkaStorageError: the index exists and cannot be read.
     """
     if not segment.others.get(suffix):
         return b""
@@ -138,7 +143,7 @@ def read_entries(files: LogFiles, segment: Segment, suffix: str, entry: Struct) 
 
 
 class LatestTime(NamedTuple):
-    """What a time index says of its segment: the largest timestamp, and the batch that has it ends there."""
+    """An entry of a time index: a timestamp, and the last offset of the first batch that has it."""
 
     timestamp_ms: int
     last_offset: int
@@ -152,20 +157,20 @@ class TimeHints:
 
     @property
     def latest(self) -> LatestTime | None:
-        """The last entry: in a closed segment its largest timestamp. None without entries."""
+        """The last entry, None without entries: in a closed segment its largest timestamp."""
         return self._entries[-1] if self._entries else None
 
     def offset_before(self, timestamp_ms: int) -> int | None:
-        """Up to this offset nothing is as late as ``timestamp_ms``; None where no entry tells."""
+        """Return an offset up to which no record is as late as ``timestamp_ms``; None if no entry has one."""
         slot = bisect_left(self._entries, timestamp_ms, key=lambda entry: entry.timestamp_ms)
         return self._entries[slot - 1].last_offset if slot else None
 
 
 def load_time_hints(files: LogFiles, segment: Segment) -> TimeHints:
-    """The entries of a time index; none where it is missing, or not such as a broker writes it.
+    """Return the entries of a time index, none if it is missing or not in the form that a broker writes.
 
     Raises:
-        KafkaStorageError: the index is there and cannot be read.
+        KafkaStorageError: the index exists and cannot be read.
     """
     entry = TIME_ENTRY
     data = read_entries(files, segment, TIME_INDEX, entry)

@@ -1,4 +1,4 @@
-"""Directories of logs that answer what a cluster is asked: topics, partitions, offsets by edge and time."""
+"""Log directories in the role of a cluster: topics, partitions, offsets by edge and timestamp."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from splashdam.record.columns import decode_columns
 from splashdam.storage.topic_names import INTERNAL_TOPICS
 
 NO_MATCH = -1
-"""The offset of a time after which there is no record, as brokers answer."""
+"""The answer for a timestamp that no record reaches, as brokers give it."""
 
 _AT_A_TIME = 16
 _LOOK_UP_BYTES = 256 * 1024
 
 
 class OfflineLogs:
-    """The logs in some directories, as they are when they are first asked for.
+    """The logs in some directories, listed on first use.
 
     Args:
         locations: data directories, or directories of partitions.
-        read_committed: the end of a log is then where its first open transaction begins.
-        fails: damage that may hide what became of a transaction is an error.
-        torn_ends: a torn end counts as one more offset, so that whoever reads up to the end meets it.
+        read_committed: a log ends where its first open transaction begins.
+        fails: damage that may hide the end of a transaction is an error.
+        torn_ends: a torn end counts as one more offset, so that reading up to the end includes it.
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class OfflineLogs:
         return self._listed
 
     def topics(self) -> list[str]:
-        """All topics but Kafka's own, which are read where they are named."""
+        """Return all topics but Kafka's internal ones, which are read only if a query names them."""
         return sorted({where.topic for where in self._logs} - INTERNAL_TOPICS)
 
     def partitions(self, topic: str) -> list[int]:
-        """The numbers of a topic's partitions.
+        """Return the numbers of a topic's partitions.
 
         Raises:
-            UnknownTopicOrPartitionError: none is there.
+            UnknownTopicOrPartitionError: there is none.
         """
         found = [where.partition for where in self._logs if where.topic == topic]
         if not found:
@@ -78,7 +78,7 @@ class OfflineLogs:
         return found
 
     def offsets(self, topic: str, partitions: Sequence[int], timestamp: int) -> dict[int, int]:
-        """By partition the first offset at or after a time, `NO_MATCH` where there is none.
+        """Return for each partition the first offset at or after a timestamp, `NO_MATCH` if there is none.
 
         Args:
             topic: its name.
@@ -95,7 +95,7 @@ class OfflineLogs:
             return dict(zip(partitions, threads.map(answer, logs), strict=True))
 
     def slices(self, where: TopicPartition, first: int, end: int, *, max_bytes: int) -> list[LogSlice]:
-        """The slices of a range of offsets; see `slices_of`.
+        """Return the slices of a range of offsets; see `slices_of`.
 
         Raises:
             KafkaStorageError: a file cannot be read.
@@ -105,7 +105,7 @@ class OfflineLogs:
         return list(slices_of(log, _files(log), first, end, max_bytes=max_bytes, transactions=transactions))
 
     def transactions(self, log: PartitionLog) -> Transactions:
-        """Those of a log, found out once.
+        """Return the transactions of a log, found once.
 
         Raises:
             KafkaStorageError: a file cannot be read.
@@ -133,7 +133,7 @@ def _files(log: PartitionLog) -> LogFiles:
 
 
 def end_of(log: PartitionLog, *, torn_end: bool = False) -> int:
-    """The offset behind the last whole batch; with ``torn_end`` one more where noise stands behind it.
+    """Return the offset after the last whole batch; with ``torn_end`` one more if other bytes follow it.
 
     Raises:
         KafkaStorageError: a file cannot be read.
@@ -156,10 +156,10 @@ def end_of(log: PartitionLog, *, torn_end: bool = False) -> int:
 
 
 def first_at(log: PartitionLog, timestamp_ms: int) -> int:
-    """The offset of the first record at or after a time, `NO_MATCH` where there is none.
+    """Return the offset of the first record at or after a timestamp, `NO_MATCH` if there is none.
 
-    The time index of a closed segment is believed as far as its last entry names a batch that is there; that
-    of the active one says where to begin alone.
+    A time index is used if its last entry names a batch that is there. That of the active segment only says
+    where to begin, because it may lag behind the log.
 
     Raises:
         KafkaStorageError: a file cannot be read.
@@ -187,7 +187,7 @@ def first_at(log: PartitionLog, timestamp_ms: int) -> int:
 
 
 def _is_true(times: TimeHints, walk: Walk, hints: OffsetHints) -> bool:
-    """Whether the batch of the last entry is there and has its timestamp."""
+    """Whether the batch that the last entry names is there and has its timestamp."""
     latest = times.latest
     if latest is None:
         return False
@@ -206,13 +206,13 @@ def _is_true(times: TimeHints, walk: Walk, hints: OffsetHints) -> bool:
 def _first_in(walk: Walk, position: int, end: int, timestamp_ms: int, from_offset: int) -> int | None:
     for chunk in walk.chunks(position, end):
         if not isinstance(chunk, Chunk):
-            continue  # who reads the records is told
+            continue  # reported when the records are read
         for at, header in chunk.batches:
             if header.max_timestamp < timestamp_ms or header.last_offset < from_offset:
                 continue
             batch = chunk.data[at : at + header.size_bytes]
             found: int | None = max(header.base_offset, from_offset)
-            # A marker is found by its time as any record is: brokers answer so, too.
+            # Brokers, too, return the offset of a control batch.
             if not header.is_control:
                 found = _first_in_batch(batch, timestamp_ms, from_offset, header)
             if found is not None:
@@ -223,7 +223,8 @@ def _first_in(walk: Walk, position: int, end: int, timestamp_ms: int, from_offse
 def _first_in_batch(
     batch: memoryview, timestamp_ms: int, from_offset: int, header: BatchHeader
 ) -> int | None:
-    """A batch that cannot be decoded counts as one record, with its largest timestamp, as in a broker."""
+    """Return the first matching offset. A batch that cannot be decoded counts as one record, as in a
+    broker."""
     try:
         columns = decode_columns(batch, first_offset=from_offset, keys=False, values=False, headers=False)
     except CorruptMessageError:

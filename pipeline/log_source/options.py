@@ -1,4 +1,5 @@
-"""The options of ``kafka-log``: where the files are, and those of ``kafka-local`` that mean files, too."""
+"""The options of ``kafka-log``: the place of the files, and the options of ``kafka-local`` that apply to
+files."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ NAME: Final = "kafka-log"
 RECORDS, BATCHES = "records", "batches"
 REPORT = "report"
 STORAGE: Final = "storage."
-"""What the names of a filesystem's own settings begin with."""
+"""The prefix of the filesystem's own settings."""
 
 _SIZE = re.compile(r"([0-9]+)\s*(?:([kmg])(?:i?b)?|b)?", re.ASCII)
 _UNITS = {None: 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -37,7 +38,7 @@ def _size(given: str) -> int:
 
 
 def _json_list(given: str) -> tuple[str, ...]:
-    found = json.loads(given)  # of its errors, ValueError is the base
+    found = json.loads(given)  # JSONDecodeError is a ValueError
     if not isinstance(found, list) or not found or not all(isinstance(each, str) for each in found):
         raise ValueError('must be a JSON list such as ["/data/a", "/data/b"]')
     return tuple(found)
@@ -46,7 +47,7 @@ def _json_list(given: str) -> tuple[str, ...]:
 _NOWHERE: tuple[str, ...] = ()
 PATH = Option("path", comma_list, _NOWHERE)
 PATHS = Option("paths", _json_list, _NOWHERE)
-"""What ``load(["…", "…"])`` makes of several."""
+"""Spark passes several paths, ``load(["…", "…"])``, under this name."""
 MODE = Option("mode", one_of(RECORDS, BATCHES), RECORDS)
 MAX_PARTITION_BYTES = Option("maxPartitionBytes", _size, 64 << 20)
 ON_DAMAGE = Option("onDamage", one_of("fail", REPORT), "fail")
@@ -78,14 +79,14 @@ class LogOptions:
     """What a query reads, and how. Topics, start and end are as in ``kafka-local``.
 
     Attributes:
-        locations: where the files are.
-        batches: whether a row is a batch; else it is a record.
-        max_bytes: about so many bytes of a log are one task.
-        fails: damage is an error; else it is told.
-        check_crcs: whether checksums are looked at where a row is a batch; records are always checked.
-        include_headers: whether there is a column for them.
-        read_committed: whether records of transactions count only where these were committed.
-        selection: which records; `Selection.patience` is of no use, because files do not change meanwhile.
+        locations: of the files.
+        batches: whether a row is a batch instead of a record.
+        max_bytes: approximate number of log bytes per task.
+        fails: damage is an error; otherwise it is reported.
+        check_crcs: whether checksums are checked if a row is a batch; those of records always are.
+        include_headers: whether there is a column ``headers``.
+        read_committed: whether only records of committed transactions are read.
+        selection: which records; its patience is a single attempt, since files do not change.
     """
 
     locations: tuple[Location, ...]
@@ -99,7 +100,7 @@ class LogOptions:
 
 
 def log_options(given: Mapping[str, str]) -> LogOptions:
-    """Reads and checks the options of a query.
+    """Parse and check the options of a query.
 
     Args:
         given: as ``DataSource.options`` has them.
@@ -158,7 +159,7 @@ def _reads_committed(kafka: Mapping[str, str]) -> bool:
     for name in kafka:
         if name != "isolation.level":
             raise KafkaConfigurationError(
-                f"{NAME}: option 'kafka.{name}' is a client's, and files are read without one; of kafka.* "
-                f"there is {_ISOLATION.name} alone"
+                f"{NAME}: option 'kafka.{name}' belongs to a client, and files are read without "
+                f"one; of kafka.* only {_ISOLATION.name} applies"
             )
     return _ISOLATION.value_of(kafka.get("isolation.level", _ISOLATION.default)) == "read_committed"

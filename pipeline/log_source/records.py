@@ -1,6 +1,6 @@
-"""The records of a slice as Arrow, of ``mode=records``.
+"""``mode=records``: the records of a slice as Arrow batches.
 
-What only a walk along several batches shows: offsets that go back, and aborts that no index lists.
+Along the way it finds what no single batch shows: offsets that go back, and aborts that no index lists.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DECODER_CHECKS = ReadingRules(is_checked_later=True)
-"""The decoder looks at every checksum, so that this need not be done before."""
+"""The decoder checks every checksum, so the walk need not."""
 
 
 @attrs.frozen
@@ -33,9 +33,9 @@ class RecordRules:
     """Which records are read, and how.
 
     Attributes:
-        columns: what of them.
-        read_committed: those of aborted transactions are left out.
-        since_ms: batches that are older as a whole may be left out.
+        columns: the columns to decode.
+        read_committed: skip records of aborted transactions.
+        since_ms: batches whose records are all older may be skipped.
         reading: how the files are read.
     """
 
@@ -46,18 +46,18 @@ class RecordRules:
 
 
 def read_records(whole: LogSlice, rules: RecordRules) -> Iterator[pa.RecordBatch]:
-    """The records of a slice, about 8 MiB at a time.
+    """Yield the records of a slice, about 8 MiB at a time.
 
     Raises:
         KafkaStorageError: a file cannot be read.
-        CorruptMessageError: there is damage, and it is to fail.
+        CorruptMessageError: there is damage, and the rules make it an error.
         UnsupportedCodecError: the library of a batch's codec is not installed.
     """
     return _Records(whole, rules).read()
 
 
 class _Run(NamedTuple):
-    """Wanted batches that lie one behind the other in a chunk, and the first offset there."""
+    """Contiguous batches of a chunk that are wanted, and their first offset."""
 
     start: int
     end: int
@@ -65,8 +65,6 @@ class _Run(NamedTuple):
 
 
 class _Records:
-    """The records of one slice."""
-
     def __init__(self, whole: LogSlice, rules: RecordRules) -> None:
         self._whole, self._rules = whole, rules
         self._order, self._aborts = OffsetOrder(), UnlistedAborts(whole.aborted)
@@ -106,7 +104,9 @@ class _Records:
     def _is_wanted(self, header: BatchHeader) -> bool:
         if header.last_offset < self._whole.first_offset:
             return False
-        if header.magic != MAGIC or header.is_control:  # of the others the first offset is not known
+        if (
+            header.magic != MAGIC or header.is_control
+        ):  # batches of formats 0 and 1 do not state their first offset
             return True
         return header.base_offset < self._whole.end_offset and header.max_timestamp >= self._rules.since_ms
 
@@ -117,14 +117,14 @@ class _Records:
             self._tell(
                 part,
                 chunk.position + at,
-                f"producer {header.producer_id} aborts a transaction that no .txnindex lists, so that its "
-                "records cannot be left out; was the file lost? Where this segment has no .index a broker "
-                "makes both anew at its next start",
+                f"producer {header.producer_id} aborts a transaction that no .txnindex lists, so its "
+                "records cannot be skipped; was the file lost? If this segment has no .index, a broker "
+                "rebuilds both at its next start",
                 outcome="its records were read",
             )
 
     def _decoded(self, part: Part, chunk: Chunk, run: _Run) -> Iterator[pa.RecordBatch]:
-        """The records of a run; where damage does not fail, the batch that has it is left out alone."""
+        """Yield the records of a run. If damage is not an error, only the damaged batch is skipped."""
         decoder, (start, end, first_offset) = self._decoder, run
         while start < end:
             aborted = [each for each in self._whole.aborted if each.last_offset >= first_offset]
@@ -146,7 +146,7 @@ class _Records:
 
 
 def _stopped_at(chunk: Chunk, start: int, offset: int) -> tuple[int, int, int]:
-    """Where the batch begins and ends that the decoder stopped at, and the offset behind it."""
+    """Return where the batch at which the decoder stopped begins and ends, and its next offset."""
     for at, header in chunk.batches:
         if at >= start and header.next_offset > offset:
             return at, at + header.size_bytes, header.next_offset
@@ -156,27 +156,27 @@ def _stopped_at(chunk: Chunk, start: int, offset: int) -> tuple[int, int, int]:
 def _is_abort(chunk: Chunk, at: int) -> bool:
     try:
         return control_type(chunk.data, at) == ABORT
-    except CorruptMessageError:  # the decoder tells
+    except CorruptMessageError:  # the decoder reports it
         return False
 
 
 class OffsetOrder:
-    """Whether each batch of a slice is behind the one before it, and before the next segment."""
+    """Checks that each batch of a slice follows the previous one, and ends before the next segment."""
 
     def __init__(self) -> None:
         self._due = 0
 
     def problem(self, piece: Piece, header: BatchHeader) -> str | None:
-        """Takes in the next batch; what is wrong with its offsets, None for nothing.
+        """Add the next batch; return what is wrong with its offsets, None if they are right.
 
         Args:
-            piece: where it lies.
-            header: its header. Of a compressed message of format 0 or 1 the last offset alone is known.
+            piece: where the batch lies.
+            header: of the batch. A compressed message of format 0 or 1 states only its last offset.
         """
         due = max(self._due, piece.segment.base_offset)
         first = header.base_offset if header.magic == MAGIC else header.last_offset
         if first < due:
-            return f"the batch at offset {first} is not behind offset {due - 1}, which was there before"
+            return f"the batch at offset {first} does not follow offset {due - 1}, which was there before"
         if header.last_offset >= piece.end_offset:
             return f"the batch at offset {first} reaches into the segment that begins at {piece.end_offset}"
         self._due = header.next_offset
@@ -184,10 +184,10 @@ class OffsetOrder:
 
 
 class UnlistedAborts:
-    """Finds abort markers of transactions that are in no ``.txnindex``, though their records are there.
+    """Finds abort markers of transactions that no ``.txnindex`` lists, although their records are there.
 
     Args:
-        listed: the aborted transactions that are known.
+        listed: the aborted transactions that the indexes list.
     """
 
     def __init__(self, listed: Iterable[AbortedTransaction]) -> None:
@@ -195,11 +195,11 @@ class UnlistedAborts:
         self._open: set[int] = set()
 
     def data(self, header: BatchHeader) -> None:
-        """Takes in a batch of data of a transaction."""
+        """Add a data batch of a transaction."""
         self._open.add(header.producer_id)
 
     def ended(self, header: BatchHeader, *, aborted: bool) -> bool:
-        """Takes in a marker; whether it aborts records that were seen and are not known to be aborted."""
+        """Add a marker; return whether it aborts records that were seen and are not listed as aborted."""
         had_records = header.producer_id in self._open
         self._open.discard(header.producer_id)
         return aborted and had_records and (header.producer_id, header.last_offset) not in self._listed

@@ -27,12 +27,12 @@ class Piece:
     """A part of one segment.
 
     Attributes:
-        segment: which.
+        segment: the segment.
         start: the position of its first batch.
-        end: the position behind its last.
-        is_cut: another batch was found at ``end``; else the segment ended there when it was listed.
+        end: the position after its last batch.
+        is_cut: another batch was found at ``end``; otherwise the segment ended there when it was listed.
         is_active: the segment is the log's last, whose end may be torn.
-        least_offset: no batch in it ends before.
+        least_offset: no batch in it ends before this offset.
         end_offset: where the next segment begins: no batch in it may have that offset.
     """
 
@@ -46,7 +46,6 @@ class Piece:
 
     @property
     def size_bytes(self) -> int:
-        """How much is read."""
         return self.end - self.start
 
 
@@ -56,11 +55,11 @@ class LogSlice:
 
     Attributes:
         where: the partition.
-        location: what its files are opened with.
-        pieces: in the order of their offsets.
-        first_offset: of the records to be read; the pieces may begin before.
-        end_offset: behind the last record to be read.
-        aborted: transactions whose records are in the pieces and do not count.
+        location: opens its files.
+        pieces: by offset.
+        first_offset: of the records to read; the pieces may begin earlier.
+        end_offset: after the last record to read.
+        aborted: aborted transactions with records in the pieces.
     """
 
     where: TopicPartition
@@ -80,15 +79,15 @@ def slices_of(
     max_bytes: int,
     transactions: Transactions | None = None,
 ) -> Iterator[LogSlice]:
-    """The slices that hold each record of [``first_offset``, ``end_offset``) exactly once.
+    """Yield slices that together have each record of [``first_offset``, ``end_offset``) exactly once.
 
     Args:
         log: as it was listed.
-        files: where it lies.
+        files: its filesystem.
         first_offset: of the first record.
-        end_offset: behind the last one.
-        max_bytes: about so much is in a slice; small segments share one.
-        transactions: of the log, where aborted records are not read.
+        end_offset: after the last one.
+        max_bytes: approximate size of a slice; small segments share one.
+        transactions: of the log, if aborted records are skipped.
 
     Raises:
         KafkaStorageError: a segment or its index cannot be read.
@@ -97,7 +96,8 @@ def slices_of(
     def joined(pieces: list[Piece], next_offset: int) -> LogSlice:
         aborted: tuple[AbortedTransaction, ...] = ()
         if transactions is not None:
-            # One that ended before must not be there: the producer's next one would count as aborted.
+            # A transaction that ended earlier must not be listed: the producer's next one would count as
+            # aborted.
             least = max(pieces[0].least_offset, first_offset)
             aborted = transactions.between(least, min(next_offset, end_offset))
         return LogSlice(log.where, log.location, tuple(pieces), first_offset, end_offset, aborted)
@@ -150,19 +150,19 @@ def _cut(
     yield whole
 
 
-_HEADERS_BYTES = 4096  # what is read at a time where batches are skipped and a read costs little
+_HEADERS_BYTES = 4096  # of a read on a local disk if only headers are wanted
 
 
 @attrs.frozen
 class ReadingRules:
-    """How to read.
+    """How to read a slice.
 
     Attributes:
-        fails: damage is an error; else it is told, and what comes behind it is read.
-        check_crcs: whether checksums are looked at.
-        is_checked_later: whoever gets the batches looks at them; here it is done where an end may be torn.
+        fails: damage is an error; otherwise it is logged, and reading continues after it.
+        check_crcs: whether checksums are checked.
+        is_checked_later: the caller checks them, so they are checked here only where an end may be torn.
         headers_only: see `Walk`.
-        read_bytes: what one read brings.
+        read_bytes: size of one read.
     """
 
     fails: bool = True
@@ -173,12 +173,12 @@ class ReadingRules:
 
 
 class Part(NamedTuple):
-    """What was met, and where.
+    """Batches or damage, and where they were found.
 
     Attributes:
         piece: of the slice.
         file_name: for messages.
-        found: batches, or what is none.
+        found: the batches, or the damage.
     """
 
     piece: Piece
@@ -187,14 +187,14 @@ class Part(NamedTuple):
 
 
 def parts_of(whole: LogSlice, rules: ReadingRules) -> Generator[Part]:
-    """The batches of a slice, and the damage that does not fail.
+    """Yield the batches of a slice, and damage that is not an error.
 
-    Where files are elsewhere than on this machine, the next part is read while the caller works on one.
+    On a remote filesystem the next part is read while the caller works on one.
 
     Raises:
         KafkaStorageError: a file cannot be read.
-        CorruptMessageError: there is damage, and it is to fail. The end of a log may be torn or zero: that is
-            what a crash leaves.
+        CorruptMessageError: there is damage, and the rules make it an error. A torn or zero end of a log is
+            never an error: a crash leaves such.
     """
     files, _ = whole.location.open()
     parts = _parts_of(files, whole, rules)
@@ -202,14 +202,15 @@ def parts_of(whole: LogSlice, rules: ReadingRules) -> Generator[Part]:
 
 
 def ahead(parts: Generator[Part]) -> Generator[Part]:
-    """The same, each part taken in another thread before it is asked for. Who stops early closes both."""
-    # Leaving waits for the thread before it closes what the thread may be in.
+    """Yield the same parts, each read by another thread in advance. Closing this generator closes
+    ``parts``."""
+    # The executor exits first, and waits for its thread, which may be running `parts`.
     with closing(parts), ThreadPoolExecutor(1, "kafka-log-ahead") as thread:
         coming = thread.submit(next, parts, None)
         while (part := coming.result()) is not None:
             coming = thread.submit(next, parts, None)
             yield part
-            del part  # its memory is free while the next is waited for
+            del part  # frees its memory while the next part is awaited
 
 
 def _parts_of(files: LogFiles, whole: LogSlice, rules: ReadingRules) -> Generator[Part]:

@@ -1,7 +1,7 @@
-"""Which transactions of a log were aborted and which are still open, told by its files alone.
+"""Which transactions of a log were aborted and which are open, found in its files alone.
 
-``.txnindex`` files list the aborted ones. What is open is told by the newest producer snapshot and the
-batches behind it: their headers are walked along, so that aborts that are not listed yet are found, too.
+``.txnindex`` files list the aborted ones. Open ones are found in the newest producer snapshot and the headers
+of the batches after it, which also yields aborts that no index lists yet.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from splashdam.storage.segments.segment import TXN_INDEX
 
 @attrs.frozen
 class Transactions:
-    """What a reader of committed records has to know of a log.
+    """The transactions that a reader of committed records must know.
 
     Attributes:
-        aborted: by the offsets of their markers.
-        last_stable_offset: from here on records are of transactions that are open, or behind one.
+        aborted: sorted by the offsets of their markers.
+        last_stable_offset: where the first open transaction begins.
     """
 
     aborted: tuple[AbortedTransaction, ...] = ()
     last_stable_offset: int = MAX_LONG
 
     def between(self, first_offset: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
-        """Those with records in [``first_offset``, ``end_offset``), or with their marker there."""
+        """Return the aborted transactions with records or their marker in [``first_offset``,
+        ``end_offset``)."""
         return tuple(
             each
             for each in self.aborted
@@ -44,12 +45,12 @@ class Transactions:
 
 
 def transactions_of(log: PartitionLog, files: LogFiles, *, fails: bool = True) -> Transactions:
-    """The transactions of a log.
+    """Find the transactions of a log.
 
     Args:
         log: as it was listed.
-        files: where it lies.
-        fails: damage that may hide a marker is an error; else a transaction may count as open for ever.
+        files: its filesystem.
+        fails: damage that may hide a marker is an error; otherwise a transaction may count as open for ever.
 
     Raises:
         KafkaStorageError: a file cannot be read.
@@ -72,13 +73,13 @@ def _listed(files: LogFiles, segment: Segment) -> Iterator[AbortedTransaction]:
         if version != TXN_INDEX_VERSION:
             raise CorruptMessageError(
                 f"{files.shown(segment.stem + TXN_INDEX)} has an entry of version {version}, known is "
-                f"{TXN_INDEX_VERSION}; remove the file and let a broker start once, which makes it anew"
+                f"{TXN_INDEX_VERSION}; remove the file and start a broker once, which rebuilds it"
             )
         yield AbortedTransaction(*fields)
 
 
 class _Scan:
-    """From the newest snapshot that can be read, or from the beginning, to the end of the log."""
+    """A scan from the newest readable snapshot, or from the beginning, to the end of the log."""
 
     def __init__(self, log: PartitionLog, files: LogFiles, *, fails: bool) -> None:
         self._fails = fails
@@ -95,7 +96,8 @@ class _Scan:
                 self._take_segment(segment, start)
 
     def _take_snapshot(self) -> int:
-        """The offset of the newest snapshot, whose open transactions are taken."""
+        """Load the open transactions of the newest readable snapshot, and return its offset, 0 if there is
+        none."""
         for offset in reversed(self._log.snapshots):
             data = self._files.read(self._log.snapshot_path(offset))
             try:

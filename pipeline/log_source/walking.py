@@ -17,18 +17,20 @@ from splashdam.record.stored import header_is_there, parse_stored_header, stored
 from splashdam.storage.inspect.read_only import LARGEST_BATCH_BYTES
 
 READ_BYTES = 8 * 1024 * 1024
-"""What one read brings: few requests to an object store, and little memory."""
+"""Size of one read: few requests to an object store, and little memory."""
 
-_MAY_BEGIN = re.compile(rb"(?=\x00[\s\S]{15}\x02)")  # a batch: an offset below 2^56, and format 2
+_MAY_BEGIN = re.compile(
+    rb"(?=\x00[\s\S]{15}\x02)"
+)  # the start of a batch of format 2 with an offset below 2^56
 _OVERLAP_BYTES = HEADER_BYTES
 
 
 class Chunk(NamedTuple):
-    """Whole batches, one behind the other.
+    """Contiguous whole batches.
 
     Attributes:
         position: of the first in its file.
-        data: all of them.
+        data: all batches.
         batches: where each begins in ``data``, and its header.
     """
 
@@ -38,15 +40,15 @@ class Chunk(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Bytes that are no batch.
+    """Bytes that are not a batch.
 
     Attributes:
         position: where they begin.
         size_bytes: up to the next batch, or to the end of the file.
-        reason: why they are none.
-        is_tail: no batch comes behind them.
-        is_zeros: they are all zero, as in a file that was preallocated.
-        header: of a batch whose bytes are wrong; None where not even the header can be read.
+        reason: why they are not a batch.
+        is_tail: no batch follows them.
+        is_zeros: they are all zero, as in a preallocated file.
+        header: of a batch with wrong bytes; None if the header cannot be read.
     """
 
     position: int
@@ -58,7 +60,7 @@ class Damage(NamedTuple):
 
 
 class _Stop(NamedTuple):
-    """Why the batches of one read end: the next needs a larger read, or is wrong, or there is none."""
+    """Why the batches of one read end: the next needs a larger read, or is damaged, or there is none."""
 
     needed_bytes: int = 0
     problem: str | None = None
@@ -66,14 +68,14 @@ class _Stop(NamedTuple):
 
 @attrs.frozen
 class Walk:
-    """How to walk along one file.
+    """A walk along one segment file.
 
     Attributes:
         file: the ``.log``.
-        hints: where batches may be found again behind damage.
+        hints: positions where batches may continue after damage.
         check_crcs: whether a batch with a wrong checksum counts as damage.
-        headers_only: batches need not be whole in ``Chunk.data``, but for control batches.
-        read_bytes: what one read brings; a larger batch is read as a whole.
+        headers_only: except for control batches, ``Chunk.data`` need not hold batches as a whole.
+        read_bytes: size of one read; a larger batch is read as a whole.
     """
 
     file: LogFile
@@ -83,16 +85,16 @@ class Walk:
     read_bytes: int = READ_BYTES
 
     def chunks(self, start: int, end: int, *, is_cut: bool = False) -> Iterator[Chunk | Damage]:
-        """The batches that begin in [``start``, ``end``), and what is none.
+        """Yield the batches that begin in [``start``, ``end``), and the damage between them.
 
         Args:
             start: where a batch begins.
-            end: where another begins, or the end of the file.
-            is_cut: a batch was found at ``end``; else the file ended there when it was listed.
+            end: where another batch begins, or the end of the file.
+            is_cut: a batch was found at ``end``; otherwise the file ended there when it was listed.
 
         Raises:
             KafkaStorageError: the file cannot be read.
-            CorruptMessageError: the batches do not lead to ``end``.
+            CorruptMessageError: no batch begins at ``end``.
         """
         position, due, stop = start, 0, _Stop()
         while position < end:
@@ -114,7 +116,7 @@ class Walk:
     def _batches(
         self, position: int, data: memoryview, end: int
     ) -> tuple[list[tuple[int, BatchHeader]], int, _Stop]:
-        """The whole batches in ``data``, where they end, and why there."""
+        """Return the whole batches in ``data``, where they end, and why."""
         batches: list[tuple[int, BatchHeader]] = []
         at, up_to, stop = 0, min(len(data), end - position), _Stop()
         while at < up_to:
@@ -133,21 +135,21 @@ class Walk:
         try:
             header = parse_stored_header(data, at)
         except CorruptMessageError as error:
-            return _Stop(problem=error.message.partition(": ")[2])  # the place is told by the caller
+            return _Stop(problem=error.message.partition(": ")[2])  # the caller adds the position
         stop = self._beyond(header, position, data, at)
         if stop is None and self.check_crcs and not stored_crc_ok(data, at, header):
             stop = _Stop(problem=f"the checksum of the batch at offset {header.base_offset} is wrong")
         return header if stop is None else stop
 
     def _beyond(self, header: BatchHeader, position: int, data: memoryview, at: int) -> _Stop | None:
-        """Whether a batch ends where there is nothing, or nothing was read."""
+        """Return a stop if a batch extends beyond the file or beyond the bytes that were read."""
         size = header.size_bytes
         if at + size <= len(data) and size <= LARGEST_BATCH_BYTES:
             return None
         if position + at + size > self.file.end:
             return _Stop(problem=f"a batch of {size:,} bytes is cut short")
         if size > LARGEST_BATCH_BYTES:
-            return _Stop(problem=f"a batch of {size:,} bytes is too large to be one")
+            return _Stop(problem=f"a batch of {size:,} bytes is larger than any broker writes")
         may_lack = self.headers_only and not self.check_crcs and not header.is_control
         return None if may_lack else _Stop(size)
 
@@ -162,7 +164,8 @@ class Walk:
         return Damage(position, stop - position, reason, behind is None, False, header)
 
     def _behind(self, position: int, end: int, header: BatchHeader | None, due: int) -> int | None:
-        """Where the next batch is: where the damaged one says that it ends, else wherever one is found."""
+        """Return where the next batch begins: at the damaged one's stated end, else at the first that is
+        found."""
         stated = end if header is None else position + header.size_bytes
         if stated < end and sound_batch_at(self.file, stated, due) is not None:
             return stated
@@ -179,12 +182,12 @@ def _header(file: LogFile, position: int) -> BatchHeader | None:
 
 
 def is_zeros(file: LogFile, position: int) -> bool:
-    """Whether nothing but zeros stands from a position on.
+    """Whether all bytes from a position on are zero.
 
     Raises:
         KafkaStorageError: the file cannot be read.
     """
-    count = 4096  # nearly every damage shows at once
+    count = 4096  # damage mostly shows in the first bytes
     while position < file.end:
         data = file.read(position, count)
         if data != bytes(len(data)):
@@ -195,13 +198,15 @@ def is_zeros(file: LogFile, position: int) -> bool:
 
 
 def find_batch(file: LogFile, position: int, end: int, due: int) -> int | None:
-    """Where the first sound batch of format 2 begins in [``position``, ``end``), looking at every byte.
+    """Return where the first sound batch of format 2 begins in [``position``, ``end``), None if nowhere.
+
+    Every byte is tried.
 
     Args:
         file: the ``.log``.
         position: where to begin.
         end: where to stop.
-        due: the batch does not hold an offset before it, as one inside a record's value may.
+        due: its least base offset; bytes of a batch inside a record's value may have a lower one.
 
     Raises:
         KafkaStorageError: the file cannot be read.
@@ -220,42 +225,42 @@ def find_batch(file: LogFile, position: int, end: int, due: int) -> int | None:
 
 _logger = logging.getLogger("splashdam.pipeline")
 
-_WHAT_TO_DO = "What to do: set onDamage to report, which reads what is sound."
+_WHAT_TO_DO = "What to do: set onDamage to report to read the sound batches."
 
 
 def tell(name: str, damage: Damage, *, is_torn_end: bool, fails: bool) -> None:
-    """Tells of bytes that are no batch.
+    """Log damage, or raise an error.
 
     Args:
         name: of the file.
-        damage: what was found.
+        damage: to report.
         is_torn_end: it is what a crash leaves at the end of a log.
         fails: other damage is an error.
 
     Raises:
         CorruptMessageError: it is such damage.
     """
-    what = f"{name}, position {damage.position}: {damage.size_bytes:,} bytes are no batch: {damage.reason}"
+    what = f"{name}, position {damage.position}: {damage.size_bytes:,} bytes are not a batch: {damage.reason}"
     if damage.is_zeros:
-        _logger.info("%s: %s zero bytes behind the last batch", name, f"{damage.size_bytes:,}")
+        _logger.info("%s: %s zero bytes after the last batch", name, f"{damage.size_bytes:,}")
     elif is_torn_end:
-        _logger.warning("%s; taken for a torn end, which a broker would cut off", what)
+        _logger.warning("%s; treated as a torn end, which a broker would truncate", what)
     elif fails:
         raise CorruptMessageError(f"{what}. {_WHAT_TO_DO}")
     else:
-        _logger.warning("%s; left out", what)
+        _logger.warning("%s; skipped", what)
 
 
-def tell_of_batch(what: str, *, fails: bool, outcome: str = "left out") -> None:
-    """Tells of a batch whose checksum is right, and that is wrong nevertheless.
+def tell_of_batch(what: str, *, fails: bool, outcome: str = "skipped") -> None:
+    """Log a batch that is wrong although its checksum is right, or raise an error.
 
     Args:
-        what: file, position, and what is wrong.
-        fails: it is an error.
-        outcome: what becomes of it where it is none.
+        what: file, position and problem.
+        fails: whether it is an error.
+        outcome: what happens to the batch if it is not.
 
     Raises:
-        CorruptMessageError: it is to fail.
+        CorruptMessageError: ``fails`` is set.
     """
     if fails:
         raise CorruptMessageError(f"{what}. {_WHAT_TO_DO}")

@@ -1,6 +1,6 @@
-"""``delivery=exactly_once``, the part of the driver: a batch is decided once, then its transactions end.
+"""``delivery=exactly_once`` in the driver: a batch is decided once, then its transactions are ended.
 
-Nothing is remembered from call to call: Spark makes a new writer for each. What holds is in the cluster.
+No state is kept between calls, because Spark makes a new writer for each: all state is in the cluster.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from splashdam.pipeline.sink.transactional import TaskOutcome
 logger = logging.getLogger("splashdam.pipeline")
 
 PATIENCE_SECONDS = 60.0
-"""More than a decision of another query may stay open, and brokers take to notice."""
+"""Longer than another query's decision may stay open, plus the time until brokers abort it."""
 
 _PAUSE_SECONDS = 0.1
 
 
 class LostTransactionsError(KafkaError):
-    """A batch is decided, and some of its transactions are gone: their rows are missing in the topic."""
+    """A batch is decided, but some of its transactions were aborted: their rows are missing in the topic."""
 
     remedy = (
         "write the rows again by other means, then run the query once with failOnDataLoss=false, which"
@@ -58,16 +58,17 @@ class LostTransactionsError(KafkaError):
 
 
 def commit_batch(options: SinkOptions, outcomes: Iterable[TaskOutcome | None]) -> None:
-    """Makes all rows of a batch visible, or finishes that where it was begun. Repeating it does nothing.
+    """Make all rows of a batch visible, or finish an interrupted attempt to do so. Idempotent.
 
     Args:
         options: of the sink.
         outcomes: of its tasks.
 
     Raises:
-        LostTransactionsError: it is decided, and a transaction was aborted before it could be committed.
+        LostTransactionsError: the batch is decided, and a transaction was aborted before it could be
+            committed.
         ProducerFencedError: another driver runs this query.
-        KafkaError: the cluster did not answer, or a transaction is gone before anything was decided.
+        KafkaError: the cluster did not answer, or a transaction is gone and the batch is not decided.
     """
     told = [each for each in outcomes if each is not None]
     prepared = [each.prepared for each in told if each.prepared is not None]
@@ -84,7 +85,7 @@ def commit_batch(options: SinkOptions, outcomes: Iterable[TaskOutcome | None]) -
                     " it is not now: was the topic emptied?"
                 )
             if found is not None:
-                _commit_all(options, found)  # of a batch that nobody has tried again
+                _commit_all(options, found)  # an earlier batch whose commit was interrupted and not retried
             _check_open(options, prepared)
             found = Decision(batch, tuple(prepared))
             decider.decide(found)
@@ -93,35 +94,37 @@ def commit_batch(options: SinkOptions, outcomes: Iterable[TaskOutcome | None]) -
             return
         _commit_all(options, found)
         left = _left_open(options, query)
-        decider.decide(Decision(batch, (), is_ended=True))  # no newer driver has written the next batch yet
+        # Succeeds only if no newer driver has fenced this one, so none has written the next batch yet.
+        decider.decide(Decision(batch, (), is_ended=True))
         _clear(options, left)
 
 
 def abort_batch(options: SinkOptions, outcomes: Iterable[TaskOutcome | None]) -> None:
-    """Gives up what the tasks have prepared, unless the batch is decided: what counts is not undone.
+    """Abort the transactions that the tasks prepared, unless the batch is decided.
 
     Args:
         options: of the sink.
-        outcomes: of its tasks, None for those that have failed. What these leave is given up by the next
-            commit, or when its time is up: another driver may be writing the batch by now.
+        outcomes: of its tasks, None for failed ones. Their transactions are aborted by the next commit, or
+            when they time out: another driver may be writing the batch by now.
 
     Raises:
-        KafkaError: the cluster did not answer. Then time gives it up.
+        KafkaError: the cluster did not answer. Then the transactions time out.
     """
     told = [each for each in outcomes if each is not None]
     prepared = [each.prepared for each in told if each.prepared is not None]
     if not prepared:
         return
     query, batch = told[0].task.query, told[0].task.batch
-    with Decider(options, query):  # from now on no older driver decides
+    with Decider(options, query):  # fences older drivers
         found = options.cluster().ask(lambda clients: _last(clients, options, query))
         if found is None or found.batch < batch:
             _give_up(options, prepared)
 
 
 async def _last(clients: Clients, options: SinkOptions, query: str) -> Decision | None:
-    """A topic that exists, but not yet or not now to the broker that is asked, is waited for: that there is
-    no decision is never concluded from that. Who may write a topic need not be allowed to create it."""
+    """Return the query's last decision. A topic that a broker does not know (yet) is waited for, because "no
+    decision" must not be concluded from that. Whoever may write to the topic need not be allowed to create
+    it."""
     topic = options.marker_topic
     with trio.move_on_after(PATIENCE_SECONDS):
         while True:
@@ -137,19 +140,19 @@ async def _last(clients: Clients, options: SinkOptions, query: str) -> Decision 
 
 
 def _check_open(options: SinkOptions, prepared: Sequence[PreparedTransaction]) -> None:
-    """Nothing is decided that cannot be carried out."""
+    """Check that all transactions are open before the batch is decided."""
     names = [each.transactional_id for each in prepared]
     try:
         found = options.cluster().ask_for_each(names, describe_transaction)
     except UnsupportedVersionError:
-        return  # before Kafka 3.0 nobody can say
+        return  # brokers before Kafka 3.0 have no DescribeTransactions
     pairs = zip(found, prepared, strict=True)
     gone = [each.transactional_id for each, wanted in pairs if not each.is_open(wanted)]
     if gone:
         raise KafkaError(
             f"the batch is not committed: the transactions of {', '.join(gone)} are not open any more."
-            " Batches take longer than kafka.transaction.timeout.ms, or the query runs twice;"
-            " Spark writes it again"
+            " Either the batch took longer than kafka.transaction.timeout.ms, or the query runs twice;"
+            " Spark writes the batch again"
         )
 
 
@@ -158,7 +161,7 @@ def _commit_all(options: SinkOptions, decision: Decision) -> None:
         try:
             await end_transaction(client, each, committed=True)
         except (ProducerFencedError, InvalidTxnStateError) as error:
-            logger.warning("batch %d is decided, and incomplete: %s", decision.batch, error)
+            logger.warning("batch %d is decided, but incomplete: %s", decision.batch, error)
             return each.transactional_id
         return ""
 
@@ -172,30 +175,31 @@ def _commit_all(options: SinkOptions, decision: Decision) -> None:
 
 
 def _give_up(options: SinkOptions, prepared: Sequence[PreparedTransaction]) -> None:
-    """Aborts these very transactions: later ones of the same ids are left alone."""
+    """Abort exactly these transactions, not later ones of the same transactional ids."""
 
     async def abort(client: ClusterClient, each: PreparedTransaction) -> None:
-        with suppress(InvalidTxnStateError):  # it is committed
+        with suppress(InvalidTxnStateError):  # it is committed already
             await end_transaction(client, each, committed=False)
 
     options.cluster().ask_for_each(prepared, abort)
 
 
 def _left_open(options: SinkOptions, query: str) -> list[DescribedTransaction]:
-    """What attempts that do not count have open now."""
+    """Return the open transactions of attempts that do not belong to the decision."""
     try:
         names = options.cluster().ask(
             lambda clients: open_transactions(clients.cluster, transactions_prefix(query))
         )
         found = options.cluster().ask_for_each(names, describe_transaction)
     except UnsupportedVersionError:
-        return []  # before Kafka 3.0 it takes until their time is up
+        return []  # brokers before Kafka 3.0 cannot list them: they time out
     return [each for each in found if each.state == ONGOING]
 
 
 def _clear(options: SinkOptions, left: Sequence[DescribedTransaction]) -> None:
-    """Aborts them and fences their producers, so that no reader has to wait. What has the id of one of them,
-    and is another transaction, is left alone: it is of the next batch, and a newer driver counts on it."""
+    """Abort them and fence their producers, so that readers need not wait for their time-out. A newer
+    transaction of the same id is left alone: it belongs to the next batch, which a newer driver will
+    commit."""
 
     async def abort(client: ClusterClient, each: DescribedTransaction) -> None:
         if await describe_transaction(client, each.transactional_id) == each:

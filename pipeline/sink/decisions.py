@@ -1,9 +1,9 @@
-"""What was decided: for each query its last batch, with the transactions that hold its rows.
+"""Decisions: for each query its last batch, with the transactions that hold its rows.
 
 A decision is one record in partition 0 of a compacted topic, with the query as its key, written in a
 transaction of the query's own transactional id: of two drivers the newer fences the older, so that no batch
-is decided twice. With it goes a group offset that says where the query's last record stands, so that finding
-it takes no scan. A second record says that all transactions of the batch have ended.
+is decided twice. The same transaction commits a group offset that points at the record, so that finding it
+takes no scan. A second record says that all transactions of the batch have ended.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ PREFIX = "splashdam-spark"
 PARTITION = 0
 
 TIMEOUT_MS = 20_000
-"""Of the decision's own transaction. While one is open, nobody reads what other queries decide behind it, so
-a driver that died must not hold them up for long."""
+"""Time-out of the decision's own transaction. While it is open, later decisions of other queries cannot be
+read, so a driver that died must not block them for long."""
 
 _VERSION = 1
 _CONFIGS = {
     "cleanup.policy": "compact",
-    # A query writes some records a second and needs one: compact soon, in small segments.
+    # A query writes some records per second, and only the last one is needed: compact soon, in small
+    # segments.
     "segment.bytes": str(16 * 1024 * 1024),
     "min.cleanable.dirty.ratio": "0.1",
 }
@@ -47,12 +48,12 @@ _CONFIGS = {
 
 @attrs.frozen
 class Decision:
-    """A batch that counts, whatever happens from now on.
+    """A batch whose transactions will be committed, whatever happens from now on.
 
     Attributes:
-        batch: of the query; those before it are decided as well.
-        transactions: what is to be committed.
-        is_ended: all of them are.
+        batch: number of the batch; earlier ones are decided as well.
+        transactions: to be committed.
+        is_ended: whether all of them are committed.
     """
 
     batch: int
@@ -60,17 +61,17 @@ class Decision:
     is_ended: bool = False
 
     def encode(self) -> bytes:
-        """As the record's value."""
+        """Return the record's value."""
         found = [[each.transactional_id, each.producer_id, each.producer_epoch] for each in self.transactions]
         value = {"version": _VERSION, "batch": self.batch, "ended": self.is_ended, "transactions": found}
         return json.dumps(value).encode()
 
 
 def decode(value: bytes, where: str) -> Decision:
-    """The decision of a record.
+    """Return the decision in a record's value.
 
     Raises:
-        KafkaError: it is none, or of a later version.
+        KafkaError: the value has another form, or a later version.
     """
     try:
         found = json.loads(value)
@@ -81,11 +82,11 @@ def decode(value: bytes, where: str) -> Decision:
         )
         return Decision(int(found["batch"]), transactions, bool(found["ended"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise KafkaError(f"{where}: no decision of a query: {error!r}") from error
+        raise KafkaError(f"{where}: the record is not a decision of a query: {error!r}") from error
 
 
 def transactions_prefix(query: str) -> str:
-    """What the transactional ids of a query's tasks begin with, and those of no other query."""
+    """Return the prefix of the transactional ids of a query's tasks, which no other query has."""
     return f"{PREFIX}/{quote(query, safe='')}/"
 
 
@@ -96,18 +97,18 @@ def _decider(query: str) -> str:
 async def last_decision(
     clients: Clients, topic: str, query: str, *, is_certain: bool = False
 ) -> Decision | None:
-    """The last decision of a query, None where it has made none.
+    """Return the last decision of a query, None if there is none.
 
     Args:
-        clients: who asks.
+        clients: of the cluster.
         topic: of decisions.
-        query: whose.
-        is_certain: waits for transactions of other queries, behind which a decision may be hidden, and raises
-            where the cluster remembers one that is not there.
+        query: whose decision.
+        is_certain: wait for open transactions of other queries, which may hide a decision, and raise if the
+            group offset points at a record that is gone.
 
     Raises:
         UnknownTopicOrPartitionError: there is no such topic.
-        KafkaError: the cluster did not answer, or the record is none, or is gone.
+        KafkaError: the cluster did not answer, or the record is invalid or gone.
     """
     where = TopicPartition(topic, PARTITION)
     first = (await clients.fetch.offsets(topic, [PARTITION], EARLIEST))[PARTITION]
@@ -132,13 +133,13 @@ async def last_decision(
         raise KafkaError(
             f"the decision of query {query!r} at {where}, offset {remembered.offset}, is gone: the topic was"
             " emptied, or is not compacted. Set the option markerTopic to a new name; the batch that is"
-            " written next is perhaps there already"
+            " written next may be in the topic already"
         )
     return found
 
 
 async def ensure_topic(clients: Clients, topic: str) -> None:
-    """Makes the topic of decisions, where there is none.
+    """Create the topic of decisions unless it exists.
 
     Raises:
         BrokerResponseError: the cluster refuses.
@@ -150,7 +151,7 @@ async def ensure_topic(clients: Clients, topic: str) -> None:
 
 
 class Decider:
-    """The one driver of a query that decides; while it lives, and until there is a newer one.
+    """Writes the decisions of a query. Creating one fences the deciders of older drivers.
 
     Args:
         options: of the sink.
@@ -177,11 +178,12 @@ class Decider:
             raise
 
     def decide(self, decision: Decision) -> None:
-        """Makes it count.
+        """Write a decision.
 
         Raises:
             ProducerFencedError: a newer driver of this query decides now.
-            KafkaError: nobody knows whether it counts; the next driver of the query will.
+            KafkaError: it is unknown whether the decision is written; the next driver of the query will find
+                out.
         """
         try:
             self._write(decision)
@@ -200,7 +202,7 @@ class Decider:
             self._producer.send_offsets_to_transaction({where: written.get().offset}, _decider(self._query))
 
     def close(self) -> None:
-        """Lets go of its connections."""
+        """Close its producer."""
         self._producer.close()
 
     def __enter__(self) -> Decider:

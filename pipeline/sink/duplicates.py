@@ -21,14 +21,14 @@ _COLUMN = "__splashdam_identity"
 
 
 def drop_duplicates(df: DataFrame, *, within_watermark: bool = False) -> DataFrame:
-    """Keeps one record of each row that a sink with ``delivery=dedup`` has written; others are all kept.
+    """Keep one record of each row that a sink with ``delivery=dedup`` wrote, and all other records.
 
-    In a stream Spark remembers what it has seen for ever; with a watermark (``df.withWatermark("timestamp",
-    …)``) it may be for that long.
+    In a stream Spark keeps its state for ever, unless ``within_watermark`` bounds it.
 
     Args:
         df: read from topics, with ``includeHeaders`` and the columns ``topic``, ``partition``, ``offset``.
-        within_watermark: duplicates are looked for within the watermark, which a stream must have then.
+        within_watermark: only look for duplicates within the stream's watermark
+            (``df.withWatermark("timestamp", …)``), and forget older rows.
 
     Raises:
         KafkaConfigurationError: one of these columns is missing.
@@ -43,7 +43,7 @@ def drop_duplicates(df: DataFrame, *, within_watermark: bool = False) -> DataFra
             ' read with .option("includeHeaders", "true"), and drop columns afterwards'
         )
     place = f.concat_ws("/", f.lit("offset"), f.col("partition"), f.col("offset"))
-    texts = [  # the last ones: rows that come from such a topic themselves have older ones before
+    texts = [  # the last of each name: rows that were read from such a topic have older ones before
         f.expr(f"decode(get(reverse(filter(headers, h -> h.key = '{name}')), 0).value, 'utf-8')")
         for name in IDENTITY_HEADERS
     ]
@@ -63,22 +63,22 @@ PARTITION_HEADER = "splashdam.partition"
 ROW_HEADER = "splashdam.row"
 
 IDENTITY_HEADERS = (QUERY_HEADER, BATCH_HEADER, PARTITION_HEADER, ROW_HEADER)
-"""In this order, behind those that a row has itself."""
+"""In this order, after the row's own headers."""
 
 _COUNT = len(IDENTITY_HEADERS)
 
 
 def with_identity(headers: pa.Array | None, task: TaskIdentity, first: int, count: int) -> pa.Array:
-    """Headers of rows with their identities added.
+    """Return the headers of rows with identity headers added.
 
     Args:
-        headers: lists of key and value, with nulls; None: the rows have none.
-        task: whose rows.
+        headers: lists of key and value, with nulls; None if the rows have none.
+        task: that writes the rows.
         first: number of the first row in the task.
-        count: how many rows.
+        count: number of rows.
 
     Returns:
-        lists of structs of a key and a value, both coded by dictionaries.
+        Lists of structs of a key and a value, both dictionary-encoded.
     """
     import pyarrow as pa
 
@@ -90,7 +90,7 @@ def with_identity(headers: pa.Array | None, task: TaskIdentity, first: int, coun
 
 
 class _Entries(NamedTuple):
-    """Keys and values, each once, and which of them the headers have."""
+    """Distinct keys and values, and the codes of the headers in them."""
 
     keys: pa.Array
     values: pa.Array
@@ -98,7 +98,7 @@ class _Entries(NamedTuple):
     value_codes: pa.Array
 
     def coded(self) -> pa.Array:
-        """The headers as structs of dictionaries: no text is copied for a row."""
+        """Return the headers as structs of dictionary-encoded columns: no text is copied per row."""
         import pyarrow as pa
 
         keys = pa.DictionaryArray.from_arrays(self.key_codes, self.keys)
@@ -107,7 +107,7 @@ class _Entries(NamedTuple):
 
 
 def _identities(task: TaskIdentity, first: int, count: int) -> _Entries:
-    """Four headers for each row, row by row."""
+    """Return four headers for each row, row by row."""
     import pyarrow as pa
 
     same = [task.query, str(task.batch), str(task.partition)]
@@ -120,7 +120,7 @@ def _identities(task: TaskIdentity, first: int, count: int) -> _Entries:
 
 
 def _behind(headers: pa.Array, own: _Entries, count: int) -> pa.Array:
-    """The rows' own headers, then the identities."""
+    """Return the rows' own headers, each row's followed by its identity headers."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -129,7 +129,7 @@ def _behind(headers: pa.Array, own: _Entries, count: int) -> pa.Array:
     for place in range(_COUNT):
         row_of_own[place::_COUNT] = numbers
     rows = pa.concat_arrays([pc.list_parent_indices(headers).cast(pa.int32()), _int32(row_of_own)])
-    order = pc.array_sort_indices(rows)  # it is stable
+    order = pc.array_sort_indices(rows)  # a stable sort: own headers stay before identity headers
     theirs = _int32(array("i", range(len(keys))))
     both = _Entries(
         pa.concat_arrays([keys.cast(own.keys.type), own.keys]),

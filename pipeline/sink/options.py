@@ -18,8 +18,8 @@ AT_LEAST_ONCE, DEDUP, EXACTLY_ONCE = "at_least_once", "dedup", "exactly_once"
 DEFAULT_MARKER_TOPIC = "__splashdam_spark_commits"
 
 TRANSACTION_TIMEOUT_MS = 900_000
-"""Of the sink's transactions where nobody says: the most that brokers accept by default. All tasks of a batch
-have to be written, and the batch committed, before the first one's time is up."""
+"""Default time-out of the sink's transactions: the most that brokers accept by default. All tasks of a batch
+must be written, and the batch committed, before the first one times out."""
 
 TOPIC: Option[str | None] = Option("topic", text, None)
 DELIVERY = Option("delivery", one_of(AT_LEAST_ONCE, DEDUP, EXACTLY_ONCE), AT_LEAST_ONCE)
@@ -49,16 +49,17 @@ _IDEMPOTENCE = "enable.idempotence"
 
 @attrs.frozen
 class SinkOptions:
-    """What the sink is to do. It pickles, and is a key for what is kept by it.
+    """The sink's options. They can be pickled.
 
     Attributes:
-        topic: where all rows go; None: where the column ``topic`` says.
+        topic: of all rows; None: the column ``topic`` names it.
         delivery: the guarantee.
-        query: who writes, for a batch job; None: somebody without a name. A stream has its query's id.
-        batch: which of the query's batches a batch job is.
+        query: name of a batch job, None for an anonymous one. A stream uses its query's id.
+        batch: number of the query's batch that a batch job is.
         marker_topic: where decisions of ``exactly_once`` are kept.
-        fail_on_data_loss: whether a batch whose transactions were lost fails, again and again.
-        properties: the producer's, by Kafka's names, in order; passwords too, so that no repr shows them.
+        fail_on_data_loss: whether a batch with lost transactions fails, at every attempt.
+        properties: of the producer, by Kafka's names, sorted; not in the repr, since passwords are among
+            them.
     """
 
     topic: str | None
@@ -70,10 +71,10 @@ class SinkOptions:
     properties: tuple[tuple[str, str], ...] = attrs.field(repr=False)
 
     def producer_options(self, **more: Any) -> dict[str, Any]:
-        """Keyword options of a producer.
+        """Return a producer's keyword options.
 
         Raises:
-            KafkaConfigurationError: a property is unknown or has no sense.
+            KafkaConfigurationError: a property is unknown or invalid.
         """
         return {**options_from_properties(dict(self.properties)), **more}
 
@@ -87,16 +88,16 @@ class SinkOptions:
         return reader_for(config, IsolationLevel.READ_COMMITTED)
 
     def transactional(self, transactional_id: str) -> dict[str, Any]:
-        """Keyword options of a producer with transactions."""
+        """Return the keyword options of a transactional producer."""
         timeout = {"transaction_timeout_ms": TRANSACTION_TIMEOUT_MS}
         return {**timeout, **self.producer_options(transactional_id=transactional_id)}
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """What the options of ``df.write`` or ``df.writeStream`` say.
+    """Parse and check the options of ``df.write`` or ``df.writeStream``.
 
     Raises:
-        KafkaConfigurationError: one is unknown, missing, senseless, or contradicts another one.
+        KafkaConfigurationError: an option is unknown, missing, invalid, or contradicts another one.
     """
     options = _PARSER.parse(given)
     kafka = dict(options.kafka)

@@ -24,7 +24,7 @@ class TopicRows(NamedTuple):
 
     Attributes:
         topic: its name.
-        rows: the columns to send, with the names of the sink's.
+        rows: the columns to send, under the sink's names.
     """
 
     topic: str
@@ -32,7 +32,7 @@ class TopicRows(NamedTuple):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Which columns ``send_arrow`` is to look for."""
+        """The arguments of ``send_arrow`` that name the columns."""
         names = self.rows.schema.names
         places = {"headers": HEADERS, "partition": PARTITION, "timestamp_ms": TIMESTAMP}
         found = {argument: name for argument, name in places.items() if name in names}
@@ -43,9 +43,9 @@ class RowReader:
     """Reads the batches of one task, in order.
 
     Args:
-        columns: those of the DataFrame.
-        topic: the option, which wins over the column.
-        identity: whose rows are to have identity headers; None: no headers are added.
+        columns: of the DataFrame.
+        topic: the option, which takes precedence over the column.
+        identity: the task whose identity headers the rows get; None for no such headers.
     """
 
     def __init__(self, columns: SinkColumns, topic: str | None, identity: TaskIdentity | None) -> None:
@@ -55,7 +55,7 @@ class RowReader:
         self._read = 0
 
     def read(self, batch: pa.RecordBatch) -> Iterator[TopicRows]:
-        """The rows of a batch by topic; those of one topic keep their order.
+        """Yield the rows of a batch by topic; those of one topic keep their order.
 
         Raises:
             KafkaConfigurationError: a row has no topic.
@@ -100,7 +100,7 @@ def _equal(topics: pa.Array, name: str) -> pa.Array:
 
 
 def _times(seconds: pa.Array) -> pa.Array:
-    """As Spark casts numbers to timestamps: whole microseconds."""
+    """Convert seconds to timestamps as Spark does, truncated to microseconds."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -119,28 +119,27 @@ _TYPES = {
     PARTITION: ("int",),
     TIMESTAMP: ("timestamp", "double"),
 }
-"""By column, the types it may have, as Spark writes them."""
+"""The types that each column may have, as Spark writes them."""
 
 
 @attrs.frozen
 class SinkColumns:
-    """The columns that a DataFrame has for the sink; others are left out, as Spark's sink does.
+    """The columns of a DataFrame that the sink uses; others are ignored, as in Spark's sink.
 
     Attributes:
-        names: those that are there.
-        in_seconds: ``timestamp`` is a number of seconds since the epoch.
+        names: of the columns.
+        in_seconds: whether ``timestamp`` is a number of seconds since the epoch.
     """
 
     names: frozenset[str]
     in_seconds: bool = False
 
     def has(self, name: str) -> bool:
-        """Whether a column is there."""
         return name in self.names
 
 
 def sink_columns(schema: StructType, topic: str | None) -> SinkColumns:
-    """The columns of a DataFrame.
+    """Check the columns of a DataFrame.
 
     Args:
         schema: of the DataFrame.

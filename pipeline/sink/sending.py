@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 
 def send_rows(producer: KafkaProducer, reader: RowReader, batches: Iterable[pa.RecordBatch]) -> int:
-    """Sends all rows and waits until the cluster has acknowledged them.
+    """Send all rows, and wait until the cluster has acknowledged them.
 
     Args:
-        producer: who sends.
-        reader: says what the columns mean.
+        producer: sends them.
+        reader: interprets the columns.
         batches: of the task.
 
     Returns:
-        how many they were.
+        The number of rows.
 
     Raises:
-        KafkaError: a row was not written; what the first such one has failed with.
+        KafkaError: a row was not written; the error of the first such row.
         BulkSendError: a row cannot be sent.
     """
     sent = 0
@@ -56,10 +56,10 @@ def send_rows(producer: KafkaProducer, reader: RowReader, batches: Iterable[pa.R
 
 
 IDLE_MS = 600_000
-"""As ``spark.kafka.producer.cache.timeout`` of Spark's own sink."""
+"""The default of ``spark.kafka.producer.cache.timeout`` in Spark's own sink."""
 
 GIVE_UP_SECONDS = 1.0
-"""What a producer may still take whose task has failed, or that nobody uses any more."""
+"""Time for closing a producer whose task failed, or that is idle."""
 
 
 @attrs.define
@@ -72,7 +72,7 @@ class ProducerCache:
     """The producers of one process.
 
     Args:
-        clock: for how long they are idle.
+        clock: measures how long producers are idle.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -82,10 +82,10 @@ class ProducerCache:
 
     @contextmanager
     def producer(self, options: SinkOptions) -> Iterator[KafkaProducer]:
-        """The producer of these options, for one task. It is given up where the task fails.
+        """Lend the producer of these options to one task. It is closed if the task fails.
 
         Raises:
-            KafkaConfigurationError: it cannot be made.
+            KafkaConfigurationError: the options are invalid.
         """
         if self._pid != os.getpid():
             self._pid, self._kept = os.getpid(), {}
@@ -109,4 +109,4 @@ class ProducerCache:
 
 
 CACHE = ProducerCache(SystemClock())
-"""Of this process, and of those forked from it."""
+"""The cache of this process. A forked process starts with an empty one, see `ProducerCache.producer`."""

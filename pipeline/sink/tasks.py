@@ -1,4 +1,4 @@
-"""Whose rows a task writes: of which query and batch, which partition, which attempt."""
+"""The identity of a task that writes: its query, batch and partition."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _BATCH = "streaming.sql.batchId"
 
 @attrs.frozen
 class TaskIdentity:
-    """A task, by what is the same for all its attempts.
+    """What is the same for all attempts of a task.
 
     Attributes:
         query: the stream's id, or the name of a batch job.
-        batch: of the query.
-        partition: of the batch.
+        batch: number of the batch.
+        partition: number of the partition of the batch.
     """
 
     query: str
@@ -31,24 +31,24 @@ class TaskIdentity:
 
 
 def batch_task(query: str, batch: int) -> TaskIdentity:
-    """The task that runs here, of a batch job.
+    """Return the identity of the current task of a batch job.
 
     Raises:
-        IllegalStateError: none does.
+        IllegalStateError: no task runs here.
     """
     return TaskIdentity(query, batch, _context().partitionId())
 
 
 def stream_task() -> TaskIdentity:
-    """The task that runs here, of a stream's micro-batch.
+    """Return the identity of the current task of a stream's micro-batch.
 
     Raises:
-        IllegalStateError: none does, or it is no stream's.
+        IllegalStateError: no task runs here, or it does not belong to a stream.
     """
     context = _context()
     query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
     if query is None or batch is None:
-        raise IllegalStateError("Spark does not say which query and batch this task is of")
+        raise IllegalStateError("Spark does not say to which query and batch this task belongs")
     return TaskIdentity(query, int(batch), context.partitionId())
 
 

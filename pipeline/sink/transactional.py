@@ -1,4 +1,5 @@
-"""``delivery=exactly_once``, the task's part: its rows in a transaction that is prepared, not committed."""
+"""``delivery=exactly_once`` in a task: its rows are written in a transaction that is prepared, not
+committed."""
 
 from __future__ import annotations
 
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class TaskOutcome:
-    """What a task tells the driver.
+    """What a task reports to the driver.
 
     Attributes:
-        task: which.
-        records: how many rows it has written.
-        prepared: the transaction that holds them; None: no transaction was needed.
-        was_decided: the batch is decided, so that it has written nothing.
+        task: its identity.
+        records: how many rows it wrote.
+        prepared: the transaction that holds them; None if no transaction was needed.
+        was_decided: the batch was decided already, so the task wrote nothing.
     """
 
     task: TaskIdentity
@@ -44,21 +45,21 @@ class TaskOutcome:
 def write_prepared(
     options: SinkOptions, task: TaskIdentity, reader: RowReader, batches: Iterable[pa.RecordBatch]
 ) -> TaskOutcome:
-    """Writes the rows of a task; they are seen once the driver has committed.
+    """Write the rows of a task; they become visible when the driver commits.
 
     Raises:
-        KafkaError: a row was not written. What was is aborted.
+        KafkaError: a row was not written. The transaction is aborted.
     """
     last = _last(options, task)
-    if last is not None and last.batch >= task.batch:  # only saves work: the driver looks again
-        for _ in batches:  # Spark's worker wants to get rid of them
+    if last is not None and last.batch >= task.batch:  # only saves work: the driver checks again
+        for _ in batches:  # Spark's worker fails if its input is not consumed
             pass
         return TaskOutcome(task, 0, was_decided=True)
     rows = _with_rows(batches)
     first = next(rows, None)
     if first is None:
         return TaskOutcome(task, 0)
-    # Of a batch that is decided and not ended, transactions may wait under ids of this process.
+    # Until the last batch has ended, its transactions may be open under ids of this process.
     has_ended = last is not None and last.is_ended
     producer = KafkaProducer(**options.transactional(IDS.take(task, again=has_ended)))
     try:
@@ -67,7 +68,7 @@ def write_prepared(
         records = send_rows(producer, reader, chain([first], rows))
         prepared = producer.prepare_transaction()
     except BaseException:
-        producer.close(GIVE_UP_SECONDS)  # which aborts
+        producer.close(GIVE_UP_SECONDS)  # aborts the transaction
         raise
     producer.close()
     return TaskOutcome(task, records, prepared)
@@ -87,23 +88,23 @@ def _with_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 class TransactionalIds:
     """The transactional ids of this process.
 
-    Each names the process, so that nobody else ever fences what was prepared. A coordinator remembers ids for
-    days, so they are used again, though not before a later batch of the same query: Spark begins one when the
-    one before is committed and over.
+    Each contains the process's name, so that no other process fences a prepared transaction. Coordinators
+    keep ids for days, so ids are reused, but only in a later batch of the same query: Spark begins a batch
+    after the previous one is committed.
     """
 
     def __init__(self) -> None:
         self._pid = -1
         self._process = ""
         self._used: dict[str, dict[str, int]] = {}
-        self._numbers = itertools.count()  # over all queries: one that was forgotten may come back
+        self._numbers = itertools.count()  # shared by all queries: a query that was forgotten may come back
 
     def take(self, task: TaskIdentity, *, again: bool) -> str:
-        """An id for one attempt of a task.
+        """Return an id for one attempt of a task.
 
         Args:
-            task: which.
-            again: it may be one that earlier batches have used, whose transactions have ended.
+            task: its identity.
+            again: whether ids of earlier batches may be reused, because their transactions have ended.
         """
         if self._pid != os.getpid():
             self._pid, self._process, self._used = os.getpid(), uuid.uuid4().hex, {}
@@ -116,7 +117,6 @@ class TransactionalIds:
 
 
 _MOST_QUERIES = 16
-"""Whose ids are remembered; a query that is forgotten takes new ones."""
+"""Queries whose ids are remembered; a forgotten query gets new ids."""
 
 IDS = TransactionalIds()
-"""Of this process, and of those forked from it."""

@@ -1,8 +1,8 @@
-"""The classes that Spark calls: each only says who does the work.
+"""The writers that Spark calls; they delegate all work.
 
-A batch job's writer is pickled from the planner to the tasks, and to the driver's commit; a stream's is made
-anew in each of these places. So writers hold options alone, and everything else travels in the messages.
-"""
+A batch job's writer is pickled from the planner to the tasks and to the driver's commit; a stream's is
+created anew in each of these places. So writers hold only options, and everything else travels in the commit
+messages."""
 
 from __future__ import annotations
 
@@ -29,26 +29,22 @@ if TYPE_CHECKING:
 
 
 class SinkMessage(WriterCommitMessage):
-    """What a task tells the driver, in Spark's envelope.
-
-    Attributes:
-        outcome: of the task.
-    """
+    """A task's outcome as Spark's commit message."""
 
     def __init__(self, outcome: TaskOutcome) -> None:
         self.outcome = outcome
 
 
 def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> BatchWriter:
-    """The writer of ``df.write.format("kafka-local")``.
+    """Return the writer of ``df.write.format("kafka-local")``.
 
     Args:
         schema: of the DataFrame.
         options: as Spark has them.
-        overwrite: the save mode is ``overwrite``.
+        overwrite: whether the save mode is ``overwrite``.
 
     Raises:
-        KafkaConfigurationError: an option or a column is not what it must be, or the mode is not ``append``.
+        KafkaConfigurationError: an option or a column is invalid, or the mode is not ``append``.
     """
     if overwrite:
         raise KafkaConfigurationError(
@@ -62,59 +58,60 @@ def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool
 
 
 def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> StreamWriter:
-    """The writer of ``df.writeStream.format("kafka-local")``.
+    """Return the writer of ``df.writeStream.format("kafka-local")``.
 
     Args:
         schema: of the DataFrame.
         options: as Spark has them.
-        overwrite: the output mode is ``complete``: each batch is the whole result, and is sent as a whole.
+        overwrite: whether the output mode is ``complete``: then each batch is the whole result, and is sent
+            whole.
 
     Raises:
-        KafkaConfigurationError: an option or a column is not what it must be.
+        KafkaConfigurationError: an option or a column is invalid.
     """
     found = sink_options(options)
     return StreamWriter(found, sink_columns(schema, found.topic))
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Of a batch job."""
+    """The writer of a batch job."""
 
     def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
         self._options = options
         self._columns = columns
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkMessage:
-        """Writes the rows of a task."""
+        """Write the rows of a task."""
         options = self._options
         assert options.query is not None
         return _written(options, self._columns, batch_task(options.query, options.batch), iterator)
 
     def commit(self, messages: Iterable[WriterCommitMessage | None]) -> None:
-        """All tasks have written."""
+        """Commit the batch: all tasks have written."""
         _commit(self._options, messages)
 
     def abort(self, messages: Iterable[WriterCommitMessage | None]) -> None:
-        """A task has failed, or ``commit`` has."""
+        """Abort the batch: a task or ``commit`` failed."""
         _abort(self._options, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Of a stream, for one micro-batch after the other."""
+    """The writer of a stream's micro-batches."""
 
     def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
         self._options = options
         self._columns = columns
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkMessage:
-        """Writes the rows of a task."""
+        """Write the rows of a task."""
         return _written(self._options, self._columns, stream_task(), iterator)
 
     def commit(self, messages: Iterable[WriterCommitMessage | None], batchId: int) -> None:
-        """All tasks have written; the messages name the batch."""
+        """Commit the micro-batch, which the messages name: all tasks have written."""
         _commit(self._options, messages)
 
     def abort(self, messages: Iterable[WriterCommitMessage | None], batchId: int) -> None:
-        """A task has failed, or ``commit`` has."""
+        """Abort the micro-batch: a task or ``commit`` failed."""
         _abort(self._options, messages)
 
 

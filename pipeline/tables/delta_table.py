@@ -1,9 +1,8 @@
 """Delta tables, through ``deltalake``: a batch is a commit with an application transaction in it.
 
-The transaction's id is the query's and its version the batch's number. Delta keeps the newest version of each
-id in its log and through checkpoints of the log, so that nothing has to be searched; a second commit of the
-same id at the same time is a conflict.
-"""
+The transaction's id is the query's id, its version the batch's number. Delta keeps the newest version of each
+id in its log and its log checkpoints, so a look-up needs no search; a concurrent commit with the same id is a
+conflict."""
 
 from __future__ import annotations
 
@@ -40,10 +39,10 @@ class DeltaTable(Table):
 
     @classmethod
     def open(cls, location: Location) -> DeltaTable:
-        """One that is there.
+        """Open an existing table.
 
         Raises:
-            TableMissingError: it is not.
+            TableMissingError: it does not exist.
         """
         module = deltalake_module()
         from deltalake.exceptions import TableNotFoundError
@@ -55,7 +54,7 @@ class DeltaTable(Table):
 
     @classmethod
     def create(cls, location: Location, schema: pa.Schema, partition_by: tuple[str, ...]) -> DeltaTable:
-        """A new one; where it exists by now, that one."""
+        """Create a table; if it exists by now, open it."""
         table = deltalake_module().DeltaTable.create(
             location.uri,
             schema=schema,
@@ -67,22 +66,20 @@ class DeltaTable(Table):
 
     @property
     def partition_by(self) -> tuple[str, ...]:
-        """As the log has them."""
         return tuple(self._table.metadata().partition_columns)
 
     @property
     def schema(self) -> pa.Schema:
-        """In Spark's types."""
         return plain_schema(pa.schema(self._table.schema().to_arrow()))
 
     def is_committed(self, query: str, batch: int) -> bool:
-        """By the version of the query's transaction."""
+        """Compare with the version of the query's transaction."""
         self._table.update_incremental()
         version = self._table.transaction_version(query)
         return version is not None and version >= batch
 
     def commit(self, query: str, batch: int, files: Sequence[DataFile]) -> bool:
-        """One commit of Delta's log."""
+        """Add the files in one commit of Delta's log."""
         if not files or self.is_committed(query, batch):
             return False
         from deltalake import CommitProperties, Transaction
@@ -104,17 +101,15 @@ class DeltaTable(Table):
         raise TableConflictError(f"batch {batch} could not be committed to {self.location.uri}")
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
-        """A change of the schema in Delta's log."""
         added = deltalake_module().Schema.from_arrow(pa.schema(fields)).fields
         self._table.alter.add_columns(added)
         self._table.update_incremental()
 
     def writing(self) -> Writing:
-        """Files lie where they stay; partition columns stand in the log alone."""
+        """Files are written to their final paths; only the log has the partition columns."""
         return Writing(self.location, self.schema, self.partition_by)
 
     def parts(self) -> list[TablePart]:
-        """The files that are active."""
         self._table.update_incremental()
         if any(batch.num_rows for batch in self._table.deletion_vectors()):
             raise KafkaConfigurationError(f"{self.location.uri} has deletion vectors: purge them first")
@@ -132,7 +127,7 @@ class DeltaTable(Table):
 
     def _unreferenced(self, files: Sequence[StoredFile]) -> list[StoredFile]:
         self._table.update_incremental()
-        # A full look finds what was removed from the table, too, which older versions of it still need.
+        # A full vacuum also lists files that were removed from the table, which older versions still need.
         without_log, removed = (
             self._table.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False, full=full)
             for full in (True, False)
@@ -152,7 +147,7 @@ def _added(files: Sequence[DataFile]) -> list[Any]:
 
 
 def delta_options(location: Location) -> dict[str, str]:
-    """A location's options by the names that Delta has for them."""
+    """Return a location's options by Delta's names."""
     given = dict(location.options)
     options = {theirs: given[name] for name, theirs in S3_TO_DELTA.items() if name in given}
     if options.get("AWS_ENDPOINT_URL", "").startswith("http://"):
@@ -161,7 +156,7 @@ def delta_options(location: Location) -> dict[str, str]:
 
 
 def deltalake_module() -> Any:
-    """The package.
+    """Import ``deltalake``.
 
     Raises:
         KafkaConfigurationError: it is not installed.

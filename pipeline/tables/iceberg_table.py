@@ -1,8 +1,8 @@
 """Iceberg tables, through ``pyiceberg``: a batch is one snapshot.
 
-Query and batch stand in the summary of the snapshot, for people and tools that walk through them, and the
-newest batch of each query in a property of the table, written in the same commit. The property is what
-counts: snapshots expire.
+The snapshot's summary has query and batch, for people and tools that list snapshots. The newest batch of each
+query is also in a property of the table, written in the same commit. The property is authoritative, because
+snapshots expire.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 QUERY = "splashdam.query"
 BATCH = "splashdam.batch"
 COMMITTED = "splashdam.committed."
-"""Before the query's id: a property of the table."""
+"""Prefix of the table's properties; the query's id follows."""
 NAMESPACE = "splashdam"
-"""Of tables whose options name none."""
+"""The default namespace."""
 _CATALOG = "catalog."
 _CATALOG_FILE = "catalog.sqlite"
 _ATTEMPTS = 5
@@ -50,11 +50,11 @@ class IcebergTable(Table):
 
     @classmethod
     def open(cls, location: Location) -> IcebergTable:
-        """One that its catalog knows.
+        """Open a table that its catalog has.
 
         Raises:
-            TableMissingError: it knows none.
-            KafkaConfigurationError: the options name no catalog, and there is no folder for one.
+            TableMissingError: the catalog does not have it.
+            KafkaConfigurationError: the options name no catalog, and the table is not on disk.
         """
         if _has_own_catalog(location) and not location.exists(_CATALOG_FILE):
             raise TableMissingError(f"{location.uri} holds no Iceberg table: there is no {_CATALOG_FILE}")
@@ -69,7 +69,7 @@ class IcebergTable(Table):
 
     @classmethod
     def create(cls, location: Location, schema: pa.Schema, partition_by: tuple[str, ...]) -> IcebergTable:
-        """A new one; where it exists by now, that one."""
+        """Create a table; if it exists by now, open it."""
         name = identifier(location)
         with _closed_on_failure(_catalog(location)) as catalog:
             from pyiceberg.exceptions import TableAlreadyExistsError
@@ -84,18 +84,17 @@ class IcebergTable(Table):
 
     @property
     def partition_by(self) -> tuple[str, ...]:
-        """The partition fields that are columns."""
+        """The columns with an identity partition transform."""
         names = self._table.schema().find_column_name
         fields = [field for field in self._table.spec().fields if str(field.transform) == "identity"]
         return tuple(name for field in fields if (name := names(field.source_id)))
 
     @property
     def schema(self) -> pa.Schema:
-        """In Spark's types."""
         return plain_schema(self._table.schema().as_arrow())
 
     def is_committed(self, query: str, batch: int) -> bool:
-        """By the table's property; where somebody removed that, by the summaries of its snapshots."""
+        """Look the batch up in the table's property, or, if it was removed, in the snapshots' summaries."""
         self._table.refresh()
         newest = self._table.properties.get(COMMITTED + query)
         if newest is not None:
@@ -107,7 +106,7 @@ class IcebergTable(Table):
         return [int(summary[BATCH] or -1) for summary in summaries if summary[QUERY] == query]
 
     def commit(self, query: str, batch: int, files: Sequence[DataFile]) -> bool:
-        """One snapshot with the files, and the property with the batch's number."""
+        """Commit a snapshot with the files, and the property with the batch's number."""
         if not files or self.is_committed(query, batch):
             return False
         from pyiceberg.exceptions import CommitFailedException
@@ -121,8 +120,8 @@ class IcebergTable(Table):
         raise TableConflictError(f"batch {batch} could not be committed to {self.location.uri}")
 
     def _commit_once(self, query: str, batch: int, paths: list[str]) -> None:
-        # pyiceberg would try again by itself after another one's commit, and that may be this very batch's.
-        # Only this copy of the metadata says no; what is committed are the changes below.
+        # pyiceberg would retry after a concurrent commit, which may be that of this very batch. The property
+        # that forbids it is set only in this copy of the metadata; only the changes below are committed.
         metadata = self._table.metadata
         given = {**metadata.properties, **_NO_RETRIES}
         self._table.metadata = metadata.model_copy(update={"properties": given})
@@ -132,18 +131,16 @@ class IcebergTable(Table):
             transaction.add_files(paths, snapshot_properties=summary, check_duplicate_files=False)
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
-        """A new schema in the table's metadata."""
         with self._table.update_schema() as update:
             update.union_by_name(pa.schema([*self.schema, *fields]))
 
     def writing(self) -> Writing:
-        """Partition columns stay in the files: Iceberg reads the values there."""
+        """Partition columns stay in the files: Iceberg reads their values there."""
         return Writing(
             self.location, self.schema, self.partition_by, folder="data", keeps_partition_columns=True
         )
 
     def parts(self) -> list[TablePart]:
-        """The files of the current snapshot."""
         self._table.refresh()
         tasks = list(self._table.scan().plan_files())
         if any(task.delete_files for task in tasks):
@@ -157,14 +154,15 @@ class IcebergTable(Table):
         return [file for file in files if file.path not in known]
 
     def close(self) -> None:
-        """Closes the catalog's connections."""
+        """Close the catalog's connections."""
         _close(self._catalog)
 
 
 def identifier(location: Location) -> str:
-    """The table's name in its catalog: the option ``identifier``, or ``splashdam.`` and the folder's name.
+    """Return the table's name in its catalog: the option ``identifier``, or ``splashdam.`` and the folder's
+    name.
 
-    Points in the folder's name become underscores, since they part names of namespaces.
+    Dots in the folder's name become underscores, because they separate namespaces.
     """
     given = dict(location.options).get("identifier")
     name = given or f"{NAMESPACE}.{location.uri.rpartition('/')[2].replace('.', '_')}"
@@ -187,13 +185,12 @@ def _catalog(location: Location) -> Catalog:
 
 
 def catalog_properties(location: Location) -> dict[str, Any]:
-    """What pyiceberg is given: options that begin with ``catalog.``, without that, and those of object
-    storage.
+    """Return pyiceberg's properties: options that begin with ``catalog.``, without that prefix, and ``s3.…``.
 
-    Without any, the catalog is a SQLite file beside the data.
+    Without ``catalog.…``, the catalog is a SQLite file beside the data.
 
     Raises:
-        KafkaConfigurationError: the table is in object storage, where SQLite cannot be.
+        KafkaConfigurationError: the table is in object storage, where SQLite cannot work.
     """
     given = dict(location.options)
     catalog = {
@@ -221,6 +218,6 @@ def _closed_on_failure(catalog: Catalog) -> Iterator[Catalog]:
 
 
 def _close(catalog: Catalog) -> None:
-    close = getattr(catalog, "close", None)  # catalogs without connections have none
+    close = getattr(catalog, "close", None)  # catalogs without connections have no close()
     if close is not None:
         close()

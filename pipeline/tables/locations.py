@@ -1,4 +1,4 @@
-"""Where a table is: a path or address, and the filesystem behind it in this very process."""
+"""Where a table is: a path or URI, and its filesystem, which each process opens for itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _S3_OPTIONS = {
     "s3.session-token": "session_token",
     "s3.region": "region",
 }
-"""Iceberg's names, which serve for all formats, and pyarrow's."""
+"""pyarrow's arguments by Iceberg's names of options, which are used for all formats."""
 
 S3_TO_DELTA = {
     "s3.endpoint": "AWS_ENDPOINT_URL",
@@ -33,16 +33,16 @@ S3_TO_DELTA = {
     "s3.session-token": "AWS_SESSION_TOKEN",
     "s3.region": "AWS_REGION",
 }
-"""Iceberg's names and those of ``deltalake``."""
+"""``deltalake``'s options by Iceberg's names."""
 
 
 class StoredFile(NamedTuple):
-    """A file that is there.
+    """An existing file.
 
     Attributes:
-        path: below the location.
+        path: relative to the location.
         size_bytes: its length.
-        modified_ms: when it was written, by the clock of the filesystem.
+        modified_ms: when it was written, by the filesystem's clock.
     """
 
     path: str
@@ -56,13 +56,12 @@ def _sorted_pairs(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 @attrs.frozen(slots=False)
 class Location:
-    """A folder on disk or in object storage. A value: it travels to the tasks, which open it for themselves.
+    """A folder on disk or in object storage. It travels to the tasks, which open its filesystem themselves.
 
     Attributes:
-        uri: a path, or ``s3://bucket/key``, or an address of any filesystem that fsspec knows
-            (``memory://t``).
+        uri: a path, ``s3://bucket/key``, or a URI of any filesystem that fsspec knows (``memory://t``).
         options: ``s3.endpoint``, ``s3.access-key-id``, ``s3.secret-access-key``, ``s3.session-token`` and
-            ``s3.region``; what is not given comes from the environment, as AWS's tools have it.
+            ``s3.region``; missing ones come from the environment, as for AWS's tools.
     """
 
     uri: str
@@ -70,10 +69,10 @@ class Location:
 
     @classmethod
     def of(cls, place: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Location:
-        """The location of a path or address; a path becomes absolute, since tasks run in other folders.
+        """Return the location of a path or URI; a path becomes absolute, because tasks run in other folders.
 
         Raises:
-            KafkaConfigurationError: it is empty, or an address without a path.
+            KafkaConfigurationError: it is empty, or a URI without a path.
         """
         text = os.fspath(place)
         parts = urlsplit(text)
@@ -86,7 +85,7 @@ class Location:
         return cls(text.rstrip("/"), _sorted_pairs(options or {}))
 
     def __getstate__(self) -> dict[str, Any]:
-        # A filesystem that was opened here stays here.
+        # The opened filesystem is not pickled.
         return {"uri": self.uri, "options": self.options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -95,20 +94,20 @@ class Location:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a folder on disk."""
+        """Whether it is a local folder."""
         return not urlsplit(self.uri).scheme
 
     @property
     def is_s3(self) -> bool:
-        """Whether it is in object storage that speaks S3."""
+        """Whether it is in S3 storage."""
         return urlsplit(self.uri).scheme in _S3_SCHEMES
 
     @cached_property
     def filesystem(self) -> fs.FileSystem:
-        """Opened on first use.
+        """The filesystem, opened on first use.
 
         Raises:
-            KafkaConfigurationError: nothing is installed that knows the scheme.
+            KafkaConfigurationError: no installed package supports the scheme.
         """
         if self.is_local:
             return fs.LocalFileSystem()
@@ -121,79 +120,78 @@ class Location:
             return fs.PyFileSystem(fs.FSSpecHandler(fsspec.filesystem(scheme)))
         except (ImportError, ValueError) as error:
             raise KafkaConfigurationError(
-                f"{self.uri}: nothing here reads {scheme}://: {error}; install fsspec with what serves it"
+                f"{self.uri}: {scheme}:// is not supported: {error}; install fsspec with a package for it"
             ) from error
 
     @property
     def root(self) -> str:
-        """The folder as the filesystem spells it."""
+        """The folder's path in the filesystem."""
         if self.is_local:
             return self.uri
         parts = urlsplit(self.uri)
         return f"{parts.netloc}{parts.path}" if self.is_s3 else f"/{parts.netloc}{parts.path}"
 
     def full_path(self, path: str) -> str:
-        """Of a file below it, as the filesystem spells it."""
+        """Return a file's path in the filesystem."""
         return f"{self.root}/{path}"
 
     def full_uri(self, path: str) -> str:
-        """Of a file below it, as tables spell it."""
+        """Return a file's URI, as table logs have it."""
         return f"{self.uri}/{path}"
 
     def below(self, path_or_uri: str) -> str:
-        """The way from here to a file that a table's log names in full."""
+        """Return the relative path of a file that a table's log names in full."""
         for prefix in (self.uri, self.root, f"file://{self.uri}"):
             if path_or_uri.startswith(f"{prefix}/"):
                 return path_or_uri[len(prefix) + 1 :]
         return path_or_uri
 
     def open_output(self, path: str) -> pa.NativeFile:
-        """A new file; what stood there is replaced once it is closed, on disk at once."""
+        """Open a new file for writing. An existing file is replaced when it is closed, on disk at once."""
         full = self.full_path(path)
         if not self.is_s3:  # object storage has no folders
             self.filesystem.create_dir(str(PurePosixPath(full).parent), recursive=True)
         return self.filesystem.open_output_stream(full)
 
     def read_bytes(self, path: str) -> bytes:
-        """A whole file.
+        """Return a whole file.
 
         Raises:
-            FileNotFoundError: it is not there.
+            FileNotFoundError: it does not exist.
         """
         with self.filesystem.open_input_stream(self.full_path(path)) as file:
             return bytes(file.read())
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file."""
         return bool(self.filesystem.get_file_info(self.full_path(path)).type == fs.FileType.File)
 
     def move(self, path: str, new_path: str) -> None:
-        """Renames a file; in object storage that is a copy and a removal."""
+        """Rename a file; in object storage that is a copy and a deletion."""
         target = self.full_path(new_path)
         if not self.is_s3:
             self.filesystem.create_dir(str(PurePosixPath(target).parent), recursive=True)
         self.filesystem.move(self.full_path(path), target)
 
     def remove(self, path: str) -> None:
-        """Deletes a file.
+        """Delete a file.
 
         Raises:
-            FileNotFoundError: it is not there.
+            FileNotFoundError: it does not exist.
         """
         self.filesystem.delete_file(self.full_path(path))
 
     def entries(self) -> list[str]:
-        """Names of files and folders directly below, sorted; none where it is not there."""
+        """Return the names of the folder's entries, sorted; none if it does not exist."""
         selector = fs.FileSelector(self.root, allow_not_found=True)
         return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
 
     def files(self, folder: str = "") -> Iterator[StoredFile]:
-        """All files below a folder, in no order; none where it is not there."""
+        """Yield all files below a folder, in no particular order; none if it does not exist."""
         base = self.full_path(folder) if folder else self.root
         selector = fs.FileSelector(base, recursive=True, allow_not_found=True)
         for info in self.filesystem.get_file_info(selector):
             if info.type == fs.FileType.File:
-                # Some filesystems answer paths without the slash that they were asked with.
+                # Some filesystems return paths without the leading slash of the request.
                 path = info.path.lstrip("/").removeprefix(self.root.lstrip("/") + "/")
                 yield StoredFile(path, info.size or 0, (info.mtime_ns or 0) // 1_000_000)
 

@@ -1,4 +1,4 @@
-"""Tables by the name of their format."""
+"""Opening and creating tables by the name of their format."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from splashdam.pipeline.tables.table import Table, TableFailedError, TableMissin
 from splashdam.pipeline.tables.writing import DATE
 
 FORMATS = ("parquet", "delta", "iceberg")
-"""What a table can be."""
 _SIGNS = {"_common_metadata": "parquet", "_delta_log": "delta", "catalog.sqlite": "iceberg"}
-"""What lies in the folder of a table of each format."""
+"""The file or folder by which a table's format is recognized."""
 
 
 def _adapter(table_format: str) -> type[Table]:
@@ -32,13 +31,13 @@ def _adapter(table_format: str) -> type[Table]:
         from splashdam.pipeline.tables.iceberg_table import IcebergTable
 
         return IcebergTable
-    raise KafkaConfigurationError(f"{table_format!r} is no format of tables: {', '.join(FORMATS)}")
+    raise KafkaConfigurationError(f"{table_format!r} is not a table format: {', '.join(FORMATS)}")
 
 
 def existing_table(
     table_format: str, place: str | os.PathLike[str], options: Mapping[str, str] | None = None
 ) -> Table:
-    """A table that is there.
+    """Open an existing table.
 
     Args:
         table_format: one of ``FORMATS``.
@@ -46,7 +45,7 @@ def existing_table(
         options: see `Location` and, for Iceberg, `catalog_properties`.
 
     Raises:
-        TableMissingError: it is not.
+        TableMissingError: it does not exist.
         TableFailedError: its log is damaged.
         KafkaConfigurationError: the format is unknown, or its package is not installed.
     """
@@ -67,21 +66,21 @@ def open_table(
     partition_by: Sequence[str] = (),
     options: Mapping[str, str] | None = None,
 ) -> Table:
-    """A table for rows of a schema: made if there is none, else with the columns that are new.
+    """Open a table for rows of a schema: create it if necessary, and add columns that it lacks.
 
     Args:
         table_format: one of ``FORMATS``.
         place: a folder, or an address in object storage.
-        schema: of the rows to come.
-        partition_by: columns whose values are the folders of the files; ``date`` is the day of ``timestamp``
-            in UTC, where the rows have no such column.
+        schema: of the rows to be written.
+        partition_by: columns whose values become folders; ``date`` is the day of ``timestamp`` in UTC unless
+            the rows have a column of that name.
         options: see `Location` and, for Iceberg, `catalog_properties`.
 
     Raises:
         TableFailedError: its log is damaged.
         KafkaConfigurationError: the table has another partitioning, or a column of another type; the folder
-            has files that belong to no table, or to one of another format; or the format is unknown, or its
-            package is not installed.
+            has foreign files, or a table of another format; or the format is unknown, or its package is not
+            installed.
     """
     adapter = _adapter(table_format)
     location = Location.of(place, options)
@@ -96,8 +95,8 @@ def open_table(
         named, asked = ", ".join(table.partition_by), ", ".join(partition_by)
         table.close()
         raise KafkaConfigurationError(
-            f"{location.uri} is partitioned by ({named}), not by ({asked}): say the same, "
-            "or take another folder"
+            f"{location.uri} is partitioned by ({named}), not by ({asked}): give the same "
+            "columns, or use another folder"
         )
     table.evolve(wanted)
     return table
@@ -105,7 +104,7 @@ def open_table(
 
 @contextmanager
 def _failures_named(location: Location) -> Iterator[None]:
-    """Formats' packages, and what is below them, share no class of errors."""
+    """Wrap the errors of the formats' packages, which share no base class."""
     try:
         yield
     except (KafkaError, OSError):
@@ -116,15 +115,16 @@ def _failures_named(location: Location) -> Iterator[None]:
 
 
 def _refuse_foreign(table_format: str, location: Location) -> None:
-    """A new table takes a folder for itself: readers of the folder would take other files for rows."""
+    """Refuse a folder with foreign files: readers of a Parquet folder would read them as rows."""
     entries = location.entries()
     _refuse_other_format(table_format, location, entries)
-    # What was begun and not finished is no obstacle: logs and hidden files, and what Iceberg makes first.
+    # Leftovers of an interrupted creation are accepted: logs and hidden files, and what Iceberg creates
+    # first.
     own = {"catalog.sqlite", "metadata"} if table_format == "iceberg" else set()
     foreign = [name for name in entries if not name.startswith(("_", ".")) and name not in own]
     if foreign:
         raise KafkaConfigurationError(
-            f"{location.uri} has files of something else, {foreign[0]} for one: take another folder"
+            f"{location.uri} has files that belong to no table, such as {foreign[0]}: use another folder"
         )
 
 
@@ -132,8 +132,8 @@ def _refuse_other_format(table_format: str, location: Location, entries: Sequenc
     for name in entries:
         if _SIGNS.get(name, table_format) != table_format:
             raise TableMissingError(
-                f"{location.uri} holds a table of the format {_SIGNS[name]}, not {table_format}: name that, "
-                "or take another folder"
+                f"{location.uri} holds a table of the format {_SIGNS[name]}, not {table_format}: give that "
+                "format, or use another folder"
             )
 
 

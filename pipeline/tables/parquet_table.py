@@ -1,15 +1,15 @@
-"""A folder of Parquet files with a log of ours, which readers that know nothing of the log cannot misread.
+"""A folder of Parquet files with a log of our own, which readers that ignore the log read correctly.
 
 ::
 
     part-….parquet, date=…/part-….parquet     the table: every file of a committed batch, and no other
-    _common_metadata                          the schema, as Parquet keeps it
-    _commits/<query>/<batch>.json             the log: files of a batch
-    _staging/part-….parquet.part              files that are written and not committed
+    _common_metadata                          the schema, in Parquet's form
+    _commits/<query>/<batch>.json             the log: the files of a batch
+    _staging/part-….parquet.part              files that are not committed
 
-Tasks write into ``_staging``. A commit writes the batch's entry of the log, which decides, and then moves its
-files to where they are seen. What a crash left between the two is moved by whoever opens the table next, or
-asks for the query's batches.
+Tasks write into ``_staging``. A commit writes the batch's entry of the log, which is the decision, and then
+moves the files to their places. After a crash between the two, the files are moved when the table is opened
+next, or when the query's batches are looked up.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ParquetTable(Table):
 
     @classmethod
     def open(cls, location: Location) -> ParquetTable:
-        """One that is there; batches that were decided are moved to their places.
+        """Open an existing table, and move files of decided batches to their places.
 
         Raises:
             TableMissingError: the folder has no ``_common_metadata``.
@@ -60,32 +60,29 @@ class ParquetTable(Table):
 
     @classmethod
     def create(cls, location: Location, schema: pa.Schema, partition_by: tuple[str, ...]) -> ParquetTable:
-        """A new one."""
         table = cls(location, plain_schema(schema), partition_by)
         table._write_schema()
         return table
 
     @property
     def partition_by(self) -> tuple[str, ...]:
-        """As they were given to ``create``."""
         return self._partition_by
 
     @property
     def schema(self) -> pa.Schema:
-        """In Spark's types."""
         return self._schema
 
     def is_committed(self, query: str, batch: int) -> bool:
-        """By the log; its newest batch of the query is moved to its place, if a crash was faster."""
+        """Look the batch up in the log, and complete the query's newest batch after a crash."""
         if query not in self._newest:
             self._settle(query)
         return self._newest[query] >= batch
 
     def commit(self, query: str, batch: int, files: Sequence[DataFile]) -> bool:
-        """An entry of the log, then a rename for each file."""
+        """Write an entry of the log, then rename each file."""
         if not files or self.is_committed(query, batch):
             return False
-        del self._newest[query]  # until it is settled
+        del self._newest[query]  # unknown until the batch is settled
         entry = json.dumps({"query": query, "batch": batch, "files": [file.as_json() for file in files]})
         is_new = _put_new(self.location, _commit_path(query, batch), entry.encode())
         self._settle(query)
@@ -97,7 +94,7 @@ class ParquetTable(Table):
             self._settle(query)
 
     def _settle(self, query: str) -> None:
-        """Moves what the newest entry names; those before it were settled when it was written."""
+        """Move the files of the newest entry; earlier ones were settled before it was written."""
         folder = f"{COMMITS}/{quote(query, safe='')}"
         batches = [
             _batch_of(file.path) for file in self.location.files(folder) if file.path.endswith(".json")
@@ -114,7 +111,6 @@ class ParquetTable(Table):
                 self.location.move(staged, path)
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
-        """A new ``_common_metadata``."""
         self._schema = plain_schema(pa.schema([*self._schema, *fields]))
         self._write_schema()
 
@@ -125,11 +121,10 @@ class ParquetTable(Table):
         _put(self.location, SCHEMA, buffer.getvalue())
 
     def writing(self) -> Writing:
-        """Files wait in ``_staging``; partition columns are the folders' names, as Hive has them."""
+        """Files are staged; partition columns are in the folders' names, as in Hive."""
         return Writing(self.location, self._schema, self._partition_by, is_staged=True, has_hive_paths=True)
 
     def parts(self) -> list[TablePart]:
-        """The files that everybody sees."""
         self._settle_all()
         return [
             TablePart(file.path, _hive_partition(file.path))
@@ -161,7 +156,7 @@ def _batch_of(path: str) -> int:
 
 
 def _put(location: Location, path: str, data: bytes) -> None:
-    """Writes a small file, which is never seen in part: object storage has it so, others by a rename."""
+    """Write a small file atomically: object storage does so by itself, other filesystems by a rename."""
     if location.is_s3:
         with location.open_output(path) as file:
             file.write(data)
@@ -171,7 +166,7 @@ def _put(location: Location, path: str, data: bytes) -> None:
 
 
 def _put_new(location: Location, path: str, data: bytes) -> bool:
-    """As ``_put``, unless it is there; on disk two who try at once do not both succeed."""
+    """Write a small file unless it exists; on disk only one of two concurrent writers succeeds."""
     if location.exists(path):
         return False
     if not location.is_local:

@@ -28,19 +28,20 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 QUERY_ID = "sql.streaming.queryId"
-"""Spark's property of the thread that runs a micro-batch: the same for as long as the checkpoint is."""
+"""Spark's local property of the thread that runs a micro-batch; the id stays the same with the checkpoint."""
 
 
 @attrs.frozen
 class CommittedBatch:
-    """What became of a micro-batch.
+    """A micro-batch that is in the table.
 
     Attributes:
         query: Spark's id of the query.
         batch: its number, from 0.
-        record_count: rows that are new in the table; 0 where the batch was there already.
-        file_count: files that are new in the table.
-        was_there: whether the table had it: the query died between the table's commit and Spark's.
+        record_count: rows that were added; 0 if the batch was in the table already.
+        file_count: files that were added.
+        was_there: whether the batch was in the table already: the query died between the table's commit and
+            Spark's.
     """
 
     query: str
@@ -54,7 +55,7 @@ OnCommit = Callable[[CommittedBatch], None]
 
 
 def table_schema(rows: DataFrame) -> pa.Schema:
-    """Rows of a DataFrame as columns of a table."""
+    """Return the table schema for the rows of a DataFrame."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return plain_schema(
@@ -63,14 +64,14 @@ def table_schema(rows: DataFrame) -> pa.Schema:
 
 
 def into_table(rows: DataFrame, table: Table, on_commit: OnCommit | None = None) -> DataStreamWriter:
-    """A query that appends the rows of a stream to a table, each micro-batch exactly once.
+    """Return a query that appends the rows of a stream to a table, each micro-batch exactly once.
 
-    Give it a checkpoint and a trigger, and start it. Table and checkpoint belong together: with a new
-    checkpoint Spark makes a new query, whose batches the table does not know.
+    Set a checkpoint and a trigger, and start it. Table and checkpoint belong together: with a new checkpoint
+    Spark makes a new query, whose batches are not in the table's log.
 
     Args:
-        rows: a stream; its columns are those of the table, or some of them.
-        table: opened for these rows; nothing else may be done with it while the query runs.
+        rows: a stream with the table's columns, or a part of them.
+        table: opened for these rows; do not use it otherwise while the query runs.
         on_commit: called in the driver after each batch.
     """
     rows.sparkSession.dataSource.register(FilesSink)
@@ -79,7 +80,7 @@ def into_table(rows: DataFrame, table: Table, on_commit: OnCommit | None = None)
 
 
 def files_into_table(files: DataFrame, table: Table, on_commit: OnCommit | None = None) -> DataStreamWriter:
-    """As ``into_table``, for a stream whose source has written files: its rows are `FILES_SCHEMA`'s."""
+    """As ``into_table``, for a stream whose source has written the files: its rows have `FILES_SCHEMA`."""
     return _appending(files, table, lambda batch: files_from_rows(batch.collect()), on_commit)
 
 
@@ -96,17 +97,17 @@ def _appending(rows: DataFrame, table: Table, write: Write, on_commit: OnCommit 
 
 
 def append_batch(rows: DataFrame, batch: int, table: Table, write: Write) -> CommittedBatch:
-    """Writes and commits a micro-batch, unless the table has it: then nothing is written.
+    """Write and commit a micro-batch, unless the table has it already.
 
     Args:
         rows: of the batch.
         batch: its number.
-        table: where to.
-        write: has the tasks write, and says which files those that won have written.
+        table: to append to.
+        write: runs the tasks, and returns the files of the attempts that Spark accepted.
 
     Raises:
-        IllegalStateError: there is no query whose batch it could be.
-        TableConflictError: others change the table all the time.
+        IllegalStateError: the caller is not inside a streaming query.
+        TableConflictError: other writers changed the table at every attempt.
     """
     query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
     if query is None:
@@ -121,9 +122,10 @@ def append_batch(rows: DataFrame, batch: int, table: Table, write: Write) -> Com
 
 @contextmanager
 def short_failures(batch: int) -> Iterator[None]:
-    """Spark looks for an interrupt in what a batch raises, with an expression that overflows on long texts.
+    """Replace long errors of Spark by short ones.
 
-    The query's thread then dies without a word, as if the query had ended well.
+    Spark searches what a batch raises for an interrupt, with a regular expression that overflows the stack on
+    long texts. The query's thread then dies silently, as if the query had ended well.
     """
     try:
         yield
@@ -137,31 +139,34 @@ def short_failures(batch: int) -> Iterator[None]:
 
 
 _STOPPED = "py4j.protocol.Py4JJavaError: An error occurred while calling stop: java.lang.InterruptedException"
-"""By these words Spark knows that a query was stopped, and did not fail."""
+"""By this text Spark recognizes that a query was stopped and did not fail."""
 
 
 class MicroBatchError(KafkaError):
-    """The tasks of a micro-batch failed; nothing of it is in the table."""
+    """The tasks of a micro-batch failed; none of its rows are in the table."""
 
-    remedy = "mend what the message names and start again: the query goes on with this batch"
+    remedy = "fix the cause in the message and start again: the query continues with this batch"
 
 
 FORMAT = "splashdam-files"
 """Internal: tables are written through ``splashdam.pipeline.tables.streaming``."""
 WRITING = "secret.writing"
-"""Keys of object storage may be in it, and Spark hides options whose names say so."""
+"""The value may contain keys of object storage; Spark redacts options with ``secret`` in their names."""
 HAND_OVER = "handOver"
 
 
 @attrs.frozen
 class FilesWritten(WriterCommitMessage):
-    """What a task wrote."""
+    """The files that a task wrote, as Spark's commit message."""
 
     files: tuple[DataFile, ...]
 
 
 class FilesSink(DataSource):
-    """The sink; see ``write_rows``."""
+    """An internal sink whose tasks write Parquet files, and that commits nothing; see ``write_rows``.
+
+    Spark's ``mapInArrow`` would do the same, but needs pandas.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -175,34 +180,34 @@ class FilesSink(DataSource):
 
 @attrs.frozen
 class FilesWriter(DataSourceArrowWriter):
-    """Tasks write files; the driver side writes their names into one file, for the program to read.
+    """Tasks write files; the driver writes their descriptions to one local file, which the program reads.
 
     Attributes:
-        writing: how and where.
-        hand_over: a file on the driver's machine.
+        writing: how and where tasks write.
+        hand_over: that file, on the driver's machine.
     """
 
     writing: Writing
     hand_over: str
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
-        """One task's rows; another attempt of it writes other files."""
+        """Write one task's rows; another attempt writes other files."""
         return FilesWritten(tuple(write_files(self.writing, iterator)))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Names the files of the attempts that won."""
+        """Write the descriptions of the files of the attempts that Spark accepted."""
         files = [file for message in messages if isinstance(message, FilesWritten) for file in message.files]
         with open(self.hand_over, "w", encoding="utf-8") as file:
             json.dump([attrs.astuple(each, recurse=False) for each in files], file)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leaves the files: no table names them, and ``remove_orphans`` finds them."""
+        """Do nothing: no table refers to the files, and ``remove_orphans`` finds them."""
 
 
 def write_rows(rows: DataFrame, writing: Writing) -> list[DataFile]:
-    """Writes the rows of a batch, and says what the attempts that won wrote.
+    """Write the rows of a batch, and return the files of the attempts that Spark accepted.
 
-    The session must know `FilesSink`.
+    `FilesSink` must be registered in the session.
     """
     descriptor, hand_over = tempfile.mkstemp(prefix="splashdam-files-", suffix=".json")
     os.close(descriptor)

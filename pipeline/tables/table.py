@@ -1,4 +1,4 @@
-"""What every table promises, whatever its format."""
+"""What every table guarantees, whatever its format."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from splashdam.pipeline.tables.writing import DataFile, Writing
 
 
 class TableMissingError(KafkaConfigurationError):
-    """There is no such table."""
+    """The table does not exist."""
 
 
 class TableFailedError(KafkaError):
-    """A table's log cannot be read or written; the text says what the format's package makes of it."""
+    """A table's log cannot be read or written; the message is that of the format's package."""
 
-    remedy = "mend the table with the tools of its format, or take another folder"
+    remedy = "repair the table with the tools of its format, or use another folder"
 
 
 class TableConflictError(KafkaError):
-    """Somebody else changed the table again and again while a batch was to be committed."""
+    """Other writers changed the table at every attempt to commit a batch."""
 
-    remedy = "start again: what was committed is not repeated; let one query write a table at a time"
+    remedy = "start again: committed batches are not repeated; let only one query write to a table at a time"
 
 
 @attrs.frozen
 class TablePart:
-    """A file of a table as it is now.
+    """A file of the table's current version.
 
     Attributes:
-        path: below the table's location.
-        partition: values of partition columns that the file itself may lack.
+        path: relative to the table's location.
+        partition: values of partition columns, which the file itself may lack.
     """
 
     path: str
@@ -44,15 +44,15 @@ class TablePart:
 
 
 class Table(ABC):
-    """A table that takes a micro-batch exactly once.
+    """A table that takes each micro-batch exactly once.
 
-    A batch is known by the query that makes it and its number: Spark's id of the query, which stays the same
-    for as long as its checkpoint does, and the batch id, which is the same again when a batch is repeated.
-    Numbers of one query ascend. Both are kept in the table's own log, in the same atomic step that makes the
-    batch's files part of the table, so that no crash can come between the two.
+    A batch is identified by Spark's id of its query, which is the same as long as the checkpoint is, and its
+    batch id, which is the same when a batch is repeated and ascends within a query. Both are written to the
+    table's own log in the same atomic commit that adds the batch's files, so that no crash can separate the
+    two.
 
     Attributes:
-        location: where it is.
+        location: of the table.
     """
 
     location: Location
@@ -60,116 +60,116 @@ class Table(ABC):
     @classmethod
     @abstractmethod
     def open(cls, location: Location) -> Table:
-        """One that is there.
+        """Open an existing table.
 
         Raises:
-            TableMissingError: it is not.
+            TableMissingError: it does not exist.
         """
 
     @classmethod
     @abstractmethod
     def create(cls, location: Location, schema: pa.Schema, partition_by: tuple[str, ...]) -> Table:
-        """A new one; where it exists by now, that one."""
+        """Create a table; if it exists by now, open it."""
 
     @property
     @abstractmethod
     def partition_by(self) -> tuple[str, ...]:
-        """Columns whose values choose the file, from the outermost folder on."""
+        """Columns whose values determine a row's file, from the outermost folder inwards."""
 
     @property
     @abstractmethod
     def schema(self) -> pa.Schema:
-        """Of its rows, with partition columns."""
+        """The schema of its rows, including partition columns."""
 
     @abstractmethod
     def is_committed(self, query: str, batch: int) -> bool:
-        """Whether this batch of this query, or a later one, is in the table."""
+        """Whether this batch of the query, or a later one, is in the table."""
 
     @abstractmethod
     def commit(self, query: str, batch: int, files: Sequence[DataFile]) -> bool:
-        """Makes files part of the table, all or none, unless the batch is there already.
+        """Add all files of a batch atomically, unless the batch was committed already.
 
         Args:
-            query: who wrote them.
-            batch: which of its batches, from 0.
-            files: what the tasks that won said they wrote; a batch without files is not remembered.
+            query: Spark's id of the query.
+            batch: number of the batch, from 0.
+            files: written by the task attempts that Spark accepted; a batch without files is not recorded.
 
         Returns:
-            Whether they are new; False where the batch was there, and these files are orphans.
+            Whether the files were added; False if the batch was committed, which makes these files orphans.
 
         Raises:
-            TableConflictError: others change the table all the time.
+            TableConflictError: other writers changed the table at every attempt.
         """
 
     @abstractmethod
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
-        """Adds columns at the end; rows that are there have nulls in them."""
+        """Add columns at the end; existing rows have nulls there."""
 
     @abstractmethod
     def writing(self) -> Writing:
-        """What tasks need to know, for the schema as it is now."""
+        """Return what tasks need for writing with the current schema."""
 
     @abstractmethod
     def parts(self) -> list[TablePart]:
-        """The files of the table as it is now.
+        """Return the files of the current version.
 
         Raises:
-            KafkaConfigurationError: rows were deleted through a format's deletion vectors or delete files,
-                which are not read here.
+            KafkaConfigurationError: the table has deletion vectors or delete files, which are not supported.
         """
 
     @abstractmethod
     def _unreferenced(self, files: Sequence[StoredFile]) -> list[StoredFile]:
-        """Which of the files of its folder no version of the table names."""
+        """Return those files that no version of the table refers to."""
 
     def close(self) -> None:  # noqa: B027  (most formats keep nothing open)
-        """Lets go of what is open; the table can be opened again."""
+        """Close what is open; the table can be opened again."""
 
     def evolve(self, schema: pa.Schema) -> None:
-        """Makes room for rows of a schema: columns that are new are added.
+        """Add the columns of a schema that the table lacks.
 
         Raises:
-            KafkaConfigurationError: a column is there with another type.
+            KafkaConfigurationError: the table has a column with another type.
         """
         now = self.schema
         for field in schema:
             if field.name in now.names and not same_type(now.field(field.name).type, field.type):
                 raise KafkaConfigurationError(
                     f"{self.location.uri}: column {field.name} is {now.field(field.name).type}, and the rows "
-                    f"have {field.type}; cast them, or name the column otherwise"
+                    f"have {field.type}; cast them, or rename the column"
                 )
         added = [field for field in schema if field.name not in now.names]
         if added:
             self.add_columns(added)
 
     def orphans(self, modified_before_ms: int) -> list[StoredFile]:
-        """Files of attempts that failed or lost: in the table's folder, and in no version of the table.
+        """Return files in the table's folder that no version refers to: failed or superseded attempts wrote
+        them.
 
         Args:
-            modified_before_ms: younger files are left out, since a task may just be writing them.
+            modified_before_ms: younger files are excluded, because a running task may be writing them.
         """
         stored = self.location.files()
         old = [file for file in stored if _is_ours(file.path) and file.modified_ms < modified_before_ms]
         return sorted(self._unreferenced(old)) if old else []
 
     def remove_orphans(self, modified_before_ms: int) -> list[StoredFile]:
-        """Deletes ``orphans``, and returns what they were."""
+        """Delete the files that ``orphans`` returns, and return them."""
         found = self.orphans(modified_before_ms)
         for file in found:
             self.location.remove(file.path)
         return found
 
     def iter_rows(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows, file by file, in no order.
+        """Yield all rows, file by file, in no particular order.
 
         Args:
-            columns: which; all of them by default.
+            columns: to read; by default all.
         """
         for part in self.parts():
             yield from self.iter_part(part, columns)
 
     def iter_part(self, part: TablePart, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows of one of its files; ``columns`` as of ``iter_rows``."""
+        """Yield the rows of one file; ``columns`` as in ``iter_rows``."""
         wanted = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
         yield from read_part(self.location, part, wanted)
 
@@ -180,12 +180,12 @@ def _is_ours(path: str) -> bool:
 
 
 def same_type(one: pa.DataType, other: pa.DataType) -> bool:
-    """Whether two types hold the same values, whatever width their ends have."""
+    """Whether two types hold the same values, regardless of the width of their offsets."""
     return bool(plain_type(one).equals(plain_type(other)))
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type as Spark has it: with 32-bit ends, and no names or metadata of formats in lists."""
+    """Return the type as Spark has it: with 32-bit offsets, and list items named ``element``."""
     if pa.types.is_large_binary(kind):
         return pa.binary()
     if pa.types.is_large_string(kind):
@@ -200,12 +200,13 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """All columns with plain types, nullable and without metadata."""
+    """Return a schema with plain types, all nullable, without metadata."""
     return pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
 
 
 def read_part(location: Location, part: TablePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of one file, with the columns of a schema: from the file, its partition values, or null."""
+    """Yield the rows of one file with the columns of a schema: from the file, its partition values, or
+    null."""
     values: Mapping[str, str | None] = dict(part.partition)
     with location.filesystem.open_input_file(location.full_path(part.path)) as source:
         file = pq.ParquetFile(source)

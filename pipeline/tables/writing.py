@@ -24,27 +24,27 @@ from splashdam.model.errors import KafkaConfigurationError
 from splashdam.pipeline.tables.locations import Location
 
 DATE = "date"
-"""A column of this name that the data do not have is the day of ``timestamp``, in UTC."""
+"""A partition column of this name, if rows lack it, is the day of ``timestamp`` in UTC."""
 STAGING = "_staging"
-"""Files that no table names yet; readers of a folder pass over what begins with an underscore."""
+"""Folder of uncommitted files; readers of a Parquet folder ignore names that begin with an underscore."""
 STAGED_SUFFIX = ".part"
-"""Readers that list ``**/*.parquet`` do not pass over folders, so such a file has another ending."""
+"""Readers that list ``**/*.parquet`` do not ignore that folder, so uncommitted files have another suffix."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]")
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 _UNLIKE = frozenset(("value", "offset", "timestamp"))
-"""Columns of Kafka that hardly repeat: a dictionary would be filled, found too large and given up."""
+"""Kafka's columns that hardly repeat: a dictionary would be filled, found too large and dropped."""
 
 ROW_GROUP_BYTES = 32 * 1024 * 1024
-"""What a task holds of each open file before it is written; larger groups gain nothing."""
+"""Rows that a task buffers for each open file; larger row groups are not faster to read."""
 FILE_BYTES = 512 * 1024 * 1024
-"""A file that is larger is closed, and the next one begun."""
+"""A larger file is closed, and the next one begun."""
 MAX_OPEN_FILES = 32
-"""Data that jump between more combinations make more and smaller files, and not more memory."""
+"""Limit of memory: rows of more partition values make more and smaller files instead."""
 
 
 def repeating_columns(schema: pa.Schema) -> list[str]:
-    """Leaves of a schema that a dictionary is worth its time for: all but what differs from row to row."""
+    """Return the leaf columns of a schema that are worth a dictionary."""
     footer = io.BytesIO()
     pq.write_metadata(schema, footer)
     leaves = pq.read_metadata(footer).schema
@@ -53,33 +53,34 @@ def repeating_columns(schema: pa.Schema) -> list[str]:
 
 
 def staged_path(name: str) -> str:
-    """Where a file waits until its batch is committed."""
+    """Return the path of a file until its batch is committed."""
     return f"{STAGING}/{name}{STAGED_SUFFIX}"
 
 
 def hive_text(value: Value) -> str:
-    """A value of a partition column as a part of a path."""
+    """Return a partition value as a part of a path."""
     return _NO_VALUE if value is None else quote(value, safe=" ")
 
 
 def hive_value(text: str) -> Value:
-    """What ``hive_text`` was made of."""
+    """Return the partition value that ``hive_text`` encoded."""
     return None if text == _NO_VALUE else unquote(text)
 
 
 @attrs.frozen
 class Writing:
-    """All that a task has to know of a table.
+    """How tasks write the files of a table.
 
     Attributes:
         location: of the table.
         schema: of its rows.
-        partition_by: columns whose values choose the file.
-        folder: below the location; empty for the location itself.
-        keeps_partition_columns: whether they stand in the files, too, as Iceberg wants them.
-        is_staged: whether files wait aside until the driver moves them.
-        has_hive_paths: whether folders have to tell readers the exact values; elsewhere the table's log does,
-            and what logs would spell in two ways is left out of paths.
+        partition_by: columns whose values determine the file.
+        folder: relative to the location; empty for the location itself.
+        keeps_partition_columns: whether the files contain the partition columns, as Iceberg requires.
+        is_staged: whether files are written to `STAGING` and moved by the driver.
+        has_hive_paths: whether readers take partition values from the folders' names, which then must be
+            exact. Otherwise the table's log has the values, and paths have only characters that need no
+            escape.
         compression: of Parquet, as pyarrow spells it.
     """
 
@@ -94,17 +95,17 @@ class Writing:
 
     @property
     def file_schema(self) -> pa.Schema:
-        """Of the files: without what stands in their paths."""
+        """The schema of the files: without the partition columns, unless they are kept."""
         if self.keeps_partition_columns:
             return self.schema
         return pa.schema([field for field in self.schema if field.name not in self.partition_by])
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch with exactly the columns of a table: nulls for those it lacks, ``date`` from ``timestamp``.
+    """Return a batch with exactly a table's columns: nulls for those it lacks, ``date`` from ``timestamp``.
 
     Raises:
-        KafkaConfigurationError: it has a column that the table has not.
+        KafkaConfigurationError: it has a column that the table lacks.
     """
     if batch.schema.equals(schema):
         return batch
@@ -129,7 +130,8 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
 def split(
     batch: pa.RecordBatch, columns: tuple[str, ...]
 ) -> Iterator[tuple[tuple[Value, ...], pa.RecordBatch]]:
-    """A batch by the values of its partition columns; with one combination it is passed on as it is."""
+    """Split a batch by the values of its partition columns; a batch with a single combination is not
+    copied."""
     if not columns or not batch.num_rows:
         yield (None,) * len(columns), batch
         return
@@ -149,17 +151,16 @@ def _mask(texts: list[pa.Array], values: tuple[Value, ...]) -> pa.Array:
 
 
 def write_files(writing: Writing, batches: Iterable[pa.RecordBatch]) -> Iterator[DataFile]:
-    """Writes all rows, and says of each file once it is whole.
+    """Write all rows, and yield each file when it is complete.
 
-    No two calls share a file: what an attempt leaves that fails is in nobody's way, and is removed as far as
-    that is possible.
+    Calls never share a file, so the leftovers of a failed attempt do no harm; they are removed if possible.
 
     Args:
         writing: how and where.
         batches: rows of any number of combinations of partition values.
 
     Raises:
-        KafkaConfigurationError: a batch has a column that the table has not.
+        KafkaConfigurationError: a batch has a column that the table lacks.
     """
     open_files: dict[tuple[Value, ...], _OpenFile] = {}
     try:
@@ -172,7 +173,7 @@ def write_files(writing: Writing, batches: Iterable[pa.RecordBatch]) -> Iterator
                     if len(open_files) >= MAX_OPEN_FILES:
                         yield open_files.pop(next(iter(open_files))).finish()
                     file = _OpenFile(writing, values)
-                open_files[values] = file  # behind all others: the first one rested longest
+                open_files[values] = file  # last in order: the first is the least recently used
                 file.add(part)
                 if file.is_full:
                     yield open_files.pop(values).finish()
@@ -184,7 +185,7 @@ def write_files(writing: Writing, batches: Iterable[pa.RecordBatch]) -> Iterator
 
 
 class _OpenFile:
-    """A file that rows are added to, by row groups of a good size."""
+    """A file that is being written, in row groups of `ROW_GROUP_BYTES`."""
 
     def __init__(self, writing: Writing, values: tuple[Value, ...]) -> None:
         self._writing = writing
@@ -242,8 +243,8 @@ class _OpenFile:
         return DataFile(self._path, size_bytes, footer.num_rows, self._partition, statistics_json(footer))
 
     def abandon(self) -> None:
-        """Closes what is open and removes it; a file that stays all the same is an orphan, and harmless."""
-        with suppress(OSError, pa.ArrowException, RuntimeError):  # the last for want of a footer
+        """Close and remove the file. If it cannot be removed, it is a harmless orphan."""
+        with suppress(OSError, pa.ArrowException, RuntimeError):  # RuntimeError: the footer is missing
             self._writer.close()
         with suppress(OSError, pa.ArrowException):
             self._sink.close()
@@ -252,17 +253,17 @@ class _OpenFile:
 
 
 Value = str | None
-"""Of a partition column, as Hive and Delta write it in paths."""
+"""A value of a partition column, as Hive and Delta write it in paths."""
 
 
 @attrs.frozen
 class DataFile:
-    """One Parquet file that was written, and is in no table yet.
+    """A Parquet file that was written, and is not committed yet.
 
     Attributes:
-        path: where it shall be, below the table's folder.
+        path: its final path, relative to the table's folder.
         size_bytes: its length.
-        record_count: how many rows it has.
+        record_count: its number of rows.
         partition: value of each partition column, as text.
         statistics: JSON as in Delta's log: smallest and largest values, and numbers of nulls.
     """
@@ -275,11 +276,11 @@ class DataFile:
 
     @property
     def name(self) -> str:
-        """The last part of the path, which no other attempt shares."""
+        """The last part of the path, unique among all attempts."""
         return self.path.rpartition("/")[2]
 
     def as_json(self) -> dict[str, Any]:
-        """For a log."""
+        """Return the entry of the Parquet table's log."""
         return {"path": self.path, "size": self.size_bytes, "records": self.record_count}
 
 
@@ -292,14 +293,14 @@ FILES_SCHEMA = pa.schema(
         ("statistics", pa.string()),
     ]
 )
-"""How files travel from the tasks to the driver."""
+"""The columns in which files travel from tasks to the driver."""
 
 FILES_DDL = "path string, size_bytes bigint, record_count bigint, partition string, statistics string"
-"""The same in Spark's words."""
+"""The same columns as Spark's DDL."""
 
 
 def files_to_arrow(files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
-    """A batch for each file, so that the driver hears of it as soon as it is whole."""
+    """Yield an Arrow batch for each file as soon as the file is complete."""
     for file in files:
         row = [file.path, file.size_bytes, file.record_count, json.dumps(file.partition), file.statistics]
         yield pa.RecordBatch.from_arrays(
@@ -309,7 +310,7 @@ def files_to_arrow(files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
 
 
 def files_from_rows(rows: Iterable[Sequence[Any]]) -> list[DataFile]:
-    """Of rows that Spark collected."""
+    """Return the files of rows that Spark collected."""
     return [
         DataFile(path, size, count, tuple((name, value) for name, value in json.loads(partition)), statistics)
         for path, size, count, partition, statistics in rows
@@ -317,11 +318,11 @@ def files_from_rows(rows: Iterable[Sequence[Any]]) -> list[DataFile]:
 
 
 def statistics_json(metadata: pq.FileMetaData, left_out: Mapping[str, Any] | None = None) -> str:
-    """Statistics of a file in Delta's form: of numbers, dates, times and texts at the top level.
+    """Return a file's statistics in Delta's form, for top-level numbers, dates, times and strings.
 
     Args:
         metadata: the file's footer.
-        left_out: partition columns, of which Delta keeps none.
+        left_out: partition columns, for which Delta keeps no statistics.
     """
     smallest: dict[str, Any] = {}
     largest: dict[str, Any] = {}
@@ -353,7 +354,7 @@ def _all_null(chunks: Sequence[Any]) -> int:
 
 
 def _plain(value: Any, *, is_upper: bool = False) -> Any:
-    """Delta keeps milliseconds of a time, so that a largest one has to be rounded up."""
+    """Convert a bound for JSON. Delta keeps times in milliseconds, so an upper bound is rounded up."""
     if not isinstance(value, datetime):
         return value.isoformat() if isinstance(value, date) else value
     micros = int((value - _EPOCH).total_seconds() // 1) * 1_000_000 + value.microsecond
@@ -363,5 +364,5 @@ def _plain(value: Any, *, is_upper: bool = False) -> Any:
 
 
 _LONGEST_TEXTS = 128
-"""Of bounds in the log; longer ones would make it larger than they are worth."""
+"""Characters of a string bound in the log; longer ones cost more than they save."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,5 +1,5 @@
-"""Records' values by schema: bytes to Arrow, and why some of them cannot be.
+"""Record values by schema: bytes to Arrow columns, with a verdict on every row.
 
-Lives here: JSON and Avro as columns with a verdict on every row. No Spark: workers call it on Arrow arrays.
+Lives here: JSON and Avro decoders, and schema files. No Spark: workers call the decoders on Arrow arrays.
 May import: nothing.
 """

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class Framing(enum.StrEnum):
-    """What stands before the record in a value."""
+    """What precedes the record in a value."""
 
     CONFLUENT = "confluent"
-    """A zero byte and the schema's id in a registry, four bytes, big-endian."""
+    """A zero byte and the schema's id in the registry, four bytes, big-endian."""
     SINGLE_OBJECT = "single-object"
     """Avro's own: C3 01 and the schema's fingerprint, eight bytes, little-endian."""
     BARE = "bare"
-    """Nothing: every value was written with the schema itself."""
+    """Nothing: every value was written with the reader's schema."""
 
 
 @attrs.frozen
@@ -36,11 +36,11 @@ class AvroFormat:
     """Values are Avro records.
 
     Attributes:
-        schema: JSON of the schema that makes the columns; Avro's rules for schema resolution lead there from
-            the schema that a value was written with.
-        framing: what stands before the record.
-        writers: JSON of the schemas that values were written with, by their ids in the registry. With
-            ``single-object`` the ids do not matter, and ``schema`` is one of the writers.
+        schema: JSON of the reader's schema, which determines the columns. Values of other schemas are
+            converted by Avro's schema resolution.
+        framing: what precedes the record.
+        writers: JSON of the writers' schemas by their ids in the registry. With ``single-object`` the ids do
+            not matter, and ``schema`` is one of the writers'.
     """
 
     schema: str
@@ -49,7 +49,7 @@ class AvroFormat:
 
     @property
     def type(self) -> pa.StructType:
-        """Of the decoded structs.
+        """The type of the decoded structs.
 
         Raises:
             KafkaConfigurationError: see ``arrow_type``.
@@ -57,16 +57,16 @@ class AvroFormat:
         return arrow_type(parsed(self.schema, "the schema"))
 
     def open(self) -> AvroDecoder:
-        """A decoder for this process.
+        """Open a decoder in this process.
 
         Raises:
-            KafkaConfigurationError: fastavro is missing, or a schema is none.
+            KafkaConfigurationError: fastavro is not installed, or a schema is invalid.
         """
         return AvroDecoder(self)
 
 
 class AvroDecoder:
-    """See ``AvroFormat``."""
+    """Decodes values of an `AvroFormat`."""
 
     def __init__(self, form: AvroFormat) -> None:
         self._reader = parsed(form.schema, "the schema")
@@ -75,7 +75,7 @@ class AvroDecoder:
         self._unframe = _UNFRAMERS[form.framing](self._reader, writers)
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """The verdict on each value, in order."""
+        """Return the verdicts, in the order of the values."""
         return verdicts(map(self._verdict, values.to_pylist()), self._type)
 
     def _verdict(self, value: bytes | None) -> Any:
@@ -98,7 +98,7 @@ class AvroDecoder:
             raise BadValueError(Reason.NOT_UTF8, "a string in the record is not UTF-8") from None
         except OverflowError as error:
             raise BadValueError(Reason.OUT_OF_RANGE, str(error)) from None
-        except Exception as error:  # fastavro tells of foreign bytes by whatever they make it stumble over
+        except Exception as error:  # on invalid bytes fastavro raises whatever they happen to cause
             raise BadValueError(
                 Reason.NOT_AVRO, f"not of the schema: {str(error) or type(error).__name__}"
             ) from None
@@ -109,7 +109,7 @@ class AvroDecoder:
 
 
 def _plain(value: Any) -> Any:
-    """What Arrow takes for a column of the types that ``arrow_type`` gives."""
+    """Convert a value to what Arrow accepts for the types that ``arrow_type`` returns."""
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -167,14 +167,14 @@ NEEDS_FASTAVRO = "Avro needs fastavro: pip install 'splashdam[avro]'"
 
 
 def parsed(text: str, name: str) -> Any:
-    """A schema as fastavro reads it.
+    """Parse a schema with fastavro, and check that decoding with it is bounded.
 
     Args:
         text: JSON.
         name: of the file, for messages.
 
     Raises:
-        KafkaConfigurationError: it is no Avro schema of a record, or fastavro is not installed.
+        KafkaConfigurationError: it is not an Avro schema of a record, or fastavro is not installed.
     """
     try:
         import fastavro.schema
@@ -191,18 +191,18 @@ def parsed(text: str, name: str) -> Any:
         fastavro.schema.SchemaParseException,
         fastavro.schema.UnknownType,
     ) as error:
-        raise KafkaConfigurationError(f"{name} is no Avro schema: {error}") from error
+        raise KafkaConfigurationError(f"{name} is not an Avro schema: {error}") from error
     if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise KafkaConfigurationError(f"{name} is no schema of a record, which is what fills columns")
+        raise KafkaConfigurationError(f"{name} is not the schema of a record, which columns need")
     _Bounds(name).check(schema)
     return schema
 
 
 def parsed_file(path: Path) -> Any:
-    """As ``parsed``, from an ``.avsc`` file.
+    """Parse an ``.avsc`` file.
 
     Raises:
-        KafkaConfigurationError: as there, or the file cannot be read.
+        KafkaConfigurationError: see ``parsed``; or the file cannot be read.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -212,7 +212,7 @@ def parsed_file(path: Path) -> Any:
 
 
 def fingerprint(schema: Any) -> bytes:
-    """What a single-object message carries: CRC-64-AVRO of the canonical form, little-endian."""
+    """Return the fingerprint in single objects: CRC-64-AVRO of the canonical form, little-endian."""
     import fastavro.schema
 
     canonical = fastavro.schema.to_parsing_canonical_form(schema)
@@ -220,7 +220,7 @@ def fingerprint(schema: Any) -> bytes:
 
 
 class _Bounds:
-    """Refuses what lets a few bytes take all memory or the whole stack of a worker."""
+    """Refuses schemas with which a few bytes could exhaust a worker's memory or stack."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -228,7 +228,7 @@ class _Bounds:
         self._open: set[str] = set()
 
     def check(self, schema: Any) -> bool:
-        """Whether a value of the schema may take no byte at all."""
+        """Check a schema; return whether its values may take no bytes at all."""
         if isinstance(schema, list):
             for branch in schema:
                 self.check(branch)
@@ -236,17 +236,17 @@ class _Bounds:
         if isinstance(schema, str):
             if schema in self._open:
                 raise KafkaConfigurationError(
-                    f"{self._name}: {schema} holds a {schema}, and values nested without end are not decoded"
+                    f"{self._name}: {schema} contains a {schema}, and recursive values are not decoded"
                 )
             return schema == "null" or (schema in self._named and self.check(self._named[schema]))
         kind = schema["type"]
         if not isinstance(kind, str):
             return self.check(kind)
         if kind in ("array", "map"):
-            # the items of a map have names, which take bytes
+            # A map's items have names, which take bytes.
             if self.check(schema["items" if kind == "array" else "values"]) and kind == "array":
                 raise KafkaConfigurationError(
-                    f"{self._name}: the items of an array take no bytes, so that any number could be claimed"
+                    f"{self._name}: the items of an array take no bytes, so a value could claim any number"
                 )
             return False
         if kind in ("record", "error"):
@@ -273,29 +273,31 @@ class _Bounds:
 
 
 def arrow_type(schema: Any) -> pa.StructType:
-    """The struct of a record's fields.
+    """Return the Arrow struct of a record's fields.
 
-    Enums and uuids are strings, times of day are microseconds since midnight, timestamps are in UTC,
-    unless they are local ones. A union is a nullable field: ``["null", X]``.
+    Enums and uuids are strings, times of day are microseconds since midnight, timestamps are in UTC unless
+    they are local. The only union is ``["null", X]``, a nullable field.
 
     Raises:
-        KafkaConfigurationError: a field is of a type that no column has, as other unions.
+        KafkaConfigurationError: a field has an unsupported type, such as another union.
     """
     return _Types().of(schema, "$")
 
 
 class _Types:
-    """Turns one schema; knows the named types that were passed on the way."""
+    """Converts one schema; keeps the named types that it has passed."""
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
 
     def of(self, schema: Any, path: str) -> Any:
-        """The type of a schema that stands at a path."""
+        """Return the type of the schema at a path."""
         if isinstance(schema, list):
             rest = [branch for branch in schema if branch != "null"]
             if len(rest) != 1:
-                raise KafkaConfigurationError(f"{path} is a union of {len(rest)} types, which no column has")
+                raise KafkaConfigurationError(
+                    f"{path} is a union of {len(rest)} types, which is not supported"
+                )
             return self.of(rest[0], path)
         if isinstance(schema, str):
             return self._by_name(schema, path)
@@ -332,7 +334,7 @@ class _Types:
         if name in self._named and name not in _PLAIN:
             return self.of(self._named[name], path)
         if name not in _PLAIN:
-            raise KafkaConfigurationError(f"{path} is of type {name!r}, which no column has")
+            raise KafkaConfigurationError(f"{path} is of type {name!r}, which is not supported")
         return getattr(pa, _PLAIN[name])()
 
 
@@ -350,7 +352,7 @@ _PLAIN = {
 
 
 MOST_DIGITS = 38
-"""Of a decimal, in Spark and in tables."""
+"""The most digits of a decimal in Spark and in tables."""
 
 
 def _logical(schema: Mapping[str, Any], path: str) -> Any:
@@ -365,7 +367,7 @@ def _logical(schema: Mapping[str, Any], path: str) -> Any:
             )
         return pa.decimal128(schema["precision"], schema.get("scale", 0))
     if not isinstance(said, str):
-        raise KafkaConfigurationError(f"{path} has logicalType {said!r}, which is no name")
+        raise KafkaConfigurationError(f"{path} has logicalType {said!r}, which is not a string")
     return {
         "date": pa.date32(),
         "timestamp-millis": pa.timestamp("us", tz="UTC"),

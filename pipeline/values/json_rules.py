@@ -1,8 +1,8 @@
-"""What a JSON value must be to fill a column: one rule per type, made once per schema.
+"""Rules for JSON values: one per type, made once per schema.
 
-A rule takes what Python's ``json`` made of the text and returns what Arrow stores, or raises
-``BadValueError``. Nothing is converted that JSON tells apart: ``1`` is no string, ``"1"`` no number, ``1.0``
-no integer, ``0`` no boolean.
+A rule takes a value as Python's ``json`` decodes it and returns what Arrow stores, or raises
+``BadValueError``. Types that JSON distinguishes are not converted: ``1`` is not a string, ``"1"`` not a
+number, ``1.0`` not an integer, ``0`` not a boolean.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
 class Object(dict[str, Any]):
-    """A JSON object that knows which of its names stood there twice."""
+    """A JSON object that records which of its names were repeated."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
@@ -42,15 +42,15 @@ class Object(dict[str, Any]):
 
 
 def rule_of(kind: pa.DataType, path: str, *, refuses_unknown: bool) -> Rule:
-    """The rule of a type.
+    """Return the rule of a type.
 
     Args:
-        kind: Arrow's; structs may have fields that must not be null.
-        path: where in the value, for messages: ``$.delay``.
-        refuses_unknown: whether a field that the schema does not have makes the value bad.
+        kind: the Arrow type; structs may have fields that must not be null.
+        path: place in the value, for messages: ``$.delay``.
+        refuses_unknown: whether a field that the schema lacks makes the value bad.
 
     Raises:
-        KafkaConfigurationError: JSON has nothing that would fill such a column.
+        KafkaConfigurationError: JSON has no values of such a type.
     """
     import pyarrow as pa
 
@@ -70,7 +70,7 @@ def rule_of(kind: pa.DataType, path: str, *, refuses_unknown: bool) -> Rule:
 
 
 def wrong(path: str, wanted: str, found: Any) -> BadValueError:
-    """What is said of a value of another type."""
+    """Return the error for a value of another type."""
     return BadValueError(
         Reason.WRONG_TYPE, f"{path} should be {wanted}, and is {_NAMES.get(type(found), 'null')}"
     )
@@ -151,7 +151,10 @@ def _integer_rule(bits: int, path: str) -> Rule:
 
     def rule(value: Any) -> int:
         if type(value) is not int:
-            if value in (math.inf, -math.inf):  # an integer of more digits than Python reads
+            if value in (
+                math.inf,
+                -math.inf,
+            ):  # stands for an integer with too many digits, see json_values._HUGE
                 raise BadValueError(Reason.OUT_OF_RANGE, f"{path} does not fit into {bits} bits")
             raise wrong(path, "an integer", value)
         if not least <= value <= most:
@@ -194,7 +197,7 @@ def _string_rule(path: str) -> Rule:
         try:
             value.encode()
         except UnicodeEncodeError:
-            # JSON can write half of a character, UTF-8 cannot
+            # JSON can escape half of a surrogate pair, UTF-8 cannot encode it.
             raise BadValueError(Reason.NOT_UTF8, f"{path} holds half of a surrogate pair") from None
         return value
 
@@ -237,7 +240,7 @@ def _instant_rule(path: str, *, has_zone: bool) -> Rule:
         if found is None or (found[3] is not None) != has_zone:
             raise BadValueError(Reason.WRONG_TYPE, f"{path} should be a time as {wanted}")
         try:
-            # digits behind the microsecond are cut off, as Spark does
+            # Digits after the microsecond are cut off, as in Spark.
             time = datetime.datetime.fromisoformat(f"{found[1]}T{found[2][:15]}{(found[3] or '').upper()}")
             return time.astimezone(datetime.UTC) if has_zone else time
         except (ValueError, OverflowError):
@@ -256,4 +259,4 @@ _SIMPLE: dict[str, Callable[[str, Any], Rule]] = {
     "is_float32": lambda path, _: _number_rule(path, is_single=True),
     "is_timestamp": lambda path, kind: _instant_rule(path, has_zone=kind.tz is not None),
 }
-"""By the names of Arrow's own questions."""
+"""Makers of rules by the predicates in ``pyarrow.types``."""

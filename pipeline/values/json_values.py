@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 AT_ONCE_BYTES = 8 * 1024 * 1024
-"""Of values that are decoded together, which bounds what their copies take."""
+"""Bytes of values that are decoded together, which bounds the memory of their copies."""
 CHUNK_ROWS = 256
-"""How many rows are read one by one because of a bad one among them."""
+"""Rows that are read one by one because one of them is bad."""
 
 
 @attrs.frozen
@@ -42,8 +42,8 @@ class JsonFormat:
     """Values are JSON objects in UTF-8.
 
     Attributes:
-        fields: an Arrow struct; a field that must not be null is required. Names are compared exactly.
-        refuses_unknown: whether a field that is not among them makes the value bad; else it is left out.
+        fields: an Arrow struct; a field that is not nullable is required. Names are case-sensitive.
+        refuses_unknown: whether a field that the struct lacks makes the value bad; otherwise it is ignored.
     """
 
     fields: pa.StructType
@@ -51,20 +51,20 @@ class JsonFormat:
 
     @property
     def type(self) -> pa.StructType:
-        """Of the decoded structs."""
+        """The type of the decoded structs."""
         return all_nullable(self.fields)
 
     def open(self) -> JsonDecoder:
-        """A decoder for this process.
+        """Open a decoder in this process.
 
         Raises:
-            KafkaConfigurationError: a field has a type that JSON cannot fill.
+            KafkaConfigurationError: a field has a type for which there is no rule.
         """
         return JsonDecoder(self)
 
 
 class JsonDecoder:
-    """See ``JsonFormat``."""
+    """Decodes values of a `JsonFormat`."""
 
     def __init__(self, form: JsonFormat) -> None:
         self._type = form.type
@@ -72,7 +72,7 @@ class JsonDecoder:
         self._quick = QuickReader(form.fields, form.refuses_unknown) if is_quick(form.fields) else None
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """The verdict on each value, in order."""
+        """Return the verdicts, in the order of the values."""
         import pyarrow as pa
 
         pieces = [self._decode(part) for part in _parts(values)]
@@ -95,8 +95,8 @@ class JsonDecoder:
         return _in_order(found, self._one_by_one(values.slice(0, 0)))
 
     def _in_chunks(self, values: pa.BinaryArray, rows: pa.Array) -> Iterator[tuple[pa.Array, Decoded]]:
-        """All rows at once, else without the suspects, else in chunks; suspects, and the rows of a chunk that
-        is not read either, go one by one."""
+        """Read all rows at once, else without the suspects, else in chunks. Suspects, and the rows of a chunk
+        that Arrow's parser refuses, are read one by one."""
         import pyarrow as pa
 
         taken = values if len(rows) == len(values) else values.take(rows)
@@ -139,10 +139,10 @@ class JsonDecoder:
 
 
 def checked(value: bytes, rule: Rule) -> Any:
-    """One value, by Python's parser and a rule.
+    """Decode one value with Python's parser and a rule.
 
     Raises:
-        BadValueError: it is not what the rule wants, or no JSON at all.
+        BadValueError: the value does not satisfy the rule, or is not JSON.
     """
     try:
         text = value.decode()
@@ -153,7 +153,7 @@ def checked(value: bytes, rule: Rule) -> Any:
             found = _STRICT.decode(text)
         except json.JSONDecodeError as error:
             raise BadValueError(Reason.NOT_JSON, f"not JSON: {error.msg} at character {error.pos}") from None
-        except ValueError:  # more digits than Python turns into an integer
+        except ValueError:  # an integer with more digits than sys.get_int_max_str_digits()
             found = _HUGE.decode(text)
     except RecursionError:
         raise BadValueError(Reason.NOT_JSON, "nested too deeply") from None
@@ -182,7 +182,7 @@ def _parts(values: pa.BinaryArray) -> Iterator[pa.BinaryArray]:
 
 
 def _others(count: int, rows: Sequence[int]) -> pa.Array:
-    """The numbers below ``count`` that are not among the rows."""
+    """Return the numbers below ``count`` that are not in ``rows``."""
     import pyarrow as pa
 
     left = set(rows)
@@ -194,7 +194,7 @@ def _columns(decoded: Decoded) -> tuple[pa.Array, ...]:
 
 
 def _in_order(found: list[tuple[pa.Array, Decoded]], nothing: Decoded) -> Decoded:
-    """The pieces as one, each row back in its place."""
+    """Join pieces, with each row in its original place."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -206,20 +206,21 @@ def _in_order(found: list[tuple[pa.Array, Decoded]], nothing: Decoded) -> Decode
 
 
 DEEPEST = 400
-"""Brackets that open in a row; with more of them it may nest deeper than Python's parser goes."""
+"""Opening brackets in a row; with more, it may be nested more deeply than Python's parser supports."""
 
 _NO_NUMBERS = r"[:\[,]\s*-?(NaN|Inf)"
 
 ROWS_BETWEEN = 40
-"""Bad rows nearer to each other than this, on average, are not looked for one after the other: reading all
-rows with Python's parser takes no longer."""
+"""If bad rows are closer than this on average, the search for them stops: reading all rows with Python's
+parser takes no longer."""
 _SEARCHED_ROWS = 1024
 _ROW = re.compile(r" in row (\d+)$")
-"""The end of what Arrow's parser says of a row that it cannot read."""
+"""The end of Arrow's message about a row that it cannot parse."""
 
 
 def is_quick(fields: pa.StructType) -> bool:
-    """Whether Arrow's parser knows types and requirements of all fields."""
+    """Whether Arrow's parser supports the types of all fields, and required fields can be checked
+    afterwards."""
     import pyarrow as pa
 
     return len(fields) > 0 and all(
@@ -234,7 +235,7 @@ def _is_quick(kind: pa.DataType) -> bool:
     if types.is_struct(kind):
         return len(kind) > 0 and all(_is_quick(field.type) for field in kind)
     if types.is_list(kind):
-        # inside of a list nothing can be required: that would have to be found item by item
+        # A required field inside a list would have to be checked item by item.
         return kind.value_type == all_nullable(kind.value_type) and _is_quick(kind.value_type)
     return bool(
         types.is_string(kind)
@@ -245,18 +246,18 @@ def _is_quick(kind: pa.DataType) -> bool:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """What JSON writes as a string that a rule then reads."""
+    """Whether JSON has the type as a string, which a rule converts."""
     import pyarrow as pa
 
     return bool(pa.types.is_timestamp(kind) or pa.types.is_date32(kind))
 
 
 class QuickReader:
-    """Reads rows of one schema; see ``is_quick`` for which.
+    """Reads whole columns of one schema with Arrow's parser; ``is_quick`` tells for which schemas.
 
     Args:
-        fields: as ``JsonFormat`` has them.
-        refuses_unknown: likewise.
+        fields: see `JsonFormat`.
+        refuses_unknown: see `JsonFormat`.
     """
 
     def __init__(self, fields: pa.StructType, refuses_unknown: bool) -> None:
@@ -274,14 +275,15 @@ class QuickReader:
 
     @staticmethod
     def certain(values: pa.BinaryArray) -> pa.BooleanArray:
-        """Which rows ``read`` may be asked about."""
+        """Return which rows may be passed to ``read``."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         certain = pc.and_(pc.starts_with(values, "{"), pc.ends_with(values, "}"))
         rows = [row or b"" for row in values.to_pylist()]
         text = b"\n".join(rows)
-        # searches in one text are several times faster than Arrow's in each row, and nearly always enough
+        # Searching one joined text is several times faster than Arrow's search in each row, and mostly
+        # suffices.
         if _brackets(text) > len(rows) + DEEPEST:
             certain = pc.and_(certain, pa.array([_brackets(row) <= DEEPEST for row in rows], pa.bool_()))
         if b"NaN" in text or b"Inf" in text:
@@ -289,7 +291,7 @@ class QuickReader:
         return pc.fill_null(certain, False)
 
     def read(self, values: pa.BinaryArray) -> pa.StructArray | None:
-        """The rows as structs; None where one of them may be bad."""
+        """Return the rows as structs, None if one of them may be bad."""
         import pyarrow as pa
 
         try:
@@ -302,11 +304,11 @@ class QuickReader:
         return pa.StructArray.from_arrays(columns, fields=list(self._type))
 
     def suspects(self, values: pa.BinaryArray) -> list[int]:
-        """Rows that are likely to be bad, ascending: perhaps not all of them, and perhaps good ones, too.
+        """Return rows that are likely to be bad, ascending: perhaps not all bad rows, and perhaps good ones,
+        too.
 
-        Arrow's parser gives up on the first bad row, and mostly says which it is. Behind that row it is asked
-        again.
-        """
+        Arrow's parser stops at the first bad row, and mostly names it. It is then called again after that
+        row."""
         import pyarrow as pa
 
         rows, found, first = values.to_pylist(), set[int](), 0
@@ -316,7 +318,7 @@ class QuickReader:
                 for absent in self._absent(self._table(searched)):
                     found.update(first + row for row in absent)
             except UnicodeDecodeError:
-                pass  # one of these rows, and which is not said
+                pass  # the error does not name the row
             except pa.ArrowInvalid as error:
                 said = _ROW.search(str(error))
                 if said is not None:
@@ -327,7 +329,7 @@ class QuickReader:
         return sorted(row for row in found if row < len(rows))
 
     def _table(self, rows: Sequence[bytes]) -> pa.Table:
-        """What Arrow's parser makes of rows.
+        """Parse rows with Arrow's parser.
 
         Raises:
             UnicodeDecodeError: a row is not UTF-8.
@@ -347,7 +349,7 @@ class QuickReader:
         )
 
     def _absent(self, table: pa.Table) -> Iterator[list[int]]:
-        """For each required field that is null in some rows, those rows."""
+        """Yield, for each required field that is null in some rows, those rows."""
         for field in self._fields:
             yield from _absent(_whole(table, field), field, None)
 
@@ -371,7 +373,7 @@ def _read_as(kind: pa.DataType) -> pa.DataType:
 
     if _is_text(kind):
         return pa.string()
-    # straight to single precision would round once, and Python's way rounds twice
+    # Parsing to single precision would round once; Python's way, over double precision, rounds twice.
     return pa.float64() if pa.types.is_float32(kind) else all_nullable(kind)
 
 
@@ -386,7 +388,7 @@ def _single(column: pa.Array) -> pa.Array:
 
 
 def _whole(table: pa.Table, field: pa.Field) -> pa.Array:
-    """A column as one array."""
+    """Return a column as one array."""
     import pyarrow as pa
 
     column = table.column(field.name).combine_chunks()
@@ -394,7 +396,8 @@ def _whole(table: pa.Table, field: pa.Field) -> pa.Array:
 
 
 def _absent(column: pa.Array, field: pa.Field, parent: Any) -> Iterator[list[int]]:
-    """Rows in which a required field is null and what holds it is not, of a column and what is in it."""
+    """Yield the rows in which a required field is null and its parent is not, for a field and its
+    subfields."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,7 +1,7 @@
-"""Formats of values from the files that people keep: DDL, JSON Schema, Avro.
+"""The format of values from a schema file: Spark's DDL, JSON Schema or Avro.
 
-JSON Schema, as far as it names fields and types: what JSON values of columns need.
-"""
+Of JSON Schema, only fields and types are supported; other demands are refused instead of being left
+unchecked."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def read_format(
     writers: Mapping[int, Path] | None = None,
     refuses_unknown: bool = False,
 ) -> ValueFormat:
-    """The format of values that a file describes: ``.avsc`` is Avro, the others are of JSON values.
+    """Return the format that a file describes: ``.avsc`` of Avro values, any other of JSON values.
 
-    ``.json`` is a JSON Schema, and anything else a DDL, as ``id bigint NOT NULL, name string``, for which a
+    ``.json`` is a JSON Schema, anything else a DDL such as ``id bigint NOT NULL, name string``, for which a
     Spark session must be running.
 
     Args:
         path: the file.
         framing: of Avro values.
-        writers: schema files of Avro values by their ids in the registry.
-        refuses_unknown: of JSON values, as ``JsonFormat`` has it.
+        writers: writer schemas of Avro values by their ids in the registry.
+        refuses_unknown: of JSON values, see `JsonFormat`.
 
     Raises:
-        KafkaConfigurationError: the file cannot be read, or is not what its name says.
+        KafkaConfigurationError: the file cannot be read, or its contents do not match its suffix.
     """
     if path.suffix == ".avsc":
         texts = {number: _text(file) for number, file in (writers or {}).items()}
@@ -47,16 +47,16 @@ def read_format(
             parsed_file(file)
         return form
     if writers:
-        raise KafkaConfigurationError(f"schema ids belong to Avro, and {path} is no .avsc file")
+        raise KafkaConfigurationError(f"schema ids are for Avro, and {path} is not an .avsc file")
     found = _json(path) if path.suffix == ".json" else ddl_format(_text(path))
     return JsonFormat(found.fields, refuses_unknown or found.refuses_unknown)
 
 
 def ddl_format(ddl: str) -> JsonFormat:
-    """JSON values with the columns of a DDL; ``NOT NULL`` says that a field is required.
+    """Return the format of JSON values with the columns of a DDL; ``NOT NULL`` makes a field required.
 
     Raises:
-        KafkaConfigurationError: Spark does not read it so.
+        KafkaConfigurationError: Spark does not accept the DDL.
     """
     import pyarrow as pa
     from pyspark.errors import PySparkException
@@ -66,7 +66,7 @@ def ddl_format(ddl: str) -> JsonFormat:
     try:
         schema = StructType.fromDDL(ddl)
     except PySparkException as error:
-        raise KafkaConfigurationError(f"{ddl.strip()!r} is no DDL of Spark's: {error}") from error
+        raise KafkaConfigurationError(f"{ddl.strip()!r} is not a DDL of Spark: {error}") from error
     if not isinstance(schema, StructType):
         raise KafkaConfigurationError(f"{ddl.strip()!r} names no columns: write NAME TYPE, NAME TYPE")
     return JsonFormat(pa.struct(list(to_arrow_schema(schema, timezone="UTC"))))
@@ -76,9 +76,9 @@ def _json(path: Path) -> JsonFormat:
     try:
         schema = json.loads(_text(path))
     except (ValueError, RecursionError) as error:
-        raise KafkaConfigurationError(f"{path} is no JSON: {error}") from error
+        raise KafkaConfigurationError(f"{path} is not JSON: {error}") from error
     if not isinstance(schema, dict):
-        raise KafkaConfigurationError(f"{path} is no JSON Schema")
+        raise KafkaConfigurationError(f"{path} is not a JSON Schema")
     return json_format(schema)
 
 
@@ -90,7 +90,7 @@ def _text(path: Path) -> str:
 
 
 _SAID_ONLY = {"$schema", "$id", "$comment", "title", "description", "default", "examples", "deprecated"}
-"""Words that demand nothing of a value."""
+"""Keywords that put no demand on a value."""
 _STRUCT = {"type", "properties", "required", "additionalProperties"}
 _WORDS = {
     "object": _STRUCT,
@@ -103,17 +103,17 @@ _WORDS = {
 
 
 def json_format(schema: Mapping[str, Any]) -> JsonFormat:
-    """The format that a JSON Schema describes.
+    """Return the format that a JSON Schema describes.
 
-    Understood are objects with ``properties`` and ``required``, or with a schema for ``additionalProperties``
+    Supported are objects with ``properties`` and ``required``, or with a schema for ``additionalProperties``
     (a map), arrays with ``items``, strings (``format`` ``date-time`` or ``date``, ``contentEncoding``
     ``base64``), integers of 64 bits (``format`` ``int32``: of 32), numbers (``format`` ``float``: of single
     precision), booleans, and ``["null", …]`` of one of them. A required field must not be null, unless its
-    type says so. ``additionalProperties: false`` on the outside refuses unknown fields at every depth.
+    type says so. ``additionalProperties: false`` at the top refuses unknown fields at every depth.
 
     Raises:
-        KafkaConfigurationError: the schema is not of an object, or has a word that is not understood: nothing
-            that it demands is left unchecked.
+        KafkaConfigurationError: the schema is not of an object, or has an unsupported keyword: nothing that
+            it demands is left unchecked.
     """
     kind, is_optional = _type(schema, "$")
     import pyarrow as pa
@@ -124,9 +124,9 @@ def json_format(schema: Mapping[str, Any]) -> JsonFormat:
 
 
 def _type(schema: Any, path: str) -> tuple[pa.DataType, bool]:
-    """Arrow's type, and whether null is one of the values."""
+    """Return the Arrow type, and whether null is allowed."""
     if not isinstance(schema, Mapping):
-        raise KafkaConfigurationError(f"{path} of the JSON Schema is no object that says its type")
+        raise KafkaConfigurationError(f"{path} of the JSON Schema is not an object with a type")
     said = schema.get("type")
     named = list(said) if isinstance(said, list) else [said]
     kinds = [name for name in named if name != "null"]
@@ -137,7 +137,7 @@ def _type(schema: Any, path: str) -> tuple[pa.DataType, bool]:
     unknown = sorted(set(schema) - _WORDS[kinds[0]] - _SAID_ONLY)
     if unknown:
         raise KafkaConfigurationError(
-            f"{path} of the JSON Schema says {unknown[0]!r}, which is not checked here: take it out"
+            f"{path} of the JSON Schema has {unknown[0]!r}, which is not supported: remove it"
         )
     return _MAKERS[kinds[0]](schema, path), len(kinds) < len(named)
 
@@ -157,7 +157,7 @@ def _object(schema: Mapping[str, Any], path: str) -> pa.DataType:
     names = schema.get("required", [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise KafkaConfigurationError(
-            f"{path} of the JSON Schema requires {names!r}, which is no list of names"
+            f"{path} of the JSON Schema requires {names!r}, which is not a list of names"
         )
     required = set(names)
     if not required <= set(properties):

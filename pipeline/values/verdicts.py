@@ -1,4 +1,4 @@
-"""What became of each value: a row of columns, or a reason why not."""
+"""The verdict on each value: decoded columns, or the reason why it is bad."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LONGEST_DETAIL = 500
-"""Characters of a detail that are kept: it may quote a value, and travels in a header."""
+"""Characters of a detail that are kept: a detail may quote a value, and travels in a header."""
 
 
 class Reason(enum.StrEnum):
@@ -22,27 +22,27 @@ class Reason(enum.StrEnum):
 
     NOT_UTF8 = "not_utf8"
     NOT_JSON = "not_json"
-    """Also what is JSON and something after it, and what nests too deeply."""
+    """Also JSON followed by something else, and JSON that is nested too deeply."""
     MISSING_FIELD = "missing_field"
     """A required field is absent or null."""
     UNKNOWN_FIELD = "unknown_field"
     DUPLICATE_FIELD = "duplicate_field"
     WRONG_TYPE = "wrong_type"
     OUT_OF_RANGE = "out_of_range"
-    """A number that its type cannot hold, a time outside the calendar."""
+    """A number that its type cannot hold, or a time outside the calendar."""
     NOT_AVRO = "not_avro"
-    """The bytes end too early, or are none that the schema could have written."""
+    """The bytes end too early, or cannot have been written with the schema."""
     TRAILING_BYTES = "trailing_bytes"
     NO_SCHEMA_ID = "no_schema_id"
-    """The value does not begin as its wire format demands."""
+    """The value does not begin as its wire format requires."""
     UNKNOWN_SCHEMA = "unknown_schema"
 
 
 class BadValueError(KafkaError):
-    """A value is not what its schema says.
+    """A value does not fit its schema.
 
     Attributes:
-        reason: the kind.
+        reason: the kind of misfit.
     """
 
     def __init__(self, reason: Reason, detail: str) -> None:
@@ -52,12 +52,12 @@ class BadValueError(KafkaError):
 
 @attrs.frozen
 class Decoded:
-    """The verdicts on the values of one array, row by row.
+    """The verdicts on the values of one array.
 
     Attributes:
         values: structs of the fields; null for a bad value, and for a null one (a tombstone), which is good.
         reasons: strings, null for good values.
-        details: strings for people, null for good values.
+        details: messages for people, null for good values.
     """
 
     values: pa.StructArray
@@ -66,25 +66,25 @@ class Decoded:
 
 
 class OpenDecoder(Protocol):
-    """A decoder at work, in the process that made it."""
+    """A decoder in the process that opened it."""
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """The verdict on each value, in order."""
+        """Return the verdicts, in the order of the values."""
 
 
 class ValueFormat(Protocol):
-    """How values are written: picklable, so that it travels to workers."""
+    """How values are written. It can be pickled, and travels to workers."""
 
     @property
     def type(self) -> pa.StructType:
-        """Of the decoded structs; every field is nullable, since a bad value has none."""
+        """The type of the decoded structs; every field is nullable, because a bad value has none."""
 
     def open(self) -> OpenDecoder:
-        """A decoder for this process."""
+        """Open a decoder in this process."""
 
 
 def all_nullable(kind: pa.DataType) -> pa.DataType:
-    """The same type without a field that must not be null, at any depth."""
+    """Return the type with nullable fields at every depth."""
     import pyarrow as pa
 
     if pa.types.is_struct(kind):
@@ -97,9 +97,9 @@ def all_nullable(kind: pa.DataType) -> pa.DataType:
 
 
 def verdicts(rows: Iterable[Any], kind: pa.StructType) -> Decoded:
-    """From one Python object per row: a dict or None, or the ``BadValueError`` that stands in its place.
+    """Make verdicts of one Python object per row: a dict, None, or a ``BadValueError``.
 
-    A value that its column does not hold, as an int of Avro that was written with 64 bits, makes its row bad.
+    A value that its column cannot hold, such as an Avro int that was written with 64 bits, makes its row bad.
     """
     import pyarrow as pa
 
@@ -118,7 +118,7 @@ def _fitting(row: Any, kind: pa.StructType) -> Any:
     try:
         pa.array([row], kind)
     except (pa.ArrowException, OverflowError) as error:
-        return BadValueError(Reason.OUT_OF_RANGE, f"no column holds it: {error}")
+        return BadValueError(Reason.OUT_OF_RANGE, f"its column cannot hold it: {error}")
     return row
 
 

@@ -1,7 +1,7 @@
-"""Pushes a client's metrics to a broker that asks for them (KIP-714): when, to whom, and what errors mean.
+"""The client side of metrics push (KIP-714): subscription, push interval, error handling.
 
-What a broker does not offer is not asked. One question or push is under way at a time, over connections that
-are there for records; none is made for telemetry, but where an application waits for its instance id.
+One telemetry request is in flight at a time. It uses the connections for records; none is opened for
+telemetry, except while an application waits for its client instance id.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from splashdam.wire.messages.push_telemetry import PushTelemetryRequest, PushTel
 logger = logging.getLogger("splashdam.sender")
 
 DEFAULT_INTERVAL_MS = 300_000
-"""How long to leave a broker alone whose answer was lost, or names no interval."""
+"""Push interval after a lost response, or without one in the subscription."""
 
 LAST_PUSH_MS = 1_000
-"""How long closing waits for the answer to the last push."""
+"""How long closing waits for the response to the last push."""
 
 _NO_ID = bytes(16)
 
 
 class TelemetryState(Stage):
-    """What is to be done next, or under way."""
+    """The next telemetry request, or the one in flight."""
 
     ASK = auto()
     ASKING = auto()
@@ -51,13 +51,13 @@ class TelemetryState(Stage):
 
 
 class TelemetryEvent(Stage):
-    """What can happen."""
+    """Events of the telemetry."""
 
     SEND = auto()
     SUBSCRIBED = auto()
-    """A broker wants metrics."""
+    """The broker subscribes to metrics."""
     AGAIN = auto()
-    """Whatever came of it, the subscription has to be asked for, now or later."""
+    """The subscription has to be requested again, now or later."""
     TAKEN = auto()
     CLOSE = auto()
     GIVE_UP = auto()
@@ -77,7 +77,7 @@ TRANSITIONS: dict[tuple[TelemetryState, TelemetryEvent], TelemetryState] = {
     (_S.LAST_PUSHING, _E.TAKEN): _S.OFF,
     (_S.LAST_PUSHING, _E.AGAIN): _S.OFF,
     **{(state, _E.GIVE_UP): _S.OFF for state in _S},
-    # Late answers change nothing.
+    # Responses after the end change nothing.
     **{(_S.OFF, event): _S.OFF for event in (_E.SUBSCRIBED, _E.AGAIN, _E.TAKEN)},
 }
 """The legal events of each state."""
@@ -85,34 +85,34 @@ TRANSITIONS: dict[tuple[TelemetryState, TelemetryEvent], TelemetryState] = {
 
 @attrs.frozen
 class Wanted:
-    """What a broker asked for.
+    """A broker's subscription.
 
     Attributes:
-        metrics: beginnings of names; ``*`` or an empty one for all.
-        delta: totals are told as what was added since the last push.
+        metrics: prefixes of metric names; ``*`` or an empty one for all.
+        delta: totals are sent as the increase since the last push.
     """
 
     metrics: Collection[str]
     delta: bool
 
     def wants(self, name: str) -> bool:
-        """Whether a metric of this name is asked for."""
+        """Whether the subscription includes a metric of this name."""
         return any(name.startswith(prefix) or prefix == "*" for prefix in self.metrics)
 
 
 class Telemetry:
-    """Asks and pushes when it is due. All methods but ``instance_id`` belong to the sender's loop.
+    """Requests subscriptions and pushes metrics when due. Runs in the sender's loop.
 
     Args:
-        context: what all parts of a sender share.
-        links: over which it goes.
-        encode: makes an OTLP ``MetricsData`` message of what is wanted; raises ``ImportError`` where what it
-            needs is not installed.
+        context: shared by all parts of the sender.
+        links: the connections to brokers.
+        encode: makes an OTLP ``MetricsData`` message of the subscribed metrics; raises ``ImportError``
+            without ``opentelemetry-proto``.
         on_identified: called when the instance id is known.
 
     Attributes:
-        due_ms: when ``act`` has something to do; infinity while an answer is awaited.
-        instance_id: ours, 16 bytes; zeros before the first answer.
+        due_ms: when ``act`` is due; infinity while a request is in flight.
+        instance_id: the client instance id, 16 bytes; zeros before the first response.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Telemetry:
         self.instance_id = _NO_ID
 
     def act(self, now_ms: float) -> None:
-        """Sends what is due, if a connection can take it."""
+        """Send the request that is due, if a connection is usable."""
         link = self._sendable()
         if link is None or now_ms < self.due_ms:
             return
@@ -148,7 +148,7 @@ class Telemetry:
             self._give_up("the last push was not answered in time")
 
     def close(self, now_ms: float) -> None:
-        """All records are delivered and the producer closes: pushes once more."""
+        """Push once more while the producer closes, after all records are delivered."""
         if self._state is TelemetryState.PUSH:
             link = self._sendable()
             if link is None:
@@ -157,17 +157,17 @@ class Telemetry:
                 self._push(link, last=True)
                 self.due_ms = min(self.due_ms, now_ms + LAST_PUSH_MS)
         elif self._state is TelemetryState.ASK or now_ms >= self.due_ms:
-            self._give_up("it closes")
+            self._give_up("the producer closes")
         elif self._state in (TelemetryState.ASKING, TelemetryState.PUSHING):
             self.due_ms = min(self.due_ms, now_ms + LAST_PUSH_MS)
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will be pushed any more."""
+        """Whether the last push is over."""
         return self._state is TelemetryState.OFF
 
     def _sendable(self) -> BrokerLink | None:
-        """The same broker as before, as long as that is possible."""
+        """The link of the last request, or another one if it is not sendable."""
         if self._link is None or not self._link.sendable:
             self._link = self._links.any_sendable()
         return self._link
@@ -202,7 +202,9 @@ class Telemetry:
         self._subscription_id = answer.subscription_id
         self._compression = _best_of(answer.accepted_compression_types)
         self._advance(TelemetryEvent.SUBSCRIBED)
-        self._sleep(self._interval_ms * (0.5 + self._context.random()))  # not all clients at the same time
+        self._sleep(
+            self._interval_ms * (0.5 + self._context.random())
+        )  # jitter (KIP-714), so that clients do not push at the same time
 
     def _push(self, link: BrokerLink, *, last: bool) -> None:
         self._advance(TelemetryEvent.CLOSE if last else TelemetryEvent.SEND)
@@ -235,7 +237,7 @@ class Telemetry:
             self._sleep(self._interval_ms)
 
     def _refused(self, code: int) -> None:
-        """Kafka's table: what is wrong with a request stays wrong; what has changed is asked for at once."""
+        """Follow KIP-714: give up on invalid requests, request a changed subscription at once, else later."""
         if code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_RECORD):
             self._give_up(f"the broker answered error {code}")
         elif code in (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE):
@@ -256,7 +258,7 @@ class Telemetry:
     def _give_up(self, why: str) -> None:
         if self._state is not TelemetryState.OFF:
             about = fields(client_id=self._context.settings.client_id)
-            logger.debug("no more metrics are pushed: %s", why, extra=about)
+            logger.debug("metrics push ends: %s", why, extra=about)
         self._advance(TelemetryEvent.GIVE_UP)
         self._sleep(math.inf)
 

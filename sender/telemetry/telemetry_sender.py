@@ -1,6 +1,6 @@
-"""When a sender begins to push metrics, and when that has to end (KIP-714).
+"""Starts and ends the push of client metrics in the sender's turns (KIP-714).
 
-What to ask and to push is known to ``telemetry``, which is loaded once a broker offers to take metrics.
+The protocol itself is in ``telemetry.py``, which is imported once a broker supports it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class TelemetrySender:
     """The part of a sender's turns that pushes metrics.
 
     Args:
-        context: what all parts share.
-        links: the ways to brokers.
+        context: shared by all parts of the sender.
+        links: the connections to brokers.
 
     Attributes:
-        make: makes what pushes metrics to a broker that may ask for them; None to push none.
-        pushing: what was made, None until a broker offers to take metrics.
-        wants_link: somebody waits for a connection to any broker, though nothing may be there to send.
+        make: makes a ``Telemetry``; None with metrics push disabled.
+        pushing: the telemetry, None until a broker supports it.
+        wants_link: a caller waits for a connection to any broker, even if no record is to be sent.
     """
 
     def __init__(self, context: SenderContext, links: LinkDirectory) -> None:
@@ -43,11 +43,12 @@ class TelemetrySender:
         self.wants_link = False
 
     def act(self, nursery: trio.Nursery, now_ms: float, *, closing: bool) -> float:
-        """Pushes metrics where that is due. The guard is held. Needless, but harmless, while there is neither
-        ``pushing`` nor ``wants_link``.
+        """Send telemetry requests that are due. The guard is held.
+
+        Has no effect without ``pushing`` and ``wants_link``.
 
         Returns:
-            how long until the next time.
+            milliseconds until the next call.
         """
         context, pushing = self._context, self.pushing
         delay_ms = math.inf
@@ -63,17 +64,17 @@ class TelemetrySender:
         return delay_ms
 
     def connect_soon(self) -> None:
-        """From any thread: connects to some broker even where nothing is to be sent."""
+        """Connect to some broker even if no record is to be sent. From any thread."""
         self.wants_link = not any(link.state is LinkState.READY for link in list(self._links))
         self._context.wakeup.wake()
 
     def link_opened(self, link: BrokerLink) -> None:
-        """Where the broker may ask for metrics, it will be asked whether it does."""
+        """Start telemetry if the broker supports it."""
         self.wants_link = False
         if self.make is not None and self.pushing is None and link.offers(TELEMETRY_KEY):
             self.pushing = self.make(self._context, self._links)
             self._context.wakeup.wake()
 
     def finished(self) -> bool:
-        """Whether nobody has to wait for the last push any more."""
+        """Whether closing need not wait for the last push."""
         return self.pushing is None or self.pushing.ended

@@ -1,4 +1,4 @@
-"""A transactional producer's side of the protocol: states and calls, questions to coordinators, the gate.
+"""A transactional producer's side of the protocol: states, calls, requests to coordinators, the drain gate.
 
 May import: completion, context, idempotence, links, wakeup.
 """

@@ -1,4 +1,4 @@
-"""What applications ask of a transactional producer, and how it is answered to them."""
+"""Pending calls of a transactional producer, and the errors they raise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from splashdam.sender.wakeup import Latch
 
 
 class Operation(Enum):
-    """The calls that wait, by their public names."""
+    """The blocking calls, by their public names."""
 
     INIT = "init_transactions"
     PREPARE = "prepare_transaction"
@@ -24,15 +24,15 @@ class Operation(Enum):
 
 
 class PendingCall:
-    """A call that may take a while; it can be waited for again after a timeout.
+    """A call in progress; after a timeout the application may call again and waits on.
 
     Attributes:
-        operation: which one.
+        operation: the call.
         decided: it has ended.
         finished: opens soon after that, outside the guard.
-        error: why it failed, None where it did not.
-        detached: nobody comes back to ask how it ended.
-        prepared: what was prepared, where that was asked for and has succeeded.
+        error: why it failed, None if it did not.
+        detached: no caller waits for its end.
+        prepared: the prepared transaction, after a successful prepare.
     """
 
     def __init__(self, operation: Operation) -> None:
@@ -44,7 +44,7 @@ class PendingCall:
         self.prepared: PreparedTransaction | None = None
 
     def result(self) -> None:
-        """Once it is finished: returns, or raises what went wrong."""
+        """Raise the error of a finished call, if it failed."""
         if self.error is not None:
             raise fresh(self.error)
 
@@ -53,8 +53,8 @@ class OffsetsCall(PendingCall):
     """A call of ``send_offsets_to_transaction``.
 
     Attributes:
-        offsets: what was read.
-        group: by whom.
+        offsets: the consumed offsets.
+        group: the consumer group.
     """
 
     def __init__(
@@ -65,19 +65,19 @@ class OffsetsCall(PendingCall):
         self.group = group
 
     def same_as(self, other: OffsetsCall) -> bool:
-        """Whether it asks for the same."""
+        """Whether both calls have the same offsets and group."""
         return (self.offsets, self.group) == (other.offsets, other.group)
 
 
 def abortable(cause: BaseException) -> KafkaError:
-    """What calls raise once ``cause`` has made the transaction fail."""
+    """The error of calls after ``cause`` made the transaction abortable only."""
     error = TransactionFailedError(f"the transaction can only be aborted, because of: {cause}")
     error.__cause__ = cause
     return error
 
 
 def fatal(cause: BaseException) -> KafkaError:
-    """What calls raise once ``cause`` has ended the producer: the like of it, where its class is fatal."""
+    """The error of calls after ``cause`` ended the producer: a copy of it if its class is fatal."""
     if isinstance(cause, KafkaError) and cause.fatal:
         copy = fresh(cause)
         assert isinstance(copy, KafkaError)
@@ -88,7 +88,7 @@ def fatal(cause: BaseException) -> KafkaError:
 
 
 def fenced(transactional_id: str, answer: KafkaError) -> KafkaError:
-    """A newer producer has taken over, whichever of the two codes said so."""
+    """The error of a fenced producer, for either of Kafka's two codes."""
     error = ProducerFencedError(
         f"a newer producer with transactional_id {transactional_id!r} has taken over: {answer}"
     )

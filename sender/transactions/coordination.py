@@ -1,4 +1,4 @@
-"""Carries out what a ``TransactionManager`` decides: its questions on links, and the rest of a turn."""
+"""Sends the requests that a ``TransactionManager`` decides on, as part of the sender's turns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
 from splashdam.sender.links import BrokerLink, LinkDirectory
 from splashdam.sender.transactions.manager import TransactionManager
-from splashdam.sender.transactions.questions import Question
+from splashdam.sender.transactions.requests import CoordinatorRequest
 from splashdam.wire.message import Request
 
 
@@ -37,7 +37,7 @@ class Coordination:
         self._waiting = False
 
     def prepare(self, now_ms: float, *, closing: bool) -> None:
-        """What comes before the queues are looked at. The guard is held."""
+        """The first part of a turn, before the queues are checked. The guard is held."""
         manager, completion = self._manager, self._completion
         if closing and not self._context.accumulator.has_incomplete:
             patience_ms = self._context.settings.delivery_timeout_ms
@@ -47,9 +47,9 @@ class Coordination:
             manager.die(completion.fatal)
         elif manager.fatal_error is not None:
             completion.fatal = manager.fatal_error
-        doom = manager.dooms
+        doom = manager.unsent_error
         if doom is not None:
-            completion.abort_unsent(doom, manager.sequences.hopeless)
+            completion.abort_unsent(doom, manager.sequences.unsendable)
         if manager.completing != self._hurried:
             self._hurried = manager.completing
             if self._hurried:
@@ -58,21 +58,21 @@ class Coordination:
                 self._context.accumulator.end_flush()
 
     def ask(self, nursery: trio.Nursery, now_ms: float) -> float:
-        """Asks what is due. The guard is held.
+        """Send the request that is due. The guard is held.
 
         Returns:
-            how long until something is due, or can be tried again.
+            milliseconds until a request is due or can be retried.
         """
         self._waiting = False
         return min(self._ask(nursery, now_ms), max(self._close_by_ms - now_ms, 0.0))
 
     @property
     def eager(self) -> bool:
-        """Whether answers, or room on a link, may let the next question go."""
+        """Whether answers, or room on a link, may allow the next request."""
         return self._waiting or self._manager.completing
 
     def finished(self) -> bool:
-        """Whether nobody has to wait for a transaction's end any more. Needs no guard."""
+        """Whether closing need not wait for the end of a transaction. Needs no guard."""
         return not self._manager.ongoing or self._context.clock.now_ms() >= self._close_by_ms
 
     def _ask(self, nursery: trio.Nursery, now_ms: float) -> float:
@@ -80,50 +80,48 @@ class Coordination:
         if due_ms > 0:
             return due_ms
         batches_left = self._context.accumulator.has_incomplete or bool(self._completion.in_flight)
-        question = self._manager.next_question(batches_left=batches_left)
-        if question is None:
+        request = self._manager.next_request(batches_left=batches_left)
+        if request is None:
             return math.inf
-        link = self._link_for(question)
+        link = self._link_for(request)
         if link is None or not link.sendable:
             self._waiting = True
             if link is None:
                 return self._links.want_any(self._context.metadata.cluster, nursery, now_ms)
             link.want(nursery, now_ms)
             return link.delay_ms(now_ms)
-        self._submit(link, question, now_ms)
+        self._submit(link, request, now_ms)
         return self._manager.due_in_ms(now_ms) or math.inf
 
-    def _link_for(self, question: Question) -> BrokerLink | None:
-        if question.coordinator is None:
+    def _link_for(self, request: CoordinatorRequest) -> BrokerLink | None:
+        if request.coordinator is None:
             return self._links.any_sendable()
-        node = self._manager.coordinator(question.coordinator)
+        node = self._manager.coordinator(request.coordinator)
         return self._links.link_to(self._context.metadata.cluster.nodes.get(node.node_id, node))
 
-    def _submit(self, link: BrokerLink, question: Question, now_ms: float) -> None:
+    def _submit(self, link: BrokerLink, request: CoordinatorRequest, now_ms: float) -> None:
         level = link.feature_level("transaction.version")
 
         def build(version: int) -> Request[Any]:
-            self._manager.asking(question, version, level)
-            return question.build(version)
+            self._manager.asking(request, version, level)
+            return request.build(version)
 
         try:
-            link.submit(
-                question.request_cls, build, partial(self._answered, question), newest=question.newest
-            )
+            link.submit(request.request_cls, build, partial(self._answered, request), newest=request.newest)
         except KafkaConnectionError as error:
-            self._manager.unanswered(question, error, now_ms)
+            self._manager.unanswered(request, error, now_ms)
         except KafkaError as error:
-            self._manager.impossible(question, error, now_ms)
-            self._context.wakeup.wake()  # this turn has looked for what fails with the transaction already
+            self._manager.impossible(request, error, now_ms)
+            self._context.wakeup.wake()  # this turn has checked the failing batches already
 
-    def _answered(self, question: Question, pending: PendingResponse[Any]) -> None:
+    def _answered(self, request: CoordinatorRequest, pending: PendingResponse[Any]) -> None:
         context = self._context
         now_ms = context.clock.now_ms()
         try:
             response = pending.result()
         except KafkaError as error:
-            context.guard.run(self._manager.unanswered, question, error, now_ms)
+            context.guard.run(self._manager.unanswered, request, error, now_ms)
         else:
-            context.guard.run(self._manager.answered, question, response, now_ms)
+            context.guard.run(self._manager.answered, request, response, now_ms)
         self._manager.run_ended()
         context.wakeup.wake()

@@ -1,10 +1,10 @@
-"""A transactional producer's side of the protocol: what it asks its coordinators, and in which order. Pure.
+"""The transaction manager of a producer: its states, and its requests to coordinators. Pure.
 
-One request is under way at a time: FindCoordinator, InitProducerId, AddPartitions or AddOffsets (or none of
+One request is in flight at a time: FindCoordinator, InitProducerId, AddPartitions or AddOffsets (or none of
 them, with KIP-890), TxnOffsetCommit, EndTxn. Semantics are those of Kafka's ``TransactionManager``; the
 differences are in ``docs/decisions/transactions.md``.
 
-Which partitions are in a producer's transaction: the accumulator's gate before its sequence numbers.
+``Enrolment`` is the drain gate: it tracks which partitions are in the transaction.
 """
 
 from __future__ import annotations
@@ -24,50 +24,57 @@ from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.transactions import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction
 from splashdam.model.values import TopicPartition
 from splashdam.sender.idempotence import Idempotence
-from splashdam.sender.transactions import questions as requests
+from splashdam.sender.transactions import requests
 from splashdam.sender.transactions.calls import OffsetsCall, Operation, PendingCall, abortable, fatal, fenced
-from splashdam.sender.transactions.questions import Asked, CoordinatorKey, Question, Ruling, Writer, ruling_on
+from splashdam.sender.transactions.requests import (
+    CoordinatorKey,
+    CoordinatorRequest,
+    RequestKind,
+    Ruling,
+    Writer,
+    ruling_on,
+)
 
 
 class TransactionState(Stage):
-    """Where a transactional producer is."""
+    """The state of a transactional producer."""
 
     UNINITIALIZED = auto()
     INITIALIZING = auto()
-    """A producer id and epoch are asked for: the first ones, or new ones after an abort."""
+    """InitProducerId is due or in flight: the first one, or one for a new epoch after an abort."""
     READY = auto()
     IN_TRANSACTION = auto()
     PREPARING = auto()
-    """No more records; those there are go out, and then nothing more."""
+    """Takes no records; sends the queued ones."""
     PREPARED = auto()
-    """All is in the logs, and somebody, here or elsewhere, commits or aborts it (the name is KIP-939's)."""
+    """All records are written; this or another process commits or aborts (the name is KIP-939's)."""
     COMMITTING = auto()
-    """No more records; those there are go out, then the coordinator is told."""
+    """Takes no records; sends the queued ones, then EndTxn."""
     ABORTING = auto()
-    """What was not sent fails; what is under way is awaited, then the coordinator is told."""
+    """Fails unsent records, awaits those in flight, then sends EndTxn."""
     ABORTABLE_ERROR = auto()
-    """Something of the transaction failed: it can only be aborted."""
+    """A part of the transaction failed: it can only be aborted."""
     FATAL_ERROR = auto()
 
 
 class TransactionEvent(Stage):
-    """What can happen to it."""
+    """Events of a transactional producer."""
 
     INITIALIZE = auto()
     GRANT = auto()
-    """The coordinator gave a producer id and epoch."""
+    """The coordinator assigned a producer id and epoch."""
     DENY = auto()
-    """It did not, for lack of rights: to be asked again once they are granted."""
+    """The coordinator refused for lack of authorization; the call may be repeated once it is granted."""
     BEGIN = auto()
     PREPARE = auto()
     HOLD = auto()
-    """All that was to be prepared is in the logs."""
+    """All records of the prepared transaction are written."""
     COMMIT = auto()
     ABORT = auto()
     COMPLETE = auto()
     """The transaction has ended."""
     RENEW = auto()
-    """It is aborted, and a new epoch is needed."""
+    """The transaction is aborted, and a new epoch is needed."""
     FAIL = auto()
     DIE = auto()
 
@@ -100,10 +107,10 @@ TRANSITIONS: dict[tuple[TransactionState, TransactionEvent], TransactionState] =
 
 
 FIRST_ADD_WAIT_MS = 20.0
-"""The last transaction's markers are still being written (51): that is over sooner than any backoff."""
+"""Wait after CONCURRENT_TRANSACTIONS for the first partition: the previous markers are nearly written."""
 
 RENEWS_FROM = 3
-"""First version of InitProducerId that gives a known producer a higher epoch."""
+"""First version of InitProducerId that bumps the epoch of a known producer (KIP-360)."""
 
 _RUNNING = (
     TransactionState.IN_TRANSACTION,
@@ -113,10 +120,10 @@ _RUNNING = (
 )
 
 V2_LEVEL = 2
-"""From this level of the feature ``transaction.version`` on, KIP-890 holds."""
+"""Level of the feature ``transaction.version`` from which KIP-890 applies."""
 
 _OPEN = (TransactionState.IN_TRANSACTION, TransactionState.PREPARING, TransactionState.COMMITTING)
-"""Batches go into the transaction."""
+"""States in which batches may be added to the transaction."""
 _COMPLETING = (TransactionState.PREPARING, TransactionState.COMMITTING, TransactionState.ABORTING)
 
 _NEEDS = {
@@ -127,28 +134,28 @@ _NEEDS = {
     ),
     TransactionState.IN_TRANSACTION: ("an open transaction", "call begin_transaction() first"),
 }
-"""By the state a call wants: what that is, and how to come to it."""
+"""For the state that a call requires: its description, and the remedy."""
 
 
 class TransactionManager:
-    """Decides; somebody else asks, and tells what was answered. Every method needs the guard.
+    """Decides which calls are legal and which request comes next; ``Coordination`` sends it.
 
-    First what the application may call and ask, then what is asked of coordinators and learnt from them.
+    Every method needs the guard. The methods for the application come first, then those for coordinators.
 
     Args:
-        transactional_id: the producer's name; of those with the same one the newest wins.
-        timeout_ms: the coordinator aborts a transaction that is open for so long.
+        transactional_id: the transactional id; the newest producer with the same one fences the others.
+        timeout_ms: the coordinator aborts a transaction that is open for longer.
         backoff: waits between attempts.
 
     Attributes:
         state: see ``TransactionState``.
-        cause: why the transaction can only be aborted, or why the producer is finished; else None.
-        v2: the present transaction follows KIP-890.
-        sequences: numbers the batches, under identities that the coordinator gives.
-        enrolment: the gate of the accumulator: which partitions are in the transaction.
-        ended: calls that are decided, and whose waiters are to be run.
+        cause: why the transaction can only be aborted, or why the producer failed for good; else None.
+        v2: the open transaction follows KIP-890.
+        sequences: numbers the batches, under identities that the coordinator assigns.
+        enrolment: the drain gate of the accumulator.
+        ended: decided calls whose waiters have not run yet.
         on_change: called after each change of ``state``.
-        last_error: why the last request has to be repeated, for messages; None where it has not.
+        last_error: why the last request is retried, for messages; None if it is not.
     """
 
     def __init__(self, transactional_id: str, timeout_ms: int, backoff: Backoff) -> None:
@@ -164,7 +171,7 @@ class TransactionManager:
         self._call: PendingCall | None = None
         self._offsets: deque[OffsetsCall] = deque()
         self._groups: set[str] = set()
-        self._unsure = False  # something was to be added, and there was no answer
+        self._unsure = False  # a request to add partitions or offsets had no response
         self._renew = False
         self._skip_end = False
         self.last_error: BaseException | None = None
@@ -173,12 +180,12 @@ class TransactionManager:
         self._backoff = backoff
         self._not_before_ms = -math.inf
         self._coordinators: dict[CoordinatorKey, Node] = {}
-        self._asked: Question | None = None
-        self._adding: Question | None = None
+        self._asked: CoordinatorRequest | None = None
+        self._adding: CoordinatorRequest | None = None
         self._adding_group = ""
 
     def init(self) -> PendingCall:
-        """Asks for producer id and epoch, which ends what others with this id have left open."""
+        """Request producer id and epoch, which ends open transactions of earlier producers with this id."""
         call = self._pending(Operation.INIT)
         if call is None:
             call = PendingCall(Operation.INIT)
@@ -191,7 +198,7 @@ class TransactionManager:
         return call
 
     def begin(self) -> None:
-        """Opens a transaction."""
+        """Begin a transaction."""
         self._pending(None)
         self._refuse_unless(TransactionState.READY, "begin_transaction")
         self._advance(TransactionEvent.BEGIN)
@@ -201,11 +208,11 @@ class TransactionManager:
         self._unsure = self._renew = self._skip_end = False
 
     def commit(self) -> PendingCall:
-        """Ends the transaction once all its batches are there."""
+        """Commit once all batches are acknowledged."""
         return self._complete(Operation.COMMIT, TransactionEvent.COMMIT)
 
     def prepare(self) -> PendingCall:
-        """Holds the transaction once all its batches are there, for whoever ends it."""
+        """Prepare once all batches are acknowledged; this or another process ends the transaction."""
         call = self._pending(Operation.PREPARE)
         if call is None:
             self._refuse_unless(TransactionState.IN_TRANSACTION, Operation.PREPARE.value)
@@ -215,22 +222,22 @@ class TransactionManager:
         return call
 
     def abort(self) -> PendingCall:
-        """Gives the transaction up."""
+        """Abort the transaction."""
         call = self._complete(Operation.ABORT, TransactionEvent.ABORT)
         call.detached = False
         return call
 
     def abort_unattended(self) -> None:
-        """As `abort`, where that is legal, for who does not wait."""
+        """As `abort`, for callers that do not wait; does nothing where an abort is not legal."""
         if self.can_abort:
             if self._call is not None and self._call.decided:
-                self._call = None  # nobody asks any more how that one ended
+                self._call = None  # its caller will not return for the result
             self.abort().detached = True
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> PendingCall:
-        """Makes offsets part of the transaction."""
+        """Add consumed offsets to the transaction."""
         self._pending(None)
         call = OffsetsCall(offsets, group)
         self._refuse_unless(TransactionState.IN_TRANSACTION, Operation.OFFSETS.value)
@@ -241,12 +248,12 @@ class TransactionManager:
         return call
 
     def acknowledge(self, call: PendingCall) -> None:
-        """The application has heard how a call ended."""
+        """Release a call whose result the application has received."""
         if self._call is call:
             self._call = None
 
     def run_ended(self) -> None:
-        """Wakes those whose calls have ended. Here alone the guard is not held."""
+        """Wake the callers of ended calls. The only method without the guard."""
         while True:
             try:
                 call = self.ended.popleft()
@@ -255,7 +262,7 @@ class TransactionManager:
             call.finished.open()
 
     def refusal(self) -> KafkaError:
-        """Why no record is taken now."""
+        """The error of ``send`` in the current state."""
         if self.cause is not None:
             return self._error()
         if self.state is TransactionState.UNINITIALIZED:
@@ -269,22 +276,22 @@ class TransactionManager:
 
     @property
     def can_abort(self) -> bool:
-        """Whether what is open should be aborted by whoever gives up. What is prepared belongs to others."""
+        """Whether there is a transaction to abort. A prepared one belongs to its coordinator."""
         return self.state in (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR)
 
     @property
     def completing(self) -> bool:
-        """Whether nothing lingers, since the transaction is about to be prepared or to end."""
+        """Whether linger is off because the transaction is about to be prepared or to end."""
         return self.state in _COMPLETING
 
     @property
     def ongoing(self) -> bool:
-        """Whether a transaction is open, or has not ended yet."""
+        """Whether a transaction has not ended yet."""
         return self.completing or self.can_abort
 
     @property
-    def dooms(self) -> BaseException | None:
-        """What batches that were not sent fail with; None where they go out."""
+    def unsent_error(self) -> BaseException | None:
+        """The error of unsent batches; None while they may be sent."""
         if self.state is TransactionState.ABORTABLE_ERROR:
             return self.cause
         if self.state is TransactionState.ABORTING:
@@ -293,16 +300,16 @@ class TransactionManager:
 
     @property
     def fatal_error(self) -> KafkaError | None:
-        """Why nothing can be sent any more, None while the producer is of use."""
+        """The error that stopped the producer for good, None if there is none."""
         return self._error() if self.state is TransactionState.FATAL_ERROR else None
 
     def batch_failed(self, error: BaseException) -> None:
-        """A batch of the transaction was not written."""
+        """Record a failed batch of the transaction."""
         if self.ongoing:
             self._fail(error)
 
     def die(self, error: BaseException) -> None:
-        """Nothing can go on. The first cause stays."""
+        """Stop the producer for good; the first cause is kept."""
         if self.state is TransactionState.FATAL_ERROR:
             return
         self.cause = error
@@ -310,22 +317,22 @@ class TransactionManager:
         self._end_all(self._error())
 
     def due_in_ms(self, now_ms: float) -> float:
-        """How long the next request has to wait."""
+        """Milliseconds until the next request may be sent."""
         return max(0.0, self._not_before_ms - now_ms)
 
     def coordinator(self, key: CoordinatorKey) -> Node:
-        """Who was found to coordinate ``key``."""
+        """The known coordinator of ``key``."""
         return self._coordinators[key]
 
     def coordinator_lost(self, node_id: int) -> None:
-        """A broker cannot be reached: what it coordinated may have moved."""
+        """Forget a broker that cannot be reached: its coordinators may have moved."""
         self._coordinators = {key: at for key, at in self._coordinators.items() if at.node_id != node_id}
 
-    def next_question(self, *, batches_left: bool) -> Question | None:
-        """What is to be asked now; None: nothing, or one is under way.
+    def next_request(self, *, batches_left: bool) -> CoordinatorRequest | None:
+        """The request to send now; None if there is none or one is in flight.
 
         Args:
-            batches_left: batches are queued, or their answers are awaited.
+            batches_left: batches are queued or in flight.
         """
         if self._asked is not None:
             return None
@@ -335,53 +342,53 @@ class TransactionManager:
         key = wanted.coordinator
         return wanted if key is None or key in self._coordinators else requests.find_coordinator(key)
 
-    def asking(self, question: Question, version: int, level: int) -> None:
-        """It is being sent, in ``version``, to a broker with this level of ``transaction.version``."""
-        self._asked = question
-        if question.asked is not Asked.FIND_COORDINATOR:
+    def asking(self, request: CoordinatorRequest, version: int, level: int) -> None:
+        """Record that a request is sent, to a broker with this level of ``transaction.version``."""
+        self._asked = request
+        if request.kind is not RequestKind.FIND_COORDINATOR:
             self._level = level
-        if question.asked is Asked.INIT_PRODUCER_ID:
+        if request.kind is RequestKind.INIT_PRODUCER_ID:
             self._can_renew = version >= RENEWS_FROM
 
-    def answered(self, question: Question, response: Any, now_ms: float) -> None:
-        """The answer."""
+    def answered(self, request: CoordinatorRequest, response: Any, now_ms: float) -> None:
+        """Handle a response."""
         self._asked = None
         if self.state is TransactionState.FATAL_ERROR:
-            return  # a batch has ended the producer while this was under way
-        code, text = question.refusal(response)
+            return  # a batch stopped the producer while the request was in flight
+        code, text = request.refusal(response)
         if not code:
             self._backoff.reset()
             self.last_error = None
-            self._learn(question, response)
+            self._learn(request, response)
             return
-        if code == ErrorCode.INVALID_TXN_STATE and self._unsure and self._aborts(question):
-            self._completed()  # what had no answer was not carried out: there is nothing to abort
+        if code == ErrorCode.INVALID_TXN_STATE and self._unsure and self._aborts(request):
+            self._completed()  # the unanswered request had no effect: there is nothing to abort
             return
-        self._rule(question, ruling_on(question.asked, code), error_for(code, text), now_ms)
+        self._rule(request, ruling_on(request.kind, code), error_for(code, text), now_ms)
 
-    def impossible(self, question: Question, error: KafkaError, now_ms: float) -> None:
-        """The request cannot be made for this broker, or with these arguments."""
-        for_offsets = question.asked in (Asked.ADD_OFFSETS, Asked.COMMIT_OFFSETS)
-        self._rule(question, Ruling.ABORT if for_offsets else Ruling.DIE, error, now_ms)
+    def impossible(self, request: CoordinatorRequest, error: KafkaError, now_ms: float) -> None:
+        """Handle a request that cannot be built for this broker or with these arguments."""
+        for_offsets = request.kind in (RequestKind.ADD_OFFSETS, RequestKind.COMMIT_OFFSETS)
+        self._rule(request, Ruling.ABORT if for_offsets else Ruling.DIE, error, now_ms)
 
-    def unanswered(self, question: Question, error: KafkaError, now_ms: float) -> None:
-        """No answer came, because the connection broke or the request took too long."""
-        self._unsure |= question.asked in (Asked.ADD_PARTITIONS, Asked.ADD_OFFSETS)
-        self._rule(question, Ruling.FIND_AGAIN, error, now_ms)
+    def unanswered(self, request: CoordinatorRequest, error: KafkaError, now_ms: float) -> None:
+        """Handle a request without response: the connection broke or the request timed out."""
+        self._unsure |= request.kind in (RequestKind.ADD_PARTITIONS, RequestKind.ADD_OFFSETS)
+        self._rule(request, Ruling.FIND_AGAIN, error, now_ms)
 
     def refused(self, error: KafkaError) -> None:
-        """No broker lets us in: who waits for an identity need not wait any longer."""
+        """Fail a pending init, since every broker refuses our credentials."""
         if self.state is TransactionState.INITIALIZING and self._asked is None:
             self._deny(error)
 
     def _pending(self, operation: Operation | None) -> PendingCall | None:
-        """The call to go on waiting for, if this one was made before; raises while another one is open."""
+        """The pending call, if it is the same operation; raise if it is another one."""
         if self.state is TransactionState.FATAL_ERROR:
             raise self._error()
         call = self._call
         if call is None or call.operation is operation:
             return call
-        if operation is Operation.ABORT and call.error is not None:  # it has ended, in vain
+        if operation is Operation.ABORT and call.error is not None:  # it has failed
             self._call = None
             return None
         raise IllegalStateError(
@@ -414,7 +421,7 @@ class TransactionManager:
             )
 
     def _fail(self, error: BaseException) -> None:
-        """The transaction can only be aborted; while that is under way, it goes on."""
+        """Make the transaction abortable only; a running abort continues."""
         first = self.state not in (TransactionState.ABORTING, TransactionState.ABORTABLE_ERROR)
         if first:
             self.cause = error
@@ -424,7 +431,7 @@ class TransactionManager:
             self._end_all(self._error())
 
     def _hold(self) -> None:
-        """All batches of the transaction are in the logs."""
+        """All batches are acknowledged: the transaction is prepared."""
         self._advance(TransactionEvent.HOLD)
         assert self._call is not None
         producer_id, epoch = self.sequences.identity
@@ -435,18 +442,18 @@ class TransactionManager:
         self._end_call()
 
     def _completed(self) -> None:
-        """The coordinator has ended the transaction, or has never heard of it."""
+        """The coordinator has ended the transaction, or there was nothing to end."""
         self.sequences.settle()
         self.enrolment.begin(implicit=False)
         self._groups.clear()
-        stuck = self.sequences.in_trouble
+        stuck = self.sequences.unsettled
         renewable = self._can_renew or not self.sequences.identified
         if self.state is TransactionState.ABORTING and (self._renew or stuck) and renewable:
             self.cause = None
             self._advance(TransactionEvent.RENEW)
             return
         if stuck and not self.sequences.step_back():
-            self.die(IllegalStateError("the broker (before 2.5) gives no new epoch, and one is needed"))
+            self.die(IllegalStateError("a new producer epoch is needed; brokers before 2.5 cannot give one"))
             return
         self.cause = None
         self._advance(TransactionEvent.COMPLETE)
@@ -484,7 +491,7 @@ class TransactionManager:
         self._advance(TransactionEvent.DENY)
         self._end_call(error)
 
-    def _wanted(self, batches_left: bool) -> Question | None:
+    def _wanted(self, batches_left: bool) -> CoordinatorRequest | None:
         if self.state is TransactionState.INITIALIZING:
             return requests.init_producer_id(self._key, self._timeout_ms, self.sequences.identity)
         if self.state not in _RUNNING:
@@ -502,7 +509,7 @@ class TransactionManager:
         self._completed()
         return self._wanted(batches_left)
 
-    def _addition(self) -> Question | None:
+    def _addition(self) -> CoordinatorRequest | None:
         if self._adding is not None:
             return self._adding
         if self.enrolment.wanted:
@@ -524,27 +531,27 @@ class TransactionManager:
     def _writer(self) -> Writer:
         return Writer(self._key, self.sequences.identity)
 
-    def _learn(self, question: Question, response: Any) -> None:
-        match question.asked:
-            case Asked.FIND_COORDINATOR:
-                assert question.finds is not None
-                self._coordinators[question.finds] = requests.coordinator_in(response)
-            case Asked.INIT_PRODUCER_ID:
+    def _learn(self, request: CoordinatorRequest, response: Any) -> None:
+        match request.kind:
+            case RequestKind.FIND_COORDINATOR:
+                assert request.finds is not None
+                self._coordinators[request.finds] = requests.coordinator_in(response)
+            case RequestKind.INIT_PRODUCER_ID:
                 self.sequences.take_identity(response.producer_id, response.producer_epoch)
                 self._advance(TransactionEvent.GRANT)
                 self._end_call()
-            case Asked.ADD_PARTITIONS | Asked.ADD_OFFSETS:
-                self._add_decided(question, added=True)
-            case Asked.COMMIT_OFFSETS:
-                if self._offsets:  # an abort has dropped it otherwise
+            case RequestKind.ADD_PARTITIONS | RequestKind.ADD_OFFSETS:
+                self._add_decided(request, added=True)
+            case RequestKind.COMMIT_OFFSETS:
+                if self._offsets:  # unless an abort has dropped it
                     self._end(self._offsets.popleft())
-            case Asked.END:
+            case RequestKind.END:
                 if response.producer_id >= 0:
                     self._renew = False
                     self.sequences.take_identity(response.producer_id, response.producer_epoch)
                 self._completed()
 
-    def _rule(self, question: Question, ruling: Ruling, error: KafkaError, now_ms: float) -> None:
+    def _rule(self, request: CoordinatorRequest, ruling: Ruling, error: KafkaError, now_ms: float) -> None:
         self._asked = None
         if self.state is TransactionState.FATAL_ERROR:
             return
@@ -554,64 +561,64 @@ class TransactionManager:
                 ruling = Ruling.DIE
             self._renew = True
             unknown = error_code(error) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-            self._skip_end |= unknown or self._aborts(question)
-        elif ruling is Ruling.ABORT and self._leads_out_of_an_abort(question):
-            ruling = Ruling.RETRY  # there is no other way
+            self._skip_end |= unknown or self._aborts(request)
+        elif ruling is Ruling.ABORT and self._leads_out_of_an_abort(request):
+            ruling = Ruling.RETRY  # an abort in progress cannot be aborted
         match ruling:
             case Ruling.FIND_AGAIN | Ruling.RETRY:
-                if ruling is Ruling.FIND_AGAIN and question.coordinator is not None:
-                    self._coordinators.pop(question.coordinator, None)
-                self._not_before_ms = now_ms + self._wait_ms(question, error)
+                if ruling is Ruling.FIND_AGAIN and request.coordinator is not None:
+                    self._coordinators.pop(request.coordinator, None)
+                self._not_before_ms = now_ms + self._wait_ms(request, error)
             case Ruling.DENY:
                 self._deny(error)
             case Ruling.ABORT | Ruling.RENEW:
-                self._add_decided(question, added=False)
+                self._add_decided(request, added=False)
                 self._fail(error)
             case Ruling.FENCE:
                 self.die(fenced(self._key.key, error))
             case _:
                 self.die(error)
 
-    def _aborts(self, question: Question) -> bool:
-        return question.asked is Asked.END and self.state is TransactionState.ABORTING
+    def _aborts(self, request: CoordinatorRequest) -> bool:
+        return request.kind is RequestKind.END and self.state is TransactionState.ABORTING
 
-    def _leads_out_of_an_abort(self, question: Question) -> bool:
-        finds = question.asked is Asked.FIND_COORDINATOR and self.state is TransactionState.ABORTING
-        return finds or self._aborts(question)
+    def _leads_out_of_an_abort(self, request: CoordinatorRequest) -> bool:
+        finds = request.kind is RequestKind.FIND_COORDINATOR and self.state is TransactionState.ABORTING
+        return finds or self._aborts(request)
 
-    def _wait_ms(self, question: Question, error: KafkaError) -> float:
+    def _wait_ms(self, request: CoordinatorRequest, error: KafkaError) -> float:
         busy = error_code(error) == ErrorCode.CONCURRENT_TRANSACTIONS
-        if busy and question.asked is Asked.ADD_PARTITIONS and not self.enrolment.added:
+        if busy and request.kind is RequestKind.ADD_PARTITIONS and not self.enrolment.added:
             return FIRST_ADD_WAIT_MS
         return self._backoff.next_ms()
 
-    def _add_decided(self, question: Question, *, added: bool) -> None:
-        if question.asked is Asked.ADD_PARTITIONS:
+    def _add_decided(self, request: CoordinatorRequest, *, added: bool) -> None:
+        if request.kind is RequestKind.ADD_PARTITIONS:
             self.enrolment.add_decided(added=added)
             self._adding = None
-        elif question.asked is Asked.ADD_OFFSETS:
+        elif request.kind is RequestKind.ADD_OFFSETS:
             if added:
                 self._groups.add(self._adding_group)
             self._adding = None
 
 
 def error_code(error: KafkaError) -> int:
-    """The broker's code, 0 where the error is another one."""
+    """The broker's error code, 0 for other errors."""
     return error.code if isinstance(error, BrokerResponseError) else 0
 
 
 class Enrolment:
-    """Admits what may go into the transaction and ``sequences`` admits, too. Pure.
+    """The drain gate of a transactional producer, in front of that of ``sequences``. Pure.
 
     Args:
-        sequences: numbers what is admitted.
+        sequences: numbers the admitted batches.
 
     Attributes:
-        open: batches may leave their queues: a transaction is open, or being committed.
-        implicit: leaders add their partitions to the transaction themselves (KIP-890).
-        added: partitions that are in the transaction.
-        adding: partitions that the coordinator is asked to add.
-        wanted: partitions that are to be added.
+        open: batches may be drained: a transaction is open, being prepared or being committed.
+        implicit: partition leaders add their partitions to the transaction (KIP-890).
+        added: partitions in the transaction.
+        adding: partitions of the AddPartitionsToTxn request in flight.
+        wanted: partitions for the next one.
     """
 
     def __init__(self, sequences: Idempotence) -> None:
@@ -623,13 +630,13 @@ class Enrolment:
         self.wanted: set[TopicPartition] = set()
 
     def begin(self, *, implicit: bool) -> None:
-        """Nothing is in the transaction yet."""
+        """Start an empty transaction."""
         self.implicit = implicit
         for partitions in (self.added, self.adding, self.wanted):
             partitions.clear()
 
     def admits(self, batch: ProducerBatch) -> bool:
-        """See ``Idempotence.admits``; a partition that is not in the transaction is wanted there."""
+        """As ``Idempotence.admits``; note partitions that are not in the transaction yet."""
         if not self._sequences.admits(batch):
             return False
         if batch.sequenced:
@@ -650,12 +657,12 @@ class Enrolment:
         self._sequences.drained(batch)
 
     def ask_for_wanted(self) -> frozenset[TopicPartition]:
-        """What the coordinator is to be asked to add."""
+        """The partitions of the next AddPartitionsToTxn request."""
         self.adding, self.wanted = self.wanted, set()
         return frozenset(self.adding)
 
     def add_decided(self, *, added: bool) -> None:
-        """The coordinator's answer to that."""
+        """Handle the response to that request."""
         if added:
             self.added |= self.adding
         self.adding.clear()

@@ -119,7 +119,7 @@ def test_flush_waits_for_the_parts():
 def test_single_record_is_not_divided():
     """There is nothing to divide; the sender refuses it instead."""
     accumulator, _, batch = accumulator_of([b"x"])
-    with pytest.raises(IllegalStateError, match="of 1 records is not divided"):
+    with pytest.raises(IllegalStateError, match="with 1 records cannot be split"):
         accumulator.split_and_reenqueue(batch, 7)
     accumulator.fail(batch, ValueError())
     assert accumulator.free_bytes == accumulator.buffer_memory

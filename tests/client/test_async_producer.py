@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from support.broker.scripted_cluster import Trouble
+from support.scripted.cluster import Trouble
 
 from splashdam.client.async_producer import AsyncKafkaProducer
 from splashdam.client.partitioning.partitioners import hashed_partition
@@ -308,7 +308,7 @@ async def test_negative_timeouts_are_mistakes(cluster: Any, autojump_clock: Any)
             await producer.flush(-1)
         with pytest.raises(ValueError, match="must not be negative"):
             await producer.close(-1)
-        with pytest.raises(TypeError, match="timeout='5' is no number of seconds"):
+        with pytest.raises(TypeError, match="timeout must be a number of seconds or None, not '5'"):
             await producer.flush("5")  # type: ignore[arg-type]
         assert (await (await producer.send("one", b"v"))).offset == 0
 

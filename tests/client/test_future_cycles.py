@@ -114,6 +114,6 @@ def test_a_waiter_that_raises_is_logged(caplog: pytest.LogCaptureFixture) -> Non
     outcome.succeed(0, -1)
     outcome.run_waiters()
     (entry,) = caplog.records
-    assert (entry.name, entry.getMessage()) == ("splashdam.client", "who waited for a batch raised")
+    assert (entry.name, entry.getMessage()) == ("splashdam.client", "a waiter of a batch raised")
     assert entry.exc_info is not None
     assert entry.exc_info[0] is ZeroDivisionError

@@ -106,7 +106,7 @@ def test_a_failure_comes_in_its_place(thread: TrioThread) -> None:
     """After all that was fetched before it."""
     chunks = reading(thread, FakeClient(), 20)
     assert [next(chunks).next_offset for _ in range(9)] == list(range(1, 10))
-    with pytest.raises(ProtocolError, match="asked about flights-0, it does not name it"):
+    with pytest.raises(ProtocolError, match="does not name flights-0, which was requested"):
         next(chunks)
 
 

@@ -78,7 +78,7 @@ def schema_with(name: str, kind: str) -> StructType:
 @pytest.mark.parametrize(
     ("schema", "complaint"),
     [
-        (schema_with("ofset", "LongType"), "names column 'ofset', .* Did you mean 'offset'"),
+        (schema_with("ofset", "LongType"), "no column 'ofset'; .* Did you mean 'offset'"),
         (schema_with("offset", "IntegerType"), "column 'offset' is bigint, not int"),
         (schema_with("value", "StringType"), "column 'value' is binary, not string"),
         (spark_schema("headers"), "set includeHeaders to true"),

@@ -16,7 +16,7 @@ async def test_closed_link_is_not_sent_to_while_it_ends(make_rig, autojump_clock
         link.close()
         assert link.state is LinkState.READY
         assert not link.sendable
-        assert not link.hopeful
+        assert not link.soon_sendable
         assert await rig.send_and_wait(b"y") == 1
         assert rig.sender.statistics().retries == 0
         assert link.sendable

@@ -6,8 +6,8 @@ import math
 
 import pytest
 import trio
-from support.broker.scripted_cluster import Trouble
 from support.clients.holding import holding
+from support.scripted.cluster import Trouble
 
 from splashdam.model.broker_errors import UnsupportedCompressionTypeError, UnsupportedVersionError
 from splashdam.model.errors import IllegalStateError, KafkaTimeoutError
@@ -248,7 +248,7 @@ async def test_a_time_out_says_that_the_broker_throttles(make_rig, autojump_cloc
     rig.cluster.produce_script.append(Trouble(throttle_ms=2_000_000_000))
     async with rig.running():
         await rig.send_and_wait(b"a")
-        why = "the broker at node-1:9092 asked to be left alone for another {} s (throttled)"
+        why = "the broker at node-1:9092 throttles this client for another {} s"
         assert rig.metadata.obstacle() == why.format("2,000,000.0")
         error = await rig.send_and_wait(b"b")
         assert isinstance(error, KafkaTimeoutError)

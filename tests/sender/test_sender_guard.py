@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 import trio
-from support.broker.scripted_cluster import Trouble
+from support.scripted.cluster import Trouble
 
 from splashdam.accumulator.readiness import PartitionQueues
 from splashdam.model.errors import KafkaTimeoutError
@@ -75,7 +75,7 @@ async def test_late_success_is_logged_without_the_guard(make_rig, autojump_clock
     finally:
         logger.removeHandler(handler)
     assert owned == [False]
-    assert "t-0 accepted a batch of 1 records after it had failed here" in caplog.text
+    assert "t-0 accepted a batch of 1 records after the producer had failed it" in caplog.text
 
 
 @pytest.mark.parametrize("code", [31, 90])

@@ -1,4 +1,4 @@
-"""``splashdam pipeline audit``: whether a whole log directory is sound, by many workers at once."""
+"""``splashdam pipeline audit``: check a whole log directory with many workers."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 def _there(_context: click.Context, _parameter: click.Parameter, directory: str) -> str:
     if "://" not in directory and not Path(directory).is_dir():
-        raise click.BadParameter(f"{directory} is no directory")
+        raise click.BadParameter(f"{directory} is not a directory")
     return directory
 
 
 def _writable(_context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
     if path is not None and not path.absolute().parent.is_dir():
-        raise click.BadParameter(f"{path.parent} is no directory")
+        raise click.BadParameter(f"{path.parent} is not a directory")
     return path
 
 
@@ -39,19 +39,19 @@ def _writable(_context: click.Context, _parameter: click.Parameter, path: Path |
     "page_path",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     callback=_writable,
-    help="Write a page with pictures here: one HTML file.",
+    help="Write a report with pictures to this file (HTML).",
 )
 @click.option(
     "--compacted",
     metavar="TOPIC",
     multiple=True,
-    help="Gaps in this topic are what compaction left. Repeatable. Default: as the directory's "
-    "cleaner-offset-checkpoint says.",
+    help="Compaction explains gaps in this topic. Repeatable. Default: the topics in the directory's "
+    "cleaner-offset-checkpoint.",
 )
 @click.option(
     "--headers-only",
     is_flag=True,
-    help="Leave out the records within batches, indexes and other files, most of the work.",
+    help="Do not check records within batches, indexes and other files, which is most of the work.",
 )
 @click.option(
     "--storage",
@@ -61,7 +61,7 @@ def _writable(_context: click.Context, _parameter: click.Parameter, path: Path |
     callback=pairs,
     help="A setting of object storage, for example endpoint_override=localhost:9000. Repeatable.",
 )
-@click.option("--quiet", is_flag=True, help="Errors alone, no notes.")
+@click.option("--quiet", is_flag=True, help="Print errors only, no notes.")
 @on_spark
 def audit(
     spark: SparkSession,
@@ -75,10 +75,10 @@ def audit(
 ) -> None:
     """Audit DIR, a data directory or that of one partition, on a disk or in object storage (s3://…).
 
-    Finds gaps and duplicates of offsets, wrong checksums, producers whose sequence numbers or epochs do not
-    rise, transactions that are open, and, on a disk, what verify-log finds in records, indexes and other
-    files. Holes that compaction explains and the markers of transactions are no findings. Nothing is changed.
-    The status is 0 where all is sound, 1 where there are errors.
+    Finds gaps and duplicates in offsets, wrong checksums, wrong sequence numbers and epochs of producers,
+    open transactions, and, on a disk, what verify-log finds in records, indexes and other files. Gaps that
+    compaction explains and transaction markers are not findings. Nothing is changed. The status is 0 if all
+    is sound, 1 if there are errors.
     """
     from splashdam.pipeline.audit.run import audit as run
 

@@ -1,4 +1,4 @@
-"""``splashdam pipeline decode``: values by schema, with a place for those that are none."""
+"""``splashdam pipeline decode``: decode values by schema, and put bad ones aside."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=OnceCommand, short_help="Values by a JSON or Avro schema; bad ones to a dead-letter topic."
+    cls=OnceCommand, short_help="Decode values by a JSON or Avro schema; bad ones become dead letters."
 )
 @topic_stream
 @one_place("table", "to_topic", "--table and --topic")
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 @value_options(is_required=True)
 @kafka_options(reads=["topics"], writes=["to_topic", "dead_letter_topic"])
 @on_spark
-@click.option("--table", metavar="TABLE", help="Good rows go into this table, value as a struct.")
-@click.option("--topic", "to_topic", metavar="TOPIC", help="Good records go to this topic, as they are.")
-@click.option("--dead-letter-topic", metavar="TOPIC", help="Bad records go to this topic; headers say why.")
-@click.option("--dead-letter-table", metavar="TABLE", help="Bad rows go into this table; reason says why.")
+@click.option("--table", metavar="TABLE", help="Table for good rows, with value as a struct.")
+@click.option("--topic", "to_topic", metavar="TOPIC", help="Topic for good records, unchanged.")
+@click.option("--dead-letter-topic", metavar="TOPIC", help="Topic for bad records; headers have the reason.")
+@click.option("--dead-letter-table", metavar="TABLE", help="Table for bad rows, with the reason.")
 @table_options
 def decode(
     spark: SparkSession,
@@ -52,9 +52,9 @@ def decode(
 ) -> None:
     """Decode the values of topics.
 
-    Each record goes to one of two places, once, wherever the command is killed: start it again with the same
-    checkpoint. Bad is what the schema does not allow: a missing field that is required, another type, a
-    number too large, anything behind the value.
+    Each record goes to one of two outputs, once, wherever the command is killed: start it again with the same
+    checkpoint. A value is bad if the schema does not allow it: a required field is missing, a type differs, a
+    number is too large, or bytes follow the value.
     """
     from splashdam.pipeline.jobs.decode import decode as run
 

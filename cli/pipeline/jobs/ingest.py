@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@click.command(cls=OnceCommand, short_help="Topics into a Parquet, Delta or Iceberg table, exactly once.")
+@click.command(cls=OnceCommand, short_help="Write topics to a Parquet, Delta or Iceberg table, exactly once.")
 @topic_stream
 @click.argument("table", metavar="TABLE")
 @kafka_options(reads=["topics"])
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     default="",
     help="Columns whose values become folders; date is the day of the timestamp, in UTC.",
 )
-@click.option("--headers", is_flag=True, help="A column with the headers of the records.")
+@click.option("--headers", is_flag=True, help="Add a column with the records' headers.")
 @click.option(
     "--remove-orphans",
     "orphans_hours",
     type=click.FloatRange(min=0),
     metavar="HOURS",
-    help="Before the start, delete files of attempts that failed, if they are older than this.",
+    help="Before the start, delete files of failed attempts that are older than this.",
 )
 def ingest(
     spark: SparkSession,
@@ -49,9 +49,9 @@ def ingest(
     headers: bool,
     orphans_hours: float | None,
 ) -> None:
-    """Bring the records of topics into TABLE, a folder or an address such as s3://bucket/flights.
+    """Write the records of topics to TABLE, a folder or a URI such as s3://bucket/flights.
 
-    Each record comes in once, wherever the command is killed: start it again with the same checkpoint.
+    Each record is written once, wherever the command is killed: start it again with the same checkpoint.
     """
     from splashdam.pipeline.jobs.ingest import Target
     from splashdam.pipeline.jobs.ingest import ingest as run

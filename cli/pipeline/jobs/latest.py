@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=OnceCommand, short_help="The newest value of each key in a Delta table, as compaction leaves it."
+    cls=OnceCommand, short_help="Keep the newest value of each key in a Delta table, as compaction does."
 )
 @topic_stream
 @click.argument("table", metavar="TABLE")
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 def latest(spark: SparkSession, *, stream: TopicStream, kafka: Mapping[str, str], table: str) -> None:
     """Keep TABLE at the newest value of each key of topics; a null value deletes its key.
 
-    TABLE is the folder of a Delta table: pip install 'splashdam[delta]'. Each micro-batch is one commit
-    of it, wherever the command is killed: start it again with the same checkpoint.
+    TABLE is the folder of a Delta table: pip install 'splashdam[delta]'. Each micro-batch is one commit,
+    wherever the command is killed: start it again with the same checkpoint.
     """
     from splashdam.pipeline.jobs.latest import latest_into_delta
 

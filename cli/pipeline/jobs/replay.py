@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@click.command(cls=OnceCommand, short_help="A table back into topics, with the original partitions.")
+@click.command(cls=OnceCommand, short_help="Send a table back to topics, with the original partitions.")
 @click.argument("table", metavar="TABLE")
 @kafka_options(writes=["topic"])
 @on_spark
 @table_options
 @checkpoint_option
-@click.option("--topic", help="Where all records go. Default: the topics that they came from.")
+@click.option("--topic", help="Topic for all records. Default: the topics that they came from.")
 @click.option(
     "--delivery",
     type=click.Choice(["at_least_once", "dedup", "exactly_once"]),
     default="exactly_once",
     show_default=True,
-    help="What happens to records of a step that is repeated after a crash.",
+    help="Guarantee for records of a step that is repeated after a crash.",
 )
 def replay(
     spark: SparkSession,
@@ -42,8 +42,8 @@ def replay(
 ) -> None:
     """Send the records of TABLE to the partitions that they came from, each partition in its order.
 
-    Keys, values, timestamps and headers are the original ones. The topics have to be there. Started again
-    with the same checkpoint, it goes on where it was.
+    Keys, values, timestamps and headers are the original ones. The topics must exist. Started again with the
+    same checkpoint, it continues where it stopped.
     """
     from splashdam.pipeline.jobs.replay import replay as run
 

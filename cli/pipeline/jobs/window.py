@@ -1,4 +1,4 @@
-"""``splashdam pipeline window``: aggregates over event time, with a table for rows that come late."""
+"""``splashdam pipeline window``: aggregate over event time, with a table for late rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _parsed(kind: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """The callback of an option that is read before Spark is started, as ``parse_KIND`` reads it."""
+    """Return a callback that parses an option with ``parse_KIND``, before Spark is started."""
 
     def parse(_context: click.Context, _parameter: click.Parameter, given: Any) -> Any:
         from splashdam.pipeline.jobs import window_query
@@ -39,14 +39,14 @@ def _parsed(kind: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
 
 
 def _duration(name: str, **more: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """``--NAME DURATION``, which the command gets as ``NAME_ms``."""
+    """Add ``--NAME DURATION``; the command gets ``NAME_ms``."""
     return click.option(
         f"--{name}", f"{name}_ms", metavar="DURATION", callback=_parsed("duration_ms"), **more
     )
 
 
 def _window_query(command: Callable[..., None]) -> Callable[..., None]:
-    """Puts the query together, and refuses what it cannot be, before Spark is started."""
+    """Build and check the query before Spark is started; the command gets ``query``."""
 
     @wraps(command)
     def run(
@@ -65,7 +65,7 @@ def _window_query(command: Callable[..., None]) -> Callable[..., None]:
 
         if close_all and stream.trigger_seconds is not None:
             raise click.UsageError(
-                "--close-all closes windows when the run ends, and with --follow it does not"
+                "--close-all closes windows when the run ends, and with --follow it does not end"
             )
         with failures_reported():
             query = WindowQuery(time, size_ms, delay_ms, aggregates, keys, slide_ms)
@@ -75,20 +75,20 @@ def _window_query(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command(
-    cls=OnceCommand, short_help="Event-time windows with a watermark; late rows to a table of their own."
+    cls=OnceCommand, short_help="Aggregate by event-time windows; late rows go to a table of their own."
 )
 @topic_stream
 @_window_query
 @value_options(is_required=False)
 @kafka_options(reads=["topics"])
 @on_spark
-@_duration("size", required=True, help="How long a window is: 90s, 5m, 1h, 1d.")
-@_duration("slide", help="How far apart windows begin. Default: --size.")
+@_duration("size", required=True, help="Length of a window: 90s, 5m, 1h, 1d.")
+@_duration("slide", help="Distance between the starts of windows. Default: --size.")
 @_duration(
     "delay",
     default="0s",
     show_default=True,
-    help="How far a row may lie behind the youngest one of the batches before.",
+    help="How far the watermark stays behind the latest event time.",
 )
 @click.option(
     "--time", "time", metavar="EXPRESSION", default="timestamp", show_default=True, help="The event time."
@@ -99,7 +99,7 @@ def _window_query(command: Callable[..., None]) -> Callable[..., None]:
     metavar="[NAME=]EXPRESSION",
     callback=_parsed("key"),
     multiple=True,
-    help="What to group by. Repeatable.",
+    help="Group by this expression. Repeatable.",
 )
 @click.option(
     "--compute",
@@ -110,11 +110,9 @@ def _window_query(command: Callable[..., None]) -> Callable[..., None]:
     default=["count"],
     help="count, sum, avg, min or max. Repeatable. Default: count.",
 )
-@click.option("--table", metavar="TABLE", required=True, help="Where closed windows go.")
-@click.option("--late-table", metavar="TABLE", required=True, help="Where late rows go.")
-@click.option(
-    "--close-all", is_flag=True, help="At the end, close the windows that are open: no younger row will."
-)
+@click.option("--table", metavar="TABLE", required=True, help="Table for closed windows.")
+@click.option("--late-table", metavar="TABLE", required=True, help="Table for late rows.")
+@click.option("--close-all", is_flag=True, help="At the end, close the windows that are open.")
 @table_options
 def window(
     spark: SparkSession,
@@ -131,8 +129,8 @@ def window(
 ) -> None:
     """Aggregate the records of topics by windows of their event time.
 
-    With --schema, the fields of values are decoded.FIELD in expressions; a row whose value is bad has none of
-    them. Each row counts once, wherever the command is killed: in its window, or in the table of late rows.
+    With --schema, expressions use fields of values as decoded.FIELD, which are null if the value is bad. Each
+    row counts once, wherever the command is killed: in its window, or in the table of late rows.
     """
     from splashdam.pipeline.jobs.decode import with_verdicts
     from splashdam.pipeline.jobs.outputs import TableOutput

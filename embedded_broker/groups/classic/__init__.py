@@ -1,4 +1,4 @@
-"""Groups whose members agree by JoinGroup and SyncGroup, and assign partitions among themselves.
+"""Groups of the classic protocol: members use JoinGroup and SyncGroup, and their leader assigns.
 
 ``membership`` has states, generations and rebalance timeouts, ``join_group`` who is let in, ``members``
 static members, the leader and the choice of an assignor; all without I/O. Semantics: Kafka's

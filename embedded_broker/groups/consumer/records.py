@@ -1,9 +1,8 @@
-"""Changes of groups as keys and values of ``__consumer_offsets``. Format: docs/format/consumer-offsets.md.
+"""Records of consumer groups in ``__consumer_offsets``. Format: docs/format/consumer-offsets.md.
 
-Keys and values of a group's records as Kafka declares them (group-coordinator's message schemas). The number
-in front of a key is the kind of its record, in front of a value the version, so far always 0. Fields that
-Kafka added later stand behind tags: ``MetadataHash`` (4.1), ``AssignmentTimestamp`` and ``AssignmentEpochs``
-(4.3), and the pattern's record is of 4.0.
+Keys and values are declared as in Kafka's group-coordinator schemas. A key begins with the kind of its
+record, a value with its version, so far always 0. Fields that Kafka added later are tagged: ``MetadataHash``
+(4.1), ``AssignmentTimestamp`` and ``AssignmentEpochs`` (4.3), and the pattern's record is of 4.0.
 """
 
 from __future__ import annotations
@@ -100,14 +99,14 @@ class ClassicProtocol(Struct):
 
 
 class ClassicMemberMetadata(Struct):
-    """What a classic member told when it joined."""
+    """JoinGroup data of a member that speaks the classic protocol."""
 
     session_timeout_ms: int = int32()
     supported_protocols: list[ClassicProtocol] = array(ClassicProtocol)
 
 
 class MemberMetadataValue(Persisted, versions="0", flexible="0+"):
-    """What a member says of itself."""
+    """A member's metadata."""
 
     instance_id: str | None = string(nullable="0+")
     rack_id: str | None = string(nullable="0+")
@@ -123,7 +122,7 @@ class MemberMetadataValue(Persisted, versions="0", flexible="0+"):
 
 
 class TargetAssignmentMetadataValue(Persisted, versions="0", flexible="0+"):
-    """For which group epoch the target assignment is."""
+    """The group epoch of the target assignment."""
 
     assignment_epoch: int = int32()
     assignment_timestamp: int = int64(tag=0)
@@ -137,13 +136,13 @@ class TargetTopicPartitions(Struct):
 
 
 class TargetAssignmentMemberValue(Persisted, versions="0", flexible="0+"):
-    """A member's share."""
+    """A member's target assignment."""
 
     topic_partitions: list[TargetTopicPartitions] = array(TargetTopicPartitions)
 
 
 class CurrentTopicPartitions(Struct):
-    """Partitions of one topic that a member has; ``assignment_epochs`` is as long as ``partitions``."""
+    """Partitions of one topic of a member; ``assignment_epochs`` is as long as ``partitions``."""
 
     topic_id: bytes = uuid()
     partitions: list[int] = array("int32")
@@ -151,7 +150,7 @@ class CurrentTopicPartitions(Struct):
 
 
 class CurrentMemberAssignmentValue(Persisted, versions="0", flexible="0+"):
-    """How far a member has come."""
+    """A member's current assignment."""
 
     member_epoch: int = int32()
     previous_member_epoch: int = int32()
@@ -161,7 +160,7 @@ class CurrentMemberAssignmentValue(Persisted, versions="0", flexible="0+"):
 
 
 class RegularExpressionValue(Persisted, versions="0", flexible="0+"):
-    """What a pattern matched."""
+    """The topics that match a pattern."""
 
     topics: list[str] = array("string")
     version: int = int64()
@@ -169,7 +168,7 @@ class RegularExpressionValue(Persisted, versions="0", flexible="0+"):
 
 
 class _Kind(NamedTuple):
-    """How a kind of record is read: its value's class, and the change that it means."""
+    """Decoding of a kind of record: the class of its value, and the change that it stands for."""
 
     value: type[Persisted]
     change: Callable[[str, Any], Change]
@@ -177,14 +176,14 @@ class _Kind(NamedTuple):
 
 
 class ChangeOf(NamedTuple):
-    """A change, and of which group."""
+    """A change and its group."""
 
     group_id: str
     change: Change
 
 
 def encode_change(group_id: str, change: Change) -> tuple[bytes, bytes | None]:
-    """Key and value of a change's record; no value where it is a tombstone."""
+    """Encode a change as key and value; the value of a tombstone is None."""
     number, encode = _ENCODERS[type(change)]
     *name, content = change
     key: Persisted = GroupRecordKey(group_id=group_id)
@@ -195,10 +194,10 @@ def encode_change(group_id: str, change: Change) -> tuple[bytes, bytes | None]:
 
 
 def decode_change(key: Buffer, value: Buffer | None) -> ChangeOf | None:
-    """What a record says of a group; None for records of other kinds.
+    """Decode a record as a change of a group; None for records of other kinds.
 
     Raises:
-        CorruptMessageError: key or value is not what its version says.
+        CorruptMessageError: key or value does not fit its version.
     """
     try:
         number = version_of(key)
@@ -288,7 +287,7 @@ def _regex_value(resolved: ResolvedRegex) -> RegularExpressionValue:
 
 
 def by_topic(partitions: Iterable[TopicIdPartition]) -> list[tuple[bytes, list[int]]]:
-    """Partitions as records and answers have them: numbers by topic id, both in order."""
+    """Group partitions by topic id, both sorted, as records and answers list them."""
     return [
         (topic_id, [each.partition for each in some])
         for topic_id, some in groupby(sorted(partitions), key=lambda each: each.topic_id)
@@ -363,7 +362,7 @@ def _current_change(member_id: str, value: CurrentMemberAssignmentValue | None) 
 
 
 def _held(topics: list[CurrentTopicPartitions], member_epoch: int) -> Held:
-    """A Kafka before 4.3 writes no epochs of partitions: they count from the member's."""
+    """Return held partitions; a Kafka before 4.3 writes no epochs for them, so they get the member's."""
     return {
         TopicIdPartition(each.topic_id, number): epoch
         for each in topics

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import trio
-from support.broker.scripted_cluster import Trouble
 from support.clients.local_cluster import LocalCluster
 from support.running.alone import alone, descriptor_count
+from support.scripted.cluster import Trouble
 from trio.testing import MockClock
 
 from splashdam.client.producer import KafkaProducer
@@ -108,7 +108,7 @@ def descriptors_of_producers(address: str) -> int:
         for _ in range(50):
             producer = KafkaProducer(bootstrap_servers=address)
             producer.flush()
-            assert producer._core._errands._wakeup._ends.reader >= 0  # there is something to be closed
+            assert producer._core._loop_calls._wakeup._ends.reader >= 0  # there is something to be closed
             producer.close()
         return descriptor_count() - before
     finally:

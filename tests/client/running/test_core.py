@@ -48,7 +48,7 @@ async def test_a_sender_that_crashes_fails_everything(
         assert future.failed()
         with pytest.raises(IllegalStateError, match=r"the producer has stopped: .*planted"):
             await producer.send("one", b"w")
-    assert "the sender stopped, which is a bug" in caplog.text
+    assert "the sender stopped because of a bug" in caplog.text
 
 
 async def test_a_serializer_that_raises_in_close_is_logged(

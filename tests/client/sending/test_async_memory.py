@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from support.broker.scripted_cluster import Trouble
+from support.scripted.cluster import Trouble
 
 from splashdam.client.async_producer import AsyncKafkaProducer
 from splashdam.model.errors import BufferExhaustedError, IllegalStateError, KafkaTimeoutError
@@ -31,14 +31,16 @@ async def test_full_memory_blocks_and_then_says_why(away: Any, autojump_clock: A
 
 
 async def test_full_memory_and_a_topic_in_vain_name_the_throttling(cluster: Any, autojump_clock: Any) -> None:
-    """A broker that asked to be left alone is obeyed, and named to those who wait in vain."""
+    """A broker's throttling is obeyed, and timeouts name it."""
     cluster.scripted.produce_script.append(Trouble(throttle_ms=2_000_000_000))
     async with cluster.producer(buffer_memory=4_000, max_block_ms=2_000) as producer:
         await (await producer.send("one", b"x"))
         producer.send_nowait("one", bytes(3_000))
         with pytest.raises(BufferExhaustedError, match=r"node-1:9092 asked to be left .* \(throttled\)"):
             await producer.send("one", bytes(3_000))
-        with pytest.raises(KafkaTimeoutError, match=r"'two' .*node-1:9092 asked to be left alone for .* s"):
+        with pytest.raises(
+            KafkaTimeoutError, match=r"'two' .*node-1:9092 throttles this client for another .* s"
+        ):
             await producer.send("two", b"x")
         await producer.close(0)
 

@@ -1,4 +1,4 @@
-"""Who waits for a topic in vain learns which one, how long, the last failure, and the remedy."""
+"""A timeout of ``send`` names the topic, the wait, the last failure, and the remedy."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_not_let_in(strict_broker: str) -> None:
 def test_no_kafka_there(silent_peer: str) -> None:
     """Somebody accepts and says nothing."""
     error = failure(silent_peer)
-    assert "no connection has failed, but what was asked is not answered" in str(error)
+    assert "no connection has failed, but a request is not answered" in str(error)
     assert error.causes == ()
     assert error.remedy == KafkaTimeoutError.remedy
     assert error.remedy != ProtocolError.remedy

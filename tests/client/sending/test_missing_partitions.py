@@ -58,7 +58,7 @@ async def test_an_answer_to_an_older_question_does_not_count(cluster: Any, autoj
             lookup_done.append((await future).partition)
 
         metadata._requested = frozenset({"two"})  # on its way
-        metadata.questions += 1
+        metadata.requests += 1
         async with trio.open_nursery() as nursery:
             nursery.start_soon(send)
             await trio.testing.wait_all_tasks_blocked()

@@ -136,6 +136,6 @@ async def test_a_log_of_states_that_cannot_be_synced_lets_no_batch_of_a_synced_t
             files.heal()
             seen.append(broker.logs.logs[TopicPartition("synced", 0)].log_end_offset)
 
-    with pytest.raises(KafkaStorageError, match="not left in order"):
+    with pytest.raises(KafkaStorageError, match="was not closed in order"):
         await refused()
     assert seen == [56 if uses_v2 else 16, 0]

@@ -60,7 +60,7 @@ def test_many_findings() -> None:
 def test_nothing_to_show() -> None:
     """An empty directory is a page, too; what was skipped stands on it."""
     text = page(AuditReport("empty", [], [], skipped=["the indexes"]))
-    assert "Not looked at: the indexes." in text
+    assert "Not checked: the indexes." in text
     assert page(report_of("one", [stretch()], [])).count("<td>t-0</td>") == 1
 
 

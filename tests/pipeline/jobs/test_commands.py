@@ -92,11 +92,11 @@ def test_commands(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["decode", *PLACES[2:]], "say where to, by one of --table and --topic"),
+        (["decode", *PLACES[2:]], "give one of --table and --topic"),
         (["decode", *PLACES, "--dead-letter-topic", "t"], "--dead-letter-topic and --dead-letter-table"),
-        (["window", *WINDOWS, "--delay", "5x"], "'--delay': '5x' is no duration"),
-        (["window", *WINDOWS, "--by", "a + b"], "'--by': 'a + b' is no column: write NAME=EXPRESSION"),
-        (["window", *WINDOWS, "--slide", "2h"], "no further apart"),
+        (["window", *WINDOWS, "--delay", "5x"], "'--delay': '5x' is not a duration"),
+        (["window", *WINDOWS, "--by", "a + b"], "'--by': 'a + b' is not a column: write NAME=EXPRESSION"),
+        (["window", *WINDOWS, "--slide", "2h"], "must not begin further apart"),
         (["window", *WINDOWS, "--close-all", "--follow", "1"], "with --follow it does not"),
         (["window", *WINDOWS, "--compute", "median(x)"], "'--compute': 'median(x)' is no aggregate"),
     ],

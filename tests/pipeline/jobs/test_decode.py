@@ -112,7 +112,7 @@ def test_ddl(spark: SparkSession) -> None:
     """Spark's own words for columns; NOT NULL is required."""
     assert spark.version
     assert ddl_format("id bigint NOT NULL, name string") == FORMAT
-    with pytest.raises(KafkaConfigurationError, match="no DDL"):
+    with pytest.raises(KafkaConfigurationError, match="not a DDL"):
         ddl_format("id bigin NOT NULL")
     with pytest.raises(KafkaConfigurationError, match="no columns"):
         ddl_format("bigint")

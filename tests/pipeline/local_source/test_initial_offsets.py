@@ -45,7 +45,7 @@ def test_another_query_has_a_place_of_its_own(tmp_path: Path) -> None:
     """Its offsets would be the first one's."""
     InitialOffsets(str(tmp_path), READS).kept(lambda: OFFSETS)
     with pytest.raises(
-        KafkaConfigurationError, match="of a query that reads subscribe=t, this one reads assign="
+        KafkaConfigurationError, match="to a query that reads subscribe=t, this one reads assign="
     ):
         InitialOffsets(str(tmp_path), "assign=…").kept(lambda: MOVED)
 
@@ -54,7 +54,7 @@ def test_another_query_has_a_place_of_its_own(tmp_path: Path) -> None:
 def test_a_file_that_is_none_of_ours(tmp_path: Path, text: str) -> None:
     """Is named, and not taken for a new query."""
     (tmp_path / "initial-offsets.json").write_text(text)
-    with pytest.raises(KafkaConfigurationError, match=r"holds no initial offsets|Is the checkpoint that of"):
+    with pytest.raises(KafkaConfigurationError, match=r"not a file of initial|Is the checkpoint that of"):
         InitialOffsets(str(tmp_path), READS).kept(lambda: OFFSETS)
 
 

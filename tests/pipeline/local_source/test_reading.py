@@ -130,7 +130,7 @@ def test_a_topic_made_anew_between_plan_and_task(broker: EmbeddedBroker) -> None
     assert sum(batch.num_rows for batch in read.read(planned)) == 5
     administer(broker, topics.delete_topic, "anew")
     fill(broker, "anew", count=9)
-    with pytest.raises(DataLossError, match=r"offsets 0 to 4 were not read .*another was made by its name"):
+    with pytest.raises(DataLossError, match=r"offsets 0 to 4 were not read .*another was created"):
         list(read.read(planned))
     lenient = reading(broker, Columns(("offset",)), failOnDataLoss="false")
     assert list(lenient.read(planned)) == []

@@ -66,7 +66,7 @@ def test_partitions_that_are_gone(caplog: pytest.LogCaptureFixture) -> None:
         ranges_between(start, end, T, cluster, STRICT)
     with caplog.at_level(logging.WARNING, "splashdam.pipeline"):
         assert ranges_between(start, end, T, cluster, LENIENT) == [OffsetRange(T0, 0, 5)]
-    assert "no longer there: t-1, t-2; going on, because failOnDataLoss is false" in caplog.text
+    assert "no longer there: t-1, t-2; continuing because failOnDataLoss is false" in caplog.text
 
 
 def test_trap_2_an_end_below_its_start() -> None:

@@ -223,7 +223,7 @@ def test_a_topic_made_anew_between_triggers(cluster: FakeCluster) -> None:
             ]
             continue
         for _ in range(2):  # it is not forgotten by asking again
-            with pytest.raises(DataLossError, match="deleted and made anew since they were last read: t"):
+            with pytest.raises(DataLossError, match="deleted and created again since they were last read: t"):
                 stream.partitions(first, second)
 
 

@@ -39,5 +39,5 @@ def test_what_is_read(subscription: Subscription, there: list[TopicPartition], g
 
 def test_what_is_no_pattern() -> None:
     """Python's message, with what is wrong."""
-    with pytest.raises(ValueError, match="is no regular expression of Python"):
+    with pytest.raises(ValueError, match="is not a regular expression that Python accepts"):
         parse_pattern("t(")

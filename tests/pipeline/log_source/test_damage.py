@@ -195,7 +195,7 @@ def test_a_file_that_is_gone_is_named(log: tuple[Path, list[Record]]) -> None:
     path, _ = log
     slices = slices_in(path)
     segments(path)[0].unlink()
-    with pytest.raises(KafkaStorageError, match=r"00000000000000000000\.log is not there.*retention"):
+    with pytest.raises(KafkaStorageError, match=r"00000000000000000000\.log does not exist.*retention"):
         records_in(slices)
 
 

@@ -152,7 +152,7 @@ def test_a_topic_made_anew_while_it_is_read(kafka_broker: EmbeddedBroker, reader
     next(reading)
     administer(kafka_broker.bootstrap_servers, lambda client: delete_topic(client, "flights"))
     fill(kafka_broker, "flights", 300)
-    with pytest.raises(UnknownTopicOrPartitionError, match="another was made by its name"):
+    with pytest.raises(UnknownTopicOrPartitionError, match="another was created under its name"):
         list(reading)
     assert offsets_read(reader, where, 0, 300)[1] == 300
 

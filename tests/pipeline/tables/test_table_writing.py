@@ -157,5 +157,5 @@ def test_no_place(place: str) -> None:
 
 def test_an_unknown_filesystem() -> None:
     """The scheme is named."""
-    with pytest.raises(KafkaConfigurationError, match="nothing here reads gopher://"):
+    with pytest.raises(KafkaConfigurationError, match="gopher:// is not supported"):
         Location.of("gopher://there/table").exists("file")

@@ -145,12 +145,12 @@ def test_types() -> None:
     [
         ({"type": "array", "items": "null"}, "take no bytes"),
         ({"type": "array", "items": {"type": "record", "name": "e", "fields": []}}, "take no bytes"),
-        (["null", "r"], "r holds a r"),
+        (["null", "r"], "r contains a r"),
         (["string", "int"], "union of 2 types"),
-        ("nothing", "no Avro schema"),
+        ("nothing", "not an Avro schema"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 39}, "decimal of 39 digits"),
         ({"type": "bytes", "logicalType": "decimal"}, "decimal of None digits"),
-        ({"type": "int", "logicalType": []}, "which is no name"),
+        ({"type": "int", "logicalType": []}, "which is not a string"),
         ({"type": "fixed", "name": "f", "size": -1}, "its size is -1"),
         ({"type": "fixed", "name": "f", "size": "1"}, "its size is '1'"),
         ({"type": "record", "name": "e", "fields": []}, "each needs a name"),
@@ -201,5 +201,5 @@ def test_files(tmp_path: Path) -> None:
     plain = tmp_path / "r.json"
     plain.write_text('{"type": "object", "properties": {"a": {"type": "string"}}}')
     assert read_format(plain).type == pa.struct([("a", pa.string())])
-    with pytest.raises(KafkaConfigurationError, match=r"no \.avsc"):
+    with pytest.raises(KafkaConfigurationError, match=r"not an \.avsc"):
         read_format(plain, writers={7: old})

@@ -55,16 +55,16 @@ def test_types() -> None:
 @pytest.mark.parametrize(
     ("field", "said"),
     [
-        ({"type": "integer", "minimum": 1}, "says 'minimum'"),
+        ({"type": "integer", "minimum": 1}, "has 'minimum'"),
         ({"$ref": "#/x"}, "has type None"),
         ({"type": ["string", "integer"]}, "has type"),
         ({"type": "string", "format": "email"}, "format 'email'"),
-        ({"type": "array"}, "is no object"),
+        ({"type": "array"}, "is not an object"),
         ({"type": {}}, "has type"),
         ({"type": "string", "format": []}, "format"),
         ({"type": "object", "properties": [1]}, "needs properties"),
-        ({"type": "object", "properties": {"x": {"type": "string"}}, "required": True}, "no list of names"),
-        ({"type": "object", "properties": {"x": {"type": "string"}}, "required": "x"}, "no list of names"),
+        ({"type": "object", "properties": {"x": {"type": "string"}}, "required": True}, "not a list of"),
+        ({"type": "object", "properties": {"x": {"type": "string"}}, "required": "x"}, "not a list of"),
         (
             {"type": "object", "properties": {"x": {"type": "string"}}, "additionalProperties": 5},
             "additionalProperties 5",

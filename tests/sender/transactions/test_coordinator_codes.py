@@ -9,11 +9,11 @@ from splashdam.model.broker_errors import ErrorCode, ProducerFencedError, error_
 from splashdam.model.errors import KafkaError, TransactionFailedError
 from splashdam.model.transactions import ConsumerGroupMetadata
 from splashdam.sender.transactions.manager import TransactionState
-from splashdam.sender.transactions.questions import Asked, Ruling, gravest, ruling_on
+from splashdam.sender.transactions.requests import RequestKind, Ruling, gravest, ruling_on
 from splashdam.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from splashdam.wire.messages.init_producer_id import InitProducerIdResponse
 
-INTO = [Asked.ADD_PARTITIONS, Asked.ADD_OFFSETS, Asked.COMMIT_OFFSETS, Asked.END]
+INTO = [RequestKind.ADD_PARTITIONS, RequestKind.ADD_OFFSETS, RequestKind.COMMIT_OFFSETS, RequestKind.END]
 KNOWN_CODES = [code for code in ErrorCode if code is not ErrorCode.NONE]
 
 # Columns: FindCoordinator, InitProducerId, AddPartitions, AddOffsets, TxnOffsetCommit, EndTxn.
@@ -57,13 +57,13 @@ LETTERS = {
 @pytest.mark.parametrize("code", FACTS)
 def test_the_table(code: int) -> None:
     """Row by row."""
-    assert [ruling_on(asked, code) for asked in Asked] == [LETTERS[letter] for letter in FACTS[code]]
+    assert [ruling_on(asked, code) for asked in RequestKind] == [LETTERS[letter] for letter in FACTS[code]]
 
 
 @pytest.mark.parametrize("code", [code for code in KNOWN_CODES if int(code) not in FACTS])
 def test_other_codes(code: int) -> None:
     """Retried where Kafka calls them retriable; else AddPartitions alone is survived."""
-    rulings = [ruling_on(asked, code) for asked in Asked]
+    rulings = [ruling_on(asked, code) for asked in RequestKind]
     if error_class(code).retriable:
         assert set(rulings) == {Ruling.RETRY}
     else:
@@ -72,7 +72,7 @@ def test_other_codes(code: int) -> None:
 
 def test_one_code_decides_for_many_partitions() -> None:
     """The gravest; 29 before other reasons to abort, and 55 only where there is no other."""
-    ask = Asked.ADD_PARTITIONS
+    ask = RequestKind.ADD_PARTITIONS
     assert gravest(ask, []) == 0
     assert gravest(ask, [0, 0]) == 0
     assert gravest(ask, [55, 0, 29, 22]) == 29
@@ -82,9 +82,9 @@ def test_one_code_decides_for_many_partitions() -> None:
     assert gravest(ask, [51, 16]) == 16
 
 
-@pytest.mark.parametrize("asked", Asked)
+@pytest.mark.parametrize("asked", RequestKind)
 @pytest.mark.parametrize("code", [14, 51])
-def test_retried(asked: Asked, code: int) -> None:
+def test_retried(asked: RequestKind, code: int) -> None:
     """After a backoff, the same question; the state stays."""
     talk = Talk()
     question = talk.asks_for(asked)
@@ -95,38 +95,40 @@ def test_retried(asked: Asked, code: int) -> None:
     talk.now_ms += 100
     again = talk.next()
     assert again is not None
-    assert again.asked is asked
+    assert again.kind is asked
     assert not talk.manager.ended
 
 
 def test_the_first_addition_waits_20_ms() -> None:
     """51: markers of the last transaction are being written. Later ones wait as long as all others do."""
     talk = Talk()
-    talk.reply(talk.asks_for(Asked.ADD_PARTITIONS), 51)
+    talk.reply(talk.asks_for(RequestKind.ADD_PARTITIONS), 51)
     assert talk.manager.due_in_ms(talk.now_ms) == 20
     talk.now_ms += 20
-    talk.reply(talk.until(Asked.ADD_PARTITIONS))
+    talk.reply(talk.until(RequestKind.ADD_PARTITIONS))
     talk.manager.enrolment.wanted.add(new_batch().topic_partition._replace(partition=1))
-    talk.reply(talk.until(Asked.ADD_PARTITIONS), 51)
+    talk.reply(talk.until(RequestKind.ADD_PARTITIONS), 51)
     assert talk.manager.due_in_ms(talk.now_ms) == 100
 
 
-@pytest.mark.parametrize("asked", [asked for asked in Asked if asked is not Asked.FIND_COORDINATOR])
-def test_the_coordinator_is_found_again(asked: Asked) -> None:
+@pytest.mark.parametrize(
+    "asked", [asked for asked in RequestKind if asked is not RequestKind.FIND_COORDINATOR]
+)
+def test_the_coordinator_is_found_again(asked: RequestKind) -> None:
     """And then asked the same."""
     talk = Talk()
     talk.reply(talk.asks_for(asked), 16)
     talk.now_ms += 100
     question = talk.next()
     assert question is not None
-    assert question.asked is Asked.FIND_COORDINATOR
+    assert question.kind is RequestKind.FIND_COORDINATOR
     talk.reply(question)
     assert talk.until(asked)
 
 
-@pytest.mark.parametrize("asked", [Asked.INIT_PRODUCER_ID, *INTO])
+@pytest.mark.parametrize("asked", [RequestKind.INIT_PRODUCER_ID, *INTO])
 @pytest.mark.parametrize("code", [47, 90])
-def test_fenced(asked: Asked, code: int) -> None:
+def test_fenced(asked: RequestKind, code: int) -> None:
     """By either code, for good: every call raises ProducerFencedError."""
     talk = Talk()
     talk.reply(talk.asks_for(asked), code)
@@ -144,7 +146,7 @@ def test_fenced(asked: Asked, code: int) -> None:
 def test_denied(code: int) -> None:
     """The call fails; once the rights are there, it is made again."""
     talk = Talk()
-    talk.reply(talk.asks_for(Asked.INIT_PRODUCER_ID), code)
+    talk.reply(talk.asks_for(RequestKind.INIT_PRODUCER_ID), code)
     (call,) = talk.manager.ended
     assert type(call.error) is error_class(code)
     talk.manager.acknowledge(call)
@@ -152,9 +154,9 @@ def test_denied(code: int) -> None:
     talk.ready().manager.begin()
 
 
-@pytest.mark.parametrize("asked", [Asked.FIND_COORDINATOR, *INTO])
+@pytest.mark.parametrize("asked", [RequestKind.FIND_COORDINATOR, *INTO])
 @pytest.mark.parametrize("code", [48, 53, 42])
-def test_dead(asked: Asked, code: int) -> None:
+def test_dead(asked: RequestKind, code: int) -> None:
     """Calls raise what ended it: itself, or as the cause of a FatalTransactionError."""
     if ruling_on(asked, code) is not Ruling.DIE:
         return
@@ -169,7 +171,7 @@ def test_dead(asked: Asked, code: int) -> None:
 
 @pytest.mark.parametrize("asked", INTO)
 @pytest.mark.parametrize("code", [29, 30, 55, 22, 25, 82, 120])
-def test_abortable(asked: Asked, code: int) -> None:
+def test_abortable(asked: RequestKind, code: int) -> None:
     """The waiting call fails with a TransactionFailedError; an abort makes the producer ready again."""
     talk = Talk()
     talk.reply(talk.asks_for(asked), code)
@@ -188,23 +190,23 @@ def test_abortable(asked: Asked, code: int) -> None:
     assert manager.state is TransactionState.READY
 
 
-@pytest.mark.parametrize("asked", [Asked.ADD_PARTITIONS, Asked.ADD_OFFSETS, Asked.END])
+@pytest.mark.parametrize("asked", [RequestKind.ADD_PARTITIONS, RequestKind.ADD_OFFSETS, RequestKind.END])
 @pytest.mark.parametrize("code", [49, 59])
-def test_a_new_epoch_is_needed(asked: Asked, code: int) -> None:
+def test_a_new_epoch_is_needed(asked: RequestKind, code: int) -> None:
     """After 49 the coordinator takes no EndTxn of this identity: the abort asks for a new one at once."""
     talk = Talk()
     talk.reply(talk.asks_for(asked), code)
     assert talk.manager.state is TransactionState.ABORTABLE_ERROR
     talk.manager.abort()
     asks = talk.calm()
-    ends = asked is not Asked.ADD_PARTITIONS and code == 59
-    assert asks == ([Asked.END] if ends else []) + [Asked.INIT_PRODUCER_ID]
+    ends = asked is not RequestKind.ADD_PARTITIONS and code == 59
+    assert asks == ([RequestKind.END] if ends else []) + [RequestKind.INIT_PRODUCER_ID]
     assert talk.manager.state is TransactionState.READY
 
 
-@pytest.mark.parametrize("asked", [Asked.ADD_PARTITIONS, Asked.ADD_OFFSETS, Asked.END])
+@pytest.mark.parametrize("asked", [RequestKind.ADD_PARTITIONS, RequestKind.ADD_OFFSETS, RequestKind.END])
 @pytest.mark.parametrize("code", [49, 59])
-def test_an_old_broker_gives_no_new_epoch(asked: Asked, code: int) -> None:
+def test_an_old_broker_gives_no_new_epoch(asked: RequestKind, code: int) -> None:
     """Before Kafka 2.5 that was the end."""
     talk = Talk(version=2)
     talk.reply(talk.asks_for(asked), code)
@@ -216,11 +218,11 @@ def test_aborts_are_not_left_because_of_abortable_errors(code: int) -> None:
     """EndTxn is repeated, or a new epoch asked for."""
     talk = Talk().begun()
     call = talk.manager.abort()
-    talk.reply(talk.until(Asked.END), code)
+    talk.reply(talk.until(RequestKind.END), code)
     assert talk.manager.state is TransactionState.ABORTING
     assert not call.decided
     talk.now_ms += 100
-    assert talk.calm() == ([Asked.END] if code == 120 else [Asked.INIT_PRODUCER_ID])
+    assert talk.calm() == ([RequestKind.END] if code == 120 else [RequestKind.INIT_PRODUCER_ID])
     assert talk.manager.state is TransactionState.READY
     assert call.error is None
 
@@ -228,12 +230,12 @@ def test_aborts_are_not_left_because_of_abortable_errors(code: int) -> None:
 def test_abortable_before_there_is_an_identity() -> None:
     """120 for InitProducerId: the abort asks once more."""
     talk = Talk()
-    talk.reply(talk.asks_for(Asked.INIT_PRODUCER_ID), 120)
+    talk.reply(talk.asks_for(RequestKind.INIT_PRODUCER_ID), 120)
     (call,) = talk.manager.ended
     assert isinstance(call.error, TransactionFailedError)
     assert talk.manager.state is TransactionState.ABORTABLE_ERROR
     talk.manager.abort()
-    assert talk.calm() == [Asked.INIT_PRODUCER_ID]
+    assert talk.calm() == [RequestKind.INIT_PRODUCER_ID]
     assert talk.manager.state is TransactionState.READY
 
 
@@ -241,7 +243,7 @@ def test_abortable_before_there_is_an_identity() -> None:
 def test_an_answer_after_a_fatal_one(code: int) -> None:
     """A Produce answer has ended the producer while the coordinator was asked: its answer is late."""
     talk = Talk()
-    question = talk.asks_for(Asked.ADD_PARTITIONS)
+    question = talk.asks_for(RequestKind.ADD_PARTITIONS)
     talk.manager.die(ProducerFencedError("fenced"))
     talk.reply(question, code)
     assert talk.manager.state is TransactionState.FATAL_ERROR
@@ -253,7 +255,7 @@ def test_a_request_that_breaks_after_a_fatal_answer() -> None:
     """As above, without an answer."""
     talk = Talk().begun()
     talk.manager.commit()
-    question = talk.until(Asked.END)
+    question = talk.until(RequestKind.END)
     talk.manager.die(ProducerFencedError("fenced"))
     talk.manager.impossible(question, KafkaError("too late"), talk.now_ms)
     talk.manager.unanswered(question, KafkaError("too late"), talk.now_ms)
@@ -266,7 +268,7 @@ def test_a_coordinator_that_is_not_named_during_an_abort(code: int) -> None:
     talk = Talk().begun()
     call = talk.manager.abort()
     talk.manager.coordinator_lost(1)
-    talk.reply(talk.until(Asked.FIND_COORDINATOR), code)
+    talk.reply(talk.until(RequestKind.FIND_COORDINATOR), code)
     assert talk.manager.state is TransactionState.ABORTING
     assert talk.manager.due_in_ms(talk.now_ms) == 100
     talk.now_ms += 100
@@ -279,11 +281,11 @@ def test_a_coordinator_that_is_not_named_during_an_abort(code: int) -> None:
 def test_ready_only_with_an_identity(code: int) -> None:
     """The coordinator is not named when the first identity is asked for; after the abort there is one."""
     talk = Talk()
-    talk.reply(talk.asks_for(Asked.FIND_COORDINATOR), code)
+    talk.reply(talk.asks_for(RequestKind.FIND_COORDINATOR), code)
     (call,) = talk.manager.ended
     talk.manager.acknowledge(call)
     talk.manager.abort()
-    assert talk.calm() == [Asked.FIND_COORDINATOR, Asked.INIT_PRODUCER_ID]
+    assert talk.calm() == [RequestKind.FIND_COORDINATOR, RequestKind.INIT_PRODUCER_ID]
     assert talk.manager.state is TransactionState.READY
     assert talk.manager.sequences.identity.producer_id == 7
 
@@ -293,8 +295,8 @@ def test_an_abort_that_failed_is_begun_anew_where_nobody_waits() -> None:
     talk = Talk().begun()
     talk.manager.batch_failed(KafkaError("lost"))
     talk.manager.abort()
-    talk.reply(talk.until(Asked.END), 59)
-    talk.reply(talk.until(Asked.INIT_PRODUCER_ID), 120)
+    talk.reply(talk.until(RequestKind.END), 59)
+    talk.reply(talk.until(RequestKind.INIT_PRODUCER_ID), 120)
     assert talk.manager.state is TransactionState.ABORTABLE_ERROR
     talk.manager.abort_unattended()
     talk.calm()
@@ -305,19 +307,19 @@ def test_an_abort_that_failed_is_begun_anew_where_nobody_waits() -> None:
 def test_a_coordinator_that_is_no_broker(node_id: int, host: str) -> None:
     """Negative ids are ours, for the addresses to begin with: their connections stay as they are."""
     talk = Talk()
-    question = talk.asks_for(Asked.FIND_COORDINATOR)
+    question = talk.asks_for(RequestKind.FIND_COORDINATOR)
     nobody = Coordinator(key="x", node_id=node_id, host=host, port=1)
     talk.manager.answered(question, FindCoordinatorResponse(coordinators=[nobody]), talk.now_ms)
     assert talk.manager.due_in_ms(talk.now_ms) == 100
     talk.now_ms += 100
-    assert talk.until(Asked.INIT_PRODUCER_ID)
+    assert talk.until(RequestKind.INIT_PRODUCER_ID)
 
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(-1, -1), (7, -1), (-(2**63), 0)])
 def test_an_identity_that_is_none(producer_id: int, epoch: int) -> None:
     """With a negative id brokers check no numbers: nothing is sent under it."""
     talk = Talk()
-    question = talk.asks_for(Asked.INIT_PRODUCER_ID)
+    question = talk.asks_for(RequestKind.INIT_PRODUCER_ID)
     response = InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
     talk.manager.answered(question, response, talk.now_ms)
     assert talk.manager.state is TransactionState.FATAL_ERROR

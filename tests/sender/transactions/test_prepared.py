@@ -7,7 +7,7 @@ from support.clients.transaction_kit import Talk
 
 from splashdam.model.errors import IllegalStateError, TransactionFailedError
 from splashdam.sender.transactions.manager import TransactionState as S
-from splashdam.sender.transactions.questions import Asked
+from splashdam.sender.transactions.requests import RequestKind
 
 
 def prepared(talk: Talk) -> Talk:
@@ -49,7 +49,7 @@ def test_the_producer_may_end_it_itself(level: int, way: str) -> None:
     """With one request; then the next transaction may begin."""
     talk = prepared(Talk(level=level).begun())
     getattr(talk.manager, way)()
-    assert talk.calm() == [Asked.END]
+    assert talk.calm() == [RequestKind.END]
     assert talk.manager.state is S.READY
 
 

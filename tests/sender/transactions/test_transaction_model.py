@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.broker.scripted_cluster import USUAL, ScriptedCluster, Trouble
+from support.scripted.cluster import USUAL, ScriptedCluster, Trouble
 
 from splashdam.accumulator.backoff import Backoff
 from splashdam.accumulator.batch import BatchEvent, ProducerBatch
@@ -26,7 +26,7 @@ from splashdam.record.compression import NO_COMPRESSION
 from splashdam.record.kernel import BatchBuffer
 from splashdam.sender.transactions.calls import Operation, PendingCall
 from splashdam.sender.transactions.manager import TransactionManager, TransactionState
-from splashdam.sender.transactions.questions import Asked
+from splashdam.sender.transactions.requests import RequestKind
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest
 
 PARTITIONS = [TopicPartition("t", number) for number in range(2)]
@@ -131,14 +131,14 @@ class TransactionMachine(RuleBasedStateMachine):
         """One turn of the coordination."""
         self.sequences.settle()
         self.doom()
-        question = self.manager.next_question(batches_left=self.batches_left)
+        question = self.manager.next_request(batches_left=self.batches_left)
         self.hear()
         if question is None:
             return
         newest = question.request_cls.VERSIONS[-1]
         version = newest if question.newest is None else min(newest, question.newest)
         message = question.build(version)
-        if question.asked is Asked.END:
+        if question.kind is RequestKind.END:
             assert not self.batches_left
         self.manager.asking(question, version, self.level)
         lost = NetworkExceptionError("the connection broke")
@@ -155,16 +155,16 @@ class TransactionMachine(RuleBasedStateMachine):
 
     def plausible(self, code: int, question: Any) -> bool:
         if code == 29:
-            return question.asked is Asked.ADD_PARTITIONS
-        return code != 120 or question.asked in (Asked.ADD_PARTITIONS, Asked.COMMIT_OFFSETS)
+            return question.kind is RequestKind.ADD_PARTITIONS
+        return code != 120 or question.kind in (RequestKind.ADD_PARTITIONS, RequestKind.COMMIT_OFFSETS)
 
     def doom(self) -> None:
         """What can no longer be sent fails."""
-        if self.manager.dooms is None:
+        if self.manager.unsent_error is None:
             return
         for queue in self.queues.values():
             for batch in list(queue):
-                if not batch.sequenced or self.sequences.hopeless(batch):
+                if not batch.sequenced or self.sequences.unsendable(batch):
                     queue.remove(batch)
                     self.fail(batch, TransactionAbortedError())
 

@@ -9,7 +9,7 @@ from splashdam.accumulator.batch import BatchEvent, ProducerBatch
 from splashdam.model.values import TopicPartition
 from splashdam.record.kernel import BatchBuffer
 from splashdam.sender.transactions.manager import TransactionManager
-from splashdam.sender.transactions.questions import Asked, Question
+from splashdam.sender.transactions.requests import CoordinatorRequest, RequestKind
 from splashdam.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from splashdam.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -29,27 +29,27 @@ TP = TopicPartition("t", 0)
 GROUP_OFFSETS = {TopicPartition("in", 0): (5, "", -1)}
 
 
-def answer(asked: Asked, code: int = 0, *, epoch: int = 0) -> Any:
+def answer(asked: RequestKind, code: int = 0, *, epoch: int = 0) -> Any:
     """An answer to a question about ``t-0`` or ``in-0``; ``epoch`` is what it grants."""
     match asked:
-        case Asked.FIND_COORDINATOR:
+        case RequestKind.FIND_COORDINATOR:
             return FindCoordinatorResponse(
                 coordinators=[Coordinator(key="x", node_id=1, host="h", port=1, error_code=code)]
             )
-        case Asked.INIT_PRODUCER_ID:
+        case RequestKind.INIT_PRODUCER_ID:
             return InitProducerIdResponse(error_code=code, producer_id=7, producer_epoch=epoch)
-        case Asked.ADD_PARTITIONS:
+        case RequestKind.ADD_PARTITIONS:
             result = AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=code)
             topic = AddPartitionsToTxnTopicResult(name="t", results_by_partition=[result])
             return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[topic])
-        case Asked.ADD_OFFSETS:
+        case RequestKind.ADD_OFFSETS:
             return AddOffsetsToTxnResponse(error_code=code)
-        case Asked.COMMIT_OFFSETS:
+        case RequestKind.COMMIT_OFFSETS:
             partition = TxnOffsetCommitResponsePartition(partition_index=0, error_code=code)
             return TxnOffsetCommitResponse(
                 topics=[TxnOffsetCommitResponseTopic(name="in", partitions=[partition])]
             )
-        case Asked.END:
+        case RequestKind.END:
             return EndTxnResponse(error_code=code)
 
 
@@ -78,35 +78,35 @@ class Talk:
         self.version = version
         self.level = level
         self.now_ms = 0.0
-        self.seen: list[Asked] = []
+        self.seen: list[RequestKind] = []
 
-    def next(self, *, batches_left: bool = False) -> Question | None:
+    def next(self, *, batches_left: bool = False) -> CoordinatorRequest | None:
         """What is asked now; the question is under way then."""
         if self.manager.due_in_ms(self.now_ms) > 0:
             return None
-        question = self.manager.next_question(batches_left=batches_left)
+        question = self.manager.next_request(batches_left=batches_left)
         if question is not None:
-            self.seen.append(question.asked)
+            self.seen.append(question.kind)
             self.manager.asking(question, self.version, self.level)
         return question
 
-    def reply(self, question: Question, code: int = 0, *, epoch: int = 0) -> None:
+    def reply(self, question: CoordinatorRequest, code: int = 0, *, epoch: int = 0) -> None:
         """Answers it."""
-        self.manager.answered(question, answer(question.asked, code, epoch=epoch), self.now_ms)
+        self.manager.answered(question, answer(question.kind, code, epoch=epoch), self.now_ms)
 
-    def calm(self, *, batches_left: bool = False) -> list[Asked]:
+    def calm(self, *, batches_left: bool = False) -> list[RequestKind]:
         """Answers without an error until nothing is asked any more; what that was."""
         before = len(self.seen)
         while (question := self.next(batches_left=batches_left)) is not None:
             self.reply(question)
         return self.seen[before:]
 
-    def until(self, asked: Asked) -> Question:
+    def until(self, asked: RequestKind) -> CoordinatorRequest:
         """Answers well until ``asked`` is asked."""
         while True:
             question = self.next()
             assert question is not None, f"{asked} was not asked"
-            if question.asked is asked:
+            if question.kind is asked:
                 return question
             self.reply(question)
 
@@ -141,18 +141,18 @@ class Talk:
         self.deliver(self.send())
         return self
 
-    def asks_for(self, asked: Asked) -> Question:
+    def asks_for(self, asked: RequestKind) -> CoordinatorRequest:
         """Brings the manager to where it asks this."""
         manager = self.manager
-        if asked in (Asked.FIND_COORDINATOR, Asked.INIT_PRODUCER_ID):
+        if asked in (RequestKind.FIND_COORDINATOR, RequestKind.INIT_PRODUCER_ID):
             manager.init()
             return self.until(asked)
-        if asked is Asked.ADD_PARTITIONS:
+        if asked is RequestKind.ADD_PARTITIONS:
             self.ready().manager.begin()
             assert not manager.enrolment.admits(new_batch())
             return self.until(asked)
         self.begun()
-        if asked is Asked.END:
+        if asked is RequestKind.END:
             manager.commit()
         else:
             from splashdam.client.transactions.transactions import group_of, offsets_of

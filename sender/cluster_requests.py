@@ -1,4 +1,4 @@
-"""What a sender has to ask any broker before it can send: the cluster's metadata, and a producer id."""
+"""The requests that any broker can answer: Metadata, and InitProducerId for idempotence."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ logger = logging.getLogger("splashdam.sender")
 _UNUSED_TRANSACTION_TIMEOUT_MS = 60_000
 
 
-class Questions:
-    """Asks when it is due, through whatever link can send, and never twice at the same time.
+class ClusterRequests:
+    """Sends each request when it is due, over any usable connection, and never two of a kind at a time.
 
     Attributes:
-        waiting: something is due, and no link could send it.
+        waiting: a request is due, and no connection could send it.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class Questions:
         self.waiting = False
 
     def ask(self, nursery: trio.Nursery, now_ms: float) -> float:
-        """Starts what is due. The guard is held.
+        """Send the requests that are due. The guard is held.
 
         Returns:
-            how long until something is due, or can be tried again.
+            milliseconds until a request is due or can be retried.
         """
         self.waiting = False
         metadata_ms = self._metadata_due_ms(now_ms)
@@ -77,7 +77,7 @@ class Questions:
         return self._context.metadata.due_in_ms(now_ms, needed=self._needed())
 
     def _needed(self) -> bool:
-        """Whether batches or callers wait for what the answers bring."""
+        """Whether batches or callers wait for a response."""
         return self._context.accumulator.has_incomplete or self._context.metadata.has_waiters
 
     def _ask_metadata(self, nursery: trio.Nursery, now_ms: float) -> float:
@@ -107,11 +107,11 @@ class Questions:
         return self._links.want_any(self._context.metadata.cluster, nursery, now_ms)
 
     def _rebootstrap(self, why: str, now_ms: float) -> None:
-        """The brokers we know are not worth asking: begins where the cluster was found first."""
+        """Drop the known brokers and return to the bootstrap addresses (KIP-899)."""
         metadata = self._context.metadata
         if metadata.cluster.nodes:
             about = fields(client_id=self._context.settings.client_id)
-            logger.warning("%s: the cluster is looked for at its bootstrap addresses again", why, extra=about)
+            logger.warning("%s: rebootstrapping from bootstrap_servers", why, extra=about)
         metadata.rebootstrap(now_ms)
         self._links.forget_brokers()
 

@@ -1,7 +1,7 @@
-"""What is asked of a transaction's coordinators, and what follows from each answer. Pure.
+"""Requests to the coordinators of a transaction, and the ruling on each error code. Pure.
 
-First the table: what becomes of request and producer, by request and error code; source: the response
-handlers of Kafka's ``TransactionManager``. Then the requests, and where their answers carry codes.
+The table says what happens to request and producer, by request and error code; source: the response handlers
+of Kafka's ``TransactionManager``. The functions below build the requests and read their responses.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from splashdam.wire.messages.txn_offset_commit import (
 )
 
 
-class Asked(Stage):
-    """The requests, in the order in which they go."""
+class RequestKind(Stage):
+    """The kinds of requests, in the order in which they are sent."""
 
     FIND_COORDINATOR = auto()
     INIT_PRODUCER_ID = auto()
@@ -46,25 +46,25 @@ class Asked(Stage):
 
 
 class Ruling(Stage):
-    """What becomes of a request, and of the producer."""
+    """What happens to a request and to the producer."""
 
     DONE = auto()
     RETRY = auto()
     FIND_AGAIN = auto()
-    """The coordinator is another one: find it, then retry."""
+    """The coordinator has moved: find it, then retry."""
     DENY = auto()
-    """The call fails; it may be repeated once the rights are granted."""
+    """The call fails; it may be repeated once authorization is granted."""
     ABORT = auto()
     """The transaction can only be aborted."""
     RENEW = auto()
-    """As ABORT, and the producer needs a new epoch, which some brokers cannot give: then DIE."""
+    """As ABORT, with a new epoch; DIE if the broker cannot bump epochs."""
     FENCE = auto()
     """A newer producer has taken over: fatal."""
     DIE = auto()
 
 
 class Row(NamedTuple):
-    """One row of the table: a ruling for each request, in the order of `Asked`."""
+    """The rulings of one error code, in the order of `RequestKind`."""
 
     find_coordinator: Ruling
     init_producer_id: Ruling
@@ -103,13 +103,13 @@ ROWS: dict[int, Row] = {
     ErrorCode.FENCED_INSTANCE_ID: _ABORTABLE,
     ErrorCode.TRANSACTION_ABORTABLE: Row(_ABORT, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT),
 }
-"""Other codes are retried where Kafka calls them retriable, and else `_ELSE`."""
+"""Other codes are retried if Kafka calls them retriable; the rest get `_ELSE`."""
 
-_COLUMNS = {asked: Row._fields.index(asked.name.lower()) for asked in Asked}
+_COLUMNS = {asked: Row._fields.index(asked.name.lower()) for asked in RequestKind}
 
 
-def ruling_on(asked: Asked, error_code: int) -> Ruling:
-    """The ruling on a request that was answered with ``error_code``."""
+def ruling_on(asked: RequestKind, error_code: int) -> Ruling:
+    """The ruling on a response with ``error_code``."""
     row = ROWS.get(error_code)
     if row is None:
         row = _ELSE_RETRIABLE if error_class(error_code).retriable else _ELSE
@@ -119,10 +119,10 @@ def ruling_on(asked: Asked, error_code: int) -> Ruling:
 _GRAVEST_FIRST = (_FENCE, _DIE, _FIND, _RETRY, _DENY, _RENEW, _ABORT, _DONE)
 
 
-def gravest(asked: Asked, error_codes: list[int]) -> int:
-    """The code that decides where each partition has one: that of the gravest ruling.
+def gravest(asked: RequestKind, error_codes: list[int]) -> int:
+    """The deciding code of a response with one code per partition: that of the gravest ruling.
 
-    29 goes before other reasons to abort, and 55 (not tried because of another one) comes last.
+    TOPIC_AUTHORIZATION_FAILED (29) comes before other reasons to abort, OPERATION_NOT_ATTEMPTED (55) last.
     """
     codes = sorted(error_codes, key=lambda code: (code != ErrorCode.TOPIC_AUTHORIZATION_FAILED, code == 55))
     return min(codes, key=lambda code: _GRAVEST_FIRST.index(ruling_on(asked, code)), default=0)
@@ -132,11 +132,11 @@ _FIND_MANY_FROM = 4
 _CLIENTS_ADD_UP_TO = 3  # AddPartitionsToTxn above it is for brokers
 _MEMBERS_FROM = 3  # of TxnOffsetCommit
 _LAST_WITHOUT_V2 = 4  # of EndTxn and TxnOffsetCommit
-_LAST_BY_NAME = 5  # of TxnOffsetCommit: offsets are told by topic name
+_LAST_BY_NAME = 5  # of TxnOffsetCommit: newer versions name topics by id
 
 
 class CoordinatorKey(NamedTuple):
-    """Whose coordinator: ``key_type`` 0 for a group, 1 for a transactional id."""
+    """The key of a coordinator: ``key_type`` 0 for a group, 1 for a transactional id."""
 
     key_type: int
     key: str
@@ -145,20 +145,20 @@ class CoordinatorKey(NamedTuple):
         return f"{'group' if self.key_type == 0 else 'transactional_id'} {self.key!r}"
 
 
-class Question(NamedTuple):
+class CoordinatorRequest(NamedTuple):
     """A request to a coordinator.
 
     Attributes:
-        asked: what kind.
-        request_cls: its class.
-        build: makes it for a version.
-        refusal: error code and text of an answer; 0 where it is none.
-        coordinator: who is to answer, None: any broker.
-        newest: the newest version to be used, None: whatever both sides speak.
-        finds: whose coordinator is asked for, if that is the question.
+        kind: see ``RequestKind``.
+        request_cls: the message class.
+        build: builds it for a version.
+        refusal: returns error code and text of a response; code 0 if there is no error.
+        coordinator: where it goes; None: any broker.
+        newest: upper limit of the version; None: whatever both sides support.
+        finds: the coordinator that a FindCoordinator request looks for.
     """
 
-    asked: Asked
+    kind: RequestKind
     request_cls: type[Request[Any]]
     build: Callable[[int], Request[Any]]
     refusal: Callable[[Any], tuple[int, str]]
@@ -168,13 +168,13 @@ class Question(NamedTuple):
 
 
 class Writer(NamedTuple):
-    """Who writes a transaction."""
+    """Transactional id, producer id and epoch."""
 
     key: CoordinatorKey
     identity: Identity
 
     def fields(self) -> dict[str, Any]:
-        """What most requests carry."""
+        """The fields that most requests have in common."""
         return {
             "transactional_id": self.key.key,
             "producer_id": self.identity.producer_id,
@@ -182,8 +182,8 @@ class Writer(NamedTuple):
         }
 
 
-def find_coordinator(wanted: CoordinatorKey) -> Question:
-    """Who coordinates ``wanted``."""
+def find_coordinator(wanted: CoordinatorKey) -> CoordinatorRequest:
+    """FindCoordinator for ``wanted``."""
 
     def build(version: int) -> FindCoordinatorRequest:
         if version >= _FIND_MANY_FROM:
@@ -195,23 +195,28 @@ def find_coordinator(wanted: CoordinatorKey) -> Question:
             return each.error_code or _nowhere(each.node_id, each.host), each.error_message or ""
         return response.error_code or _nowhere(response.node_id, response.host), response.error_message or ""
 
-    return Question(Asked.FIND_COORDINATOR, FindCoordinatorRequest, build, refusal, finds=wanted)
+    return CoordinatorRequest(
+        RequestKind.FIND_COORDINATOR, FindCoordinatorRequest, build, refusal, finds=wanted
+    )
 
 
 def _nowhere(node_id: int, host: str) -> int:
-    """No error, but no broker either: negative ids are ours, for the addresses to begin with."""
+    """COORDINATOR_NOT_AVAILABLE for a response without error and broker.
+
+    Negative node ids are ours, for bootstrap addresses.
+    """
     return ErrorCode.NONE if node_id >= 0 and host else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def coordinator_in(response: FindCoordinatorResponse) -> Node:
-    """The broker that an answer without error names."""
+    """The coordinator that a response without error names."""
     for each in response.coordinators:
         return Node(each.node_id, each.host, each.port)
     return Node(response.node_id, response.host, response.port)
 
 
-def init_producer_id(key: CoordinatorKey, timeout_ms: int, present: Identity) -> Question:
-    """A producer id; or, where ``present`` is one, a higher epoch of it."""
+def init_producer_id(key: CoordinatorKey, timeout_ms: int, present: Identity) -> CoordinatorRequest:
+    """InitProducerId: a new producer id, or the next epoch of ``present`` if that is valid."""
 
     def build(_version: int) -> InitProducerIdRequest:
         return InitProducerIdRequest(
@@ -226,11 +231,11 @@ def init_producer_id(key: CoordinatorKey, timeout_ms: int, present: Identity) ->
         code = response.error_code or (0 if given.is_one else ErrorCode.UNKNOWN_SERVER_ERROR)
         return code, f"no producer id for {key}"
 
-    return Question(Asked.INIT_PRODUCER_ID, InitProducerIdRequest, build, refusal, key)
+    return CoordinatorRequest(RequestKind.INIT_PRODUCER_ID, InitProducerIdRequest, build, refusal, key)
 
 
-def add_partitions(writer: Writer, partitions: Iterable[TopicPartition]) -> Question:
-    """These partitions belong to the transaction."""
+def add_partitions(writer: Writer, partitions: Iterable[TopicPartition]) -> CoordinatorRequest:
+    """AddPartitionsToTxn for these partitions."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         by_topic.setdefault(topic, []).append(partition)
@@ -251,7 +256,7 @@ def add_partitions(writer: Writer, partitions: Iterable[TopicPartition]) -> Ques
             for topic in response.results_by_topic_v3_and_below
             for each in topic.results_by_partition
         ]
-        code = gravest(Asked.ADD_PARTITIONS, [code for code, _, _ in codes])
+        code = gravest(RequestKind.ADD_PARTITIONS, [code for code, _, _ in codes])
         names = {
             topic if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED else f"{topic}-{number}"
             for each, topic, number in codes
@@ -259,13 +264,13 @@ def add_partitions(writer: Writer, partitions: Iterable[TopicPartition]) -> Ques
         }
         return code, f"not added to the transaction: {', '.join(sorted(names))}"
 
-    return Question(
-        Asked.ADD_PARTITIONS, AddPartitionsToTxnRequest, build, refusal, writer.key, _CLIENTS_ADD_UP_TO
+    return CoordinatorRequest(
+        RequestKind.ADD_PARTITIONS, AddPartitionsToTxnRequest, build, refusal, writer.key, _CLIENTS_ADD_UP_TO
     )
 
 
-def add_offsets(writer: Writer, group_id: str) -> Question:
-    """Offsets of this group belong to the transaction."""
+def add_offsets(writer: Writer, group_id: str) -> CoordinatorRequest:
+    """AddOffsetsToTxn for this group."""
 
     def build(_version: int) -> AddOffsetsToTxnRequest:
         return AddOffsetsToTxnRequest(**writer.fields(), group_id=group_id)
@@ -273,7 +278,7 @@ def add_offsets(writer: Writer, group_id: str) -> Question:
     def refusal(response: AddOffsetsToTxnResponse) -> tuple[int, str]:
         return response.error_code, f"group {group_id!r} was not added to the transaction"
 
-    return Question(Asked.ADD_OFFSETS, AddOffsetsToTxnRequest, build, refusal, writer.key)
+    return CoordinatorRequest(RequestKind.ADD_OFFSETS, AddOffsetsToTxnRequest, build, refusal, writer.key)
 
 
 def commit_offsets(
@@ -282,8 +287,8 @@ def commit_offsets(
     offsets: dict[TopicPartition, OffsetAndMetadata],
     *,
     v2: bool,
-) -> Question:
-    """The group has read so far, once the transaction is committed."""
+) -> CoordinatorRequest:
+    """TxnOffsetCommit: the group's offsets, valid once the transaction is committed."""
     by_topic: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
     for (topic, number), offset in sorted(offsets.items()):
         by_topic.setdefault(topic, []).append(
@@ -315,10 +320,12 @@ def commit_offsets(
 
     def refusal(response: TxnOffsetCommitResponse) -> tuple[int, str]:
         codes = [each.error_code for topic in response.topics for each in topic.partitions]
-        return gravest(Asked.COMMIT_OFFSETS, codes), f"offsets of group {group.group_id!r} were not taken"
+        return gravest(
+            RequestKind.COMMIT_OFFSETS, codes
+        ), f"offsets of group {group.group_id!r} were not taken"
 
-    return Question(
-        Asked.COMMIT_OFFSETS,
+    return CoordinatorRequest(
+        RequestKind.COMMIT_OFFSETS,
         TxnOffsetCommitRequest,
         build,
         refusal,
@@ -327,8 +334,8 @@ def commit_offsets(
     )
 
 
-def end(writer: Writer, *, committed: bool, v2: bool) -> Question:
-    """Commits or aborts."""
+def end(writer: Writer, *, committed: bool, v2: bool) -> CoordinatorRequest:
+    """EndTxn: commit or abort."""
 
     def build(_version: int) -> EndTxnRequest:
         return EndTxnRequest(**writer.fields(), committed=committed)
@@ -336,4 +343,6 @@ def end(writer: Writer, *, committed: bool, v2: bool) -> Question:
     def refusal(response: EndTxnResponse) -> tuple[int, str]:
         return response.error_code, f"the transaction was not {'committed' if committed else 'aborted'}"
 
-    return Question(Asked.END, EndTxnRequest, build, refusal, writer.key, None if v2 else _LAST_WITHOUT_V2)
+    return CoordinatorRequest(
+        RequestKind.END, EndTxnRequest, build, refusal, writer.key, None if v2 else _LAST_WITHOUT_V2
+    )
