@@ -137,7 +137,8 @@ pipeline-chaos: setup  ## kill Spark's workers and drivers during an ingest, the
 sanitize: setup  ## run the kernel's tests and a fuzzer on a build with gcc's sanitizers
 	$(BIN)/python tools/sanitize.py
 
-suites: setup  ## run the tests of kafka-python, aiokafka and kafkajs against our broker; needs the network, and node for kafkajs
+suites: setup  ## run kafka-python's own integration tests against our broker; fetches them from PyPI
+	@$(PIP) install "pytest-mock>=3" $(LOGGED)
 	$(BIN)/python -m lab.suites
 
 ##@ Measure

@@ -8,12 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from lab.ledger import PARTITIONS
 from lab.memory import resident_bytes
 
-_PROPERTIES = {
+PROPERTIES = {
     "num.partitions": str(PARTITIONS),
     "log.segment.bytes": str(4 << 20),
     "transaction.state.log.num.partitions": "4",
@@ -32,14 +33,16 @@ class Broker:
     Args:
         data: its directory.
         log: what the processes write to standard error.
+        properties: settings of the broker.
 
     Attributes:
         address: where clients find it.
     """
 
-    def __init__(self, data: Path, log: Path) -> None:
+    def __init__(self, data: Path, log: Path, properties: Mapping[str, str] = PROPERTIES) -> None:
         self._data = data
         self._log = log
+        self._properties = properties
         self._port = free_port()
         self.address = f"127.0.0.1:{self._port}"
         self._process: subprocess.Popen[str] | None = None
@@ -48,7 +51,7 @@ class Broker:
         """Returns when it listens."""
         command = [sys.executable, "-m", "splashdam.cli", "broker", "--data", str(self._data)]
         command += ["--port", str(self._port)]
-        for name, value in _PROPERTIES.items():
+        for name, value in self._properties.items():
             command += ["--property", f"{name}={value}"]
         with self._log.open("a") as log:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)

@@ -10,7 +10,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from support.broker.scripted_cluster import Trouble
+from support.scripted.cluster import Trouble
 
 from splashdam.client.interceptors import ProducerInterceptor, ProducerRecord
 from splashdam.client.producer import KafkaProducer

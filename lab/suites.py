@@ -1,0 +1,135 @@
+"""Runs the tests of other people's clients against our broker: ``make suites``.
+
+kafka-python's source distribution ships its integration tests, which take any broker's address. They run
+unchanged against ``splashdam broker``, with the settings that they expect; what cannot run, and what is known
+to differ, is listed below with its reason. aiokafka's distribution and kafkajs's npm package hold no tests.
+The closing line is the score; the status is 1 if a test failed that is not listed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections import Counter
+from importlib.metadata import version
+from pathlib import Path
+from xml.etree import ElementTree
+
+from lab import ROOT
+from lab.broker_process import Broker
+
+BUILD = ROOT / "build" / "suites"
+UNSHIPPED = {
+    "aiokafka": "its source distribution on PyPI holds no tests",
+    "kafkajs": "its package on npm holds one unit test, which talks to no broker",
+}
+KAFKA_VERSION = "4.3.0"
+"""What kafka-python infers from the versions that our broker serves."""
+
+SETTINGS = {
+    "node.id": "0",
+    "group.min.session.timeout.ms": "1000",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+    "num.partitions": "4",
+    "message.max.bytes": "1000012",
+}
+LEFT_OUT = {
+    "test_sasl_integration": "starts Kafka brokers of its own",
+    "test_ssl_integration": "starts Kafka brokers of its own",
+}
+DIFFERS = {
+    "test_describe_configs_broker_resource_returns_configs": (
+        "expects a server.properties that sets advertised.listeners; this broker got no such setting"
+    ),
+}
+"""Tests that fail for a known reason."""
+
+# The source distribution leaves these files out, though its tests import them. Of a broker that runs already
+# nothing is asked but to be there.
+_MISSING_FILES = {
+    "test/__init__.py": "",
+    "test/service.py": (
+        "class ExternalService:\n"
+        "    def __init__(self, host, port): pass\n"
+        "    def open(self): pass\n"
+        "    def stop(self): pass\n\n\n"
+        "class SpawnedService: pass\n"
+    ),
+}
+
+
+def fetched() -> Path:
+    """Return the sources of the kafka-python that is installed, fetched once from PyPI."""
+    release = version("kafka-python")
+    folder = BUILD / f"kafka_python-{release}"
+    if not folder.exists():
+        BUILD.mkdir(parents=True, exist_ok=True)
+        pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:"]
+        subprocess.run(
+            [*pip, "--no-build-isolation", "-d", str(BUILD), f"kafka-python=={release}"], check=True
+        )
+        with tarfile.open(BUILD / f"{folder.name}.tar.gz") as archive:
+            archive.extractall(BUILD, filter="data")
+    for name, text in _MISSING_FILES.items():
+        path = folder / name
+        if not path.exists():
+            path.write_text(text)
+    return folder
+
+
+def run_kafka_python(address: str, report: Path) -> None:
+    """Run kafka-python's integration tests against a broker, with the results as JUnit's XML."""
+    environment = os.environ | {
+        "KAFKA_URI": f"kafka://{address}",
+        "KAFKA_VERSION": KAFKA_VERSION,
+        "KAFKA_ROOT": str(BUILD),  # a folder that exists; nothing of Kafka is run from it
+    }
+    command = [sys.executable, "-m", "pytest", "test/integration", "-q", "--tb=line", "-W", "ignore"]
+    command += ["-o", "addopts=", "-o", "log_level=ERROR", "--timeout", "120", "--junitxml", str(report)]
+    for name in LEFT_OUT:
+        command += ["--ignore", f"test/integration/{name}.py"]
+    subprocess.run(command, cwd=fetched(), env=environment, check=False)
+
+
+def score(report: Path) -> tuple[Counter[str], list[str]]:
+    """Count the outcomes of a report, and name the tests that failed and are not known to differ."""
+    counts: Counter[str] = Counter()
+    surprises = []
+    for case in ElementTree.parse(report).iter("testcase"):
+        name = case.get("name", "")
+        kinds = {child.tag for child in case}
+        outcome = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
+        if outcome == "failed" and name in DIFFERS:
+            outcome = "known to differ"
+        elif outcome == "failed":
+            surprises.append(name)
+        counts[outcome] += 1
+    return counts, surprises
+
+
+def main() -> int:
+    """Run the command; 1 if a test failed for no known reason."""
+    with tempfile.TemporaryDirectory(prefix="splashdam-suites-") as folder:
+        broker = Broker(Path(folder) / "data", Path(folder) / "broker.log", SETTINGS)
+        report = Path(folder) / "kafka-python.xml"
+        broker.start()
+        try:
+            run_kafka_python(broker.address, report)
+        finally:
+            broker.kill()
+        counts, surprises = score(report)
+    for name, why in {**LEFT_OUT, **DIFFERS, **UNSHIPPED}.items():
+        print(f"left out: {name}: {why}")
+    for name in surprises:
+        print(f"failed: {name}")
+    told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+    print(f"suites: kafka-python {version('kafka-python')}: {told}")
+    return int(bool(surprises))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
