@@ -48,9 +48,10 @@ class ProducerRecord:
 
 
 class ProducerInterceptor:
-    """Base class for interceptors: override the methods you need.
+    """Base class for the interceptors of applications: override the methods you need.
 
-    Any object with one of these methods will do. Methods may be called by several threads at once.
+    Any object with one of these methods will do. Methods may be called by several threads at once. The only
+    subclass that we ship is ``observing.otel.TracingInterceptor``.
     """
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
