@@ -45,14 +45,14 @@ class AsyncKafkaProducer(ProducerBase):
             future = await producer.send("orders", b"value", key=b"key")
             metadata = await future
 
-    All methods are called in the loop of the ``async with`` block. Its end delivers what is left; if the
-    block is cancelled, what is left fails at once. Transactions are those of ``KafkaProducer``, as
-    checkpoints: one that is cancelled while it waits goes on by itself; calling it again waits for its end.
+    Call all methods in the loop of the ``async with`` block. Its end delivers the remaining records; if the
+    block is cancelled, they fail at once. Transactions are those of ``KafkaProducer``; each call is a
+    checkpoint. A call that is cancelled while it waits continues by itself; call it again to wait for it.
 
     Args:
-        connect: how connections are opened; default: TCP, or to the embedded broker.
-        clock: what deadlines and timestamps are read from; default: the machine's. Give the one that
-            ``trio.run`` has, so that virtual time works.
+        connect: opens connections; default: TCP, or the embedded broker.
+        clock: source of deadlines and timestamps; default: the system clock. For virtual time, pass the clock
+            of ``trio.run``.
         options: as for ``KafkaProducer``.
 
     Raises:
@@ -88,11 +88,10 @@ class AsyncKafkaProducer(ProducerBase):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordFuture:
-        """Puts a record into a batch. Waits only for a topic's first metadata and for memory.
+        """Append a record to a batch. Waits only for a topic's first metadata and for memory.
 
         It is a checkpoint when it waits, and once per batch (which lets the sender's task run), not per
-        record. While it waits it can be cancelled, and nothing is queued then; afterwards cancelling does
-        not unsend.
+        record. If it is cancelled while it waits, nothing is queued; later cancellation does not unsend.
 
         Arguments, result and errors are those of ``KafkaProducer.send``.
         """
@@ -113,11 +112,11 @@ class AsyncKafkaProducer(ProducerBase):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordFuture:
-        """As ``send``, but never waits; the way to send from a delivery callback of a trio program.
+        """As ``send``, but never waits. Use it in delivery callbacks.
 
         Raises:
-            WouldBlock: it would have to wait; ``what`` says for what. Nothing is queued. The first call for a
-                topic asks for its metadata, so that a later one finds them.
+            WouldBlock: it would have to wait for ``what``. Nothing is queued. The first call for a topic
+                requests its metadata, so that a later one succeeds.
         """
         core = self._core
         record = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
@@ -133,10 +132,10 @@ class AsyncKafkaProducer(ProducerBase):
         partition: int | Iterable[int | None] | None = None,
         timestamp_ms: int | Iterable[int | None] | None = None,
     ) -> BulkDelivery:
-        """Puts many records into batches, in order: as ``send`` for each, at a small part of its cost.
+        """Append many records, in order, at a small part of the cost of ``send`` for each.
 
-        It is a checkpoint when it waits, and once per batch. While it waits it can be cancelled; what is
-        queued then stays queued.
+        It is a checkpoint when it waits, and once per batch. If it is cancelled while it waits, records that
+        are queued by then stay queued.
 
         Arguments, result and errors are those of ``KafkaProducer.send_many``.
         """
@@ -158,9 +157,9 @@ class AsyncKafkaProducer(ProducerBase):
         timestamp_ms: int | str | None = None,
         may_be_empty: bool = False,
     ) -> BulkDelivery:
-        """Sends the rows of Arrow data, straight from their buffers; see ``send_many``.
+        """Send the rows of Arrow data straight from their buffers; see ``send_many``.
 
-        The chunks of a stream are asked for in the loop: one that computes them should be read before.
+        The chunks of a stream are read in the loop; read a stream that computes them beforehand.
 
         Arguments, result and errors are those of ``KafkaProducer.send_arrow``.
         """
@@ -176,31 +175,31 @@ class AsyncKafkaProducer(ProducerBase):
         return bulk.finish()
 
     async def prepare(self, topic: str) -> None:
-        """Waits for the topic's metadata now, so that the first ``send`` does not.
+        """Wait for the topic's metadata now, so that the first ``send`` does not.
 
         Raises:
-            KafkaTimeoutError: they did not come within ``max_block_ms``; the text says why.
+            KafkaTimeoutError: no metadata within ``max_block_ms``; the message says why.
             BrokerResponseError: the cluster refuses the topic.
             IllegalStateError: the producer is closed.
         """
         await self.partitions_for(topic)
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """Numbers of the topic's partitions. Waits for its metadata; raises as ``prepare``."""
+        """Return the topic's partition numbers. Waits for its metadata; raises as ``prepare``."""
         core = self._core
         route = await drive_in_trio(self._lookup(topic), core.clock, core.intake.tally)
         return set(range(route.count))
 
     @timed_async("flush_ns")
     async def flush(self, timeout: float | None = None) -> DeliveryReport:
-        """Sends what is queued now, without linger, and waits until all of it is delivered or has failed.
+        """Send queued records without linger, and wait until all of them are delivered or have failed.
 
         Callbacks of these records have run when it returns. Delivery errors are not raised: the report counts
         the records of this flush, the failed ones by partition and cause, and each future has its own error.
 
         Args:
-            timeout: seconds; default: no limit, which ends with ``delivery_timeout_ms``. When the time is up,
-                it returns, and the report says what is pending.
+            timeout: seconds; default: no limit; ``delivery_timeout_ms`` ends the wait. After a timeout the
+                report counts the pending records.
 
         Raises:
             IllegalStateError: this is a forked child.
@@ -270,7 +269,7 @@ class AsyncKafkaProducer(ProducerBase):
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """See ``KafkaProducer.transaction``; a block that is cancelled is aborted without waiting for it."""
+        """See ``KafkaProducer.transaction``; a cancelled block is aborted without waiting."""
         transactions = self._transactions()
         await self.begin_transaction()
         try:
@@ -288,15 +287,15 @@ class AsyncKafkaProducer(ProducerBase):
             raise
 
     async def client_instance_id(self, timeout: float | None = None) -> UUID:
-        """The id under which brokers know this producer's metrics (KIP-714), as Java's ``clientInstanceId``.
+        """Return the client instance id that brokers assign for metrics (KIP-714), as in Java.
 
-        Connects, if there is no connection yet, and waits for the answer.
+        Opens a connection if there is none, and waits for the response.
 
         Args:
             timeout: seconds; default: no limit.
 
         Raises:
-            KafkaTimeoutError: no broker gave one; those that ask for no metrics give none.
+            KafkaTimeoutError: no broker assigned one, since none subscribes to metrics.
             IllegalStateError: with ``enable_metrics_push=False``, or the producer is closed.
         """
         self._ask_identity()
@@ -305,13 +304,13 @@ class AsyncKafkaProducer(ProducerBase):
         return self._identity(timeout)
 
     async def close(self, timeout: float | None = None) -> None:
-        """Takes no more records and delivers what is there. Closing again does nothing.
+        """Take no more records, and deliver the remaining ones. Closing again does nothing.
 
-        What is not delivered when the time is up, or when this is cancelled, fails.
+        Records that are not delivered within ``timeout``, or before this is cancelled, fail.
 
         Args:
-            timeout: seconds; 0 fails at once what is not delivered. Default: no limit, which ends with
-                ``delivery_timeout_ms``.
+            timeout: seconds; 0 fails undelivered records at once. Default: no limit; ``delivery_timeout_ms``
+                ends the wait.
 
         Raises:
             ValueError: ``timeout`` is negative.

@@ -1,4 +1,4 @@
-"""What the blocking and the trio producer have in common."""
+"""``ProducerBase``: the methods that the blocking and the trio producer share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ProducerBase(NowaitSends[RecordFuture]):
-    """Not for use by itself."""
+    """The common part of ``KafkaProducer`` and ``AsyncKafkaProducer``."""
 
     DEFAULT_CONFIG: ClassVar[Mapping[str, Any]] = default_options(ProducerSettings)
     """All options with their defaults."""
@@ -39,23 +39,22 @@ class ProducerBase(NowaitSends[RecordFuture]):
 
     @classmethod
     def max_usable_produce_magic(cls, api_version: tuple[int, ...]) -> int:
-        """The newest format of record batches that a broker of this version takes; this producer writes 2,
-        which is that of Kafka 0.11 and later."""
+        """The newest record batch format of a broker version. This producer writes format 2 (Kafka 0.11)."""
         if api_version >= (0, 11):
             return 2
         return 1 if api_version >= (0, 10, 0) else 0
 
     @classmethod
     def from_properties(cls, source: Mapping[str, str] | str | os.PathLike[str], /, **options: Any) -> Self:
-        """Makes a producer from Kafka's dotted names.
+        """Make a producer from Kafka's dotted property names.
 
         Args:
             source: a mapping, or the path of a ``.properties`` file as Kafka's own tools read it.
             options: further options by their Python names; they win over the properties.
 
         Raises:
-            KafkaConfigurationError: the file cannot be read, or a property is unknown (the nearest right name
-                is given), not supported, or does not parse.
+            KafkaConfigurationError: the file cannot be read, or a property is unknown (the message suggests
+                the nearest name), not supported, or cannot be parsed.
         """
         from splashdam.client.settings.properties import load_properties
 
@@ -63,12 +62,12 @@ class ProducerBase(NowaitSends[RecordFuture]):
 
     @property
     def config(self) -> dict[str, Any]:
-        """All options with their values, as the constructor takes them. A copy; it can be pickled."""
+        """All options with their values, as for the constructor. A copy that can be pickled."""
         return attrs.asdict(self._settings, recurse=False)
 
     @property
     def embedded_broker(self) -> EmbeddedBroker | None:
-        """The broker inside this process, where ``bootstrap_servers="embedded:…"`` asked for one, else None.
+        """The embedded broker of ``bootstrap_servers="embedded:…"``, else None.
 
         Its ``bootstrap_servers`` is the address for other clients, if it was started with ``?port=…``.
         The trio producer has it inside its ``async with`` block.
@@ -82,16 +81,16 @@ class ProducerBase(NowaitSends[RecordFuture]):
     def metrics(self, raw: Literal[True]) -> dict[MetricName, KafkaMetric]: ...
 
     def metrics(self, raw: bool = False) -> Any:
-        """Figures as kafka-python's: ``metrics()["producer-metrics"]["record-send-total"]``.
+        """Return metrics as kafka-python does: ``metrics()["producer-metrics"]["record-send-total"]``.
 
-        ``docs/metrics.md`` lists them. Rates and averages look back on the last
-        ``metrics_num_samples`` windows of ``metrics_sample_window_ms``.
+        ``docs/metrics.md`` lists them. Rates and averages cover the last ``metrics_num_samples`` windows of
+        ``metrics_sample_window_ms``.
 
         Args:
-            raw: True: objects by ``MetricName``, which can be read again and again.
+            raw: return ``KafkaMetric`` objects by ``MetricName``, which read the current value each time.
 
         Returns:
-            group -> name -> value; None with ``metrics_enabled=False``.
+            values by group and name; None with ``metrics_enabled=False``.
 
         Raises:
             IllegalStateError: this is a forked child.
@@ -105,18 +104,18 @@ class ProducerBase(NowaitSends[RecordFuture]):
         return metrics.objects() if raw else metrics.as_dict()
 
     def purge(self, queued: bool = True, in_flight: bool = False) -> int:
-        """Gives up records that are not acknowledged yet. Never waits; semantics are librdkafka's.
+        """Fail records that are not acknowledged yet. Never waits; semantics are librdkafka's.
 
-        They fail with ``PurgedError``, whose text says whether they were sent; callbacks run soon after, on
-        the sender's thread. The producer goes on as before, records sent afterwards included.
+        They fail with ``PurgedError``, whose message says whether they were sent; callbacks run soon after,
+        on the sender's thread. The producer stays usable.
 
         Args:
-            queued: those in batches that wait to be sent, be it again.
-            in_flight: those in batches that were sent and have no answer; an answer is ignored then, so that
-                nobody knows whether they were written, and sending them again may duplicate them.
+            queued: fail records in queued batches, retries included.
+            in_flight: fail records in batches that are in flight. Their responses are ignored, so they may
+                have been written, and sending them again may duplicate them.
 
         Returns:
-            how many records were given up.
+            the number of failed records.
 
         Raises:
             IllegalStateError: called in a signal handler or ``__del__`` that has interrupted a ``send``; or
@@ -125,7 +124,7 @@ class ProducerBase(NowaitSends[RecordFuture]):
         return self._core.purge(queued=queued, in_flight=in_flight)
 
     def _ask_identity(self) -> None:
-        """Sees to it that a broker gives us an instance id, if any does.
+        """Connect to a broker that may assign a client instance id.
 
         Raises:
             IllegalStateError: no metrics are pushed, or the producer is closed.
@@ -143,15 +142,15 @@ class ProducerBase(NowaitSends[RecordFuture]):
     def _identity(self, timeout: float | None) -> UUID:
         if not self._core.identified.opened:
             raise KafkaTimeoutError(
-                f"no broker gave a client instance id within {timeout} s;"
-                " brokers that ask for no metrics give none"
+                f"no broker assigned a client instance id within {timeout} s;"
+                " brokers without a metrics subscription assign none"
             )
         from uuid import UUID
 
         return UUID(bytes=self._core.instance_id)
 
     def bootstrap_connected(self) -> bool:
-        """Whether a connection to any broker is open. Connections are made when they are first needed.
+        """Whether a connection to any broker is open. Connections are opened on first use.
 
         Raises:
             IllegalStateError: this is a forked child.
@@ -161,7 +160,7 @@ class ProducerBase(NowaitSends[RecordFuture]):
 
     @property
     def last_failure(self) -> str:
-        """What stands between this producer and the cluster, as far as it is known; for people to read."""
+        """Why the cluster does not answer, as text for people."""
         return self._core.intake.last_failure()
 
     def _transactions(self) -> Transactions:

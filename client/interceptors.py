@@ -1,8 +1,6 @@
-"""What the application hooks into a producer: interceptors, which see every record before it is sent and what
-became of it, and ``on_batch``, which hears of whole batches.
+"""Hooks of the application: interceptors for single records, and ``on_batch`` for whole batches.
 
-Semantics of interceptors are those of Java's ``ProducerInterceptor``. A producer without any hook never loads
-this.
+Semantics of interceptors are those of Java's ``ProducerInterceptor``. Imported only with a hook.
 """
 
 from __future__ import annotations
@@ -31,14 +29,14 @@ def _pairs(headers: Any) -> tuple[tuple[str, bytes | None], ...]:
 
 @attrs.frozen
 class ProducerRecord:
-    """A record as it was given to ``send``, before serializers; ``attrs.evolve`` makes another one of it.
+    """A record as passed to ``send``, before serialization; copy it with ``attrs.evolve``.
 
     Attributes:
         topic: name of the topic.
         value, key: as the application gave them.
         headers: in order; a dict becomes pairs.
-        partition: where the application wants it; None: the partitioner decides.
-        timestamp_ms: milliseconds since the epoch; None: the time at which it is sent.
+        partition: the partition that the application gave; None: the partitioner decides.
+        timestamp_ms: milliseconds since the epoch; None: the time of ``send``.
     """
 
     topic: str
@@ -50,33 +48,34 @@ class ProducerRecord:
 
 
 class ProducerInterceptor:
-    """A base for interceptors: overwrite what is needed.
+    """Base class for interceptors: override the methods you need.
 
-    Anything with one of these methods will do. They may be called by several threads at once.
+    Any object with one of these methods will do. Methods may be called by several threads at once.
     """
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Called in ``send``, in the caller's thread, with what the interceptor before has answered.
+        """Called in ``send``, in the caller's thread, with the record of the previous interceptor.
 
         Returns:
-            the record to send: this one or another. If it raises, or returns anything else, that is logged
-            and the chain goes on with the record it was given.
+            the record to send: this one or another. If it raises or returns anything else, that is logged,
+            and the chain continues with ``record``.
         """
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: BaseException | None) -> None:
-        """Called once for each record, before the callbacks of its future: on the sender's thread, or, where
-        ``send`` itself has failed, in the caller's. What it raises is logged. It must not wait.
+        """Called once for each record, before the callbacks of its future. It must not wait.
+
+        It runs on the sender's thread, or in the caller's if ``send`` itself failed. Its errors are logged.
 
         Args:
-            metadata: where the record went. If it failed: topic, partition (-1 where it had none) and -1.
+            metadata: where the record went. If it failed: topic, partition (-1 if unknown) and offset -1.
             error: why it failed; None if it was delivered.
 
-        A third parameter, if there is one, gets the record's headers as they were sent (Java's KIP-512).
+        An optional third parameter receives the record's headers as sent (KIP-512).
         """
 
     def close(self) -> None:
-        """Called once when the producer is closed. What it raises is logged."""
+        """Called once when the producer is closed. Its errors are logged."""
 
 
 class InterceptorChain:
@@ -92,18 +91,18 @@ class InterceptorChain:
         self._listeners = [_with_headers(each) for each in _methods(self._all, "on_acknowledgement")]
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """The record to send."""
+        """Pass the record through all interceptors; return the record to send."""
         for on_send in self._senders:
             try:
                 answer = on_send(record)
             except Exception:
-                logger.exception("%s raised; the record goes on as it was", _name(on_send))
+                logger.exception("%s raised; the record is sent without its change", _name(on_send))
                 continue
             if isinstance(answer, ProducerRecord):
                 record = answer
             else:
                 logger.error(
-                    "%s returned %r, not a ProducerRecord; the record goes on as it was",
+                    "%s returned %r, not a ProducerRecord; the record is sent without its change",
                     _name(on_send),
                     type(answer),
                 )
@@ -115,7 +114,7 @@ class InterceptorChain:
         headers: HeaderPairs | None,
         result: RecordMetadata | BaseException,
     ) -> None:
-        """A record was delivered, or has failed."""
+        """Report a delivered or failed record to all interceptors."""
         metadata, error = (
             (_nowhere(topic_partition), result) if isinstance(result, BaseException) else (result, None)
         )
@@ -126,7 +125,7 @@ class InterceptorChain:
                 logger.exception("%s raised", _name(on_acknowledgement))
 
     def close(self) -> None:
-        """Closes those that can be."""
+        """Close the interceptors that have a ``close``."""
         for close in _methods(self._all, "close"):
             try:
                 close()
@@ -135,10 +134,10 @@ class InterceptorChain:
 
 
 def load_interceptors(text: str) -> list[Any]:
-    """Interceptors from ``interceptor.classes``: dotted names of classes, made without arguments.
+    """Make interceptors from ``interceptor.classes``: dotted names of classes without arguments.
 
     Raises:
-        ValueError: one cannot be found or made.
+        ValueError: a class cannot be imported or instantiated.
     """
     return [_load(name.strip()) for name in text.split(",") if name.strip()]
 
@@ -149,7 +148,7 @@ def _load(name: str) -> Any:
         return getattr(importlib.import_module(module), attribute)()
     except Exception as error:
         raise ValueError(
-            f"{name!r} is no class that can be made without arguments ({error}):"
+            f"{name!r} is not a class that can be instantiated without arguments ({error}):"
             " give the dotted name of a Python class, or pass interceptors=[…] to the constructor"
         ) from error
 
@@ -159,7 +158,7 @@ def _methods(interceptors: Iterable[Any], name: str) -> list[Any]:
 
 
 def _with_headers(method: Any) -> Any:
-    """The method, to be called with three arguments, whether it takes the third or not."""
+    """Wrap the method to accept a third argument, if it does not take one."""
     parameters = inspect.signature(method).parameters.values()
     takes_all = any(each.kind is each.VAR_POSITIONAL for each in parameters)
     positional = [

@@ -1,6 +1,6 @@
-"""``bootstrap_servers="embedded:DIR"``: a broker inside this process, shared by all producers that name DIR.
+"""``bootstrap_servers="embedded:DIR"``: a broker in this process, shared by all producers that name DIR.
 
-This is the one place where a producer meets the embedded broker.
+Only this module connects producers to the embedded broker.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ if TYPE_CHECKING:
 PREFIX = "embedded:"
 
 ADDRESS = ("embedded", 9092)
-"""Where the cluster seems to be; the connection is a pair of sockets and reaches the broker by any name."""
+"""Placeholder address of the embedded broker; the connection is a socket pair and ignores it."""
 
 
 class LocalAddress(NamedTuple):
-    """``embedded:DIR?port=N``, read.
+    """A parsed ``embedded:DIR?port=N``.
 
     Attributes:
-        directory: where the broker keeps its log, with links resolved, so that one directory has one
-            broker.
+        directory: the broker's data directory, with symlinks resolved, so that a directory has one broker.
         port: TCP port for other clients on 127.0.0.1, 0: a free one, None: no port.
     """
 
@@ -40,17 +39,17 @@ class LocalAddress(NamedTuple):
 
 
 def local_address(bootstrap_servers: str | Iterable[str]) -> LocalAddress | None:
-    """The directory and port of an embedded broker; None for addresses of a cluster.
+    """Parse the address of an embedded broker; return None for addresses of a cluster.
 
     Raises:
-        KafkaConfigurationError: it begins with ``embedded:`` and goes on wrongly, or is named beside others.
+        KafkaConfigurationError: the ``embedded:`` address is invalid, or not the only address.
     """
     given: object = [bootstrap_servers] if isinstance(bootstrap_servers, str) else bootstrap_servers
     servers: list[Any] = list(given) if isinstance(given, Iterable) else []
     if not any(isinstance(server, str) and server.strip().startswith(PREFIX) for server in servers):
         return None
     if len(servers) > 1:
-        raise _refusal(bootstrap_servers, "an embedded broker stands alone")
+        raise _refusal(bootstrap_servers, "an embedded broker cannot be combined with other addresses")
     path, mark, query = servers[0].strip().removeprefix(PREFIX).partition("?")
     if not path:
         raise _refusal(bootstrap_servers, "names no directory; try 'embedded:./data'")
@@ -71,12 +70,12 @@ def _refusal(bootstrap_servers: object, problem: str) -> KafkaConfigurationError
 
 
 class _Shared:
-    """A running broker and who uses it."""
+    """A running broker and its leases."""
 
     def __init__(self, broker: EmbeddedBroker, port: int | None) -> None:
         self.broker = broker
         self.port = port
-        # Weak: a lease that Ctrl-C lost on its way to its holder keeps no broker running.
+        # Weak, so that a lease that was lost to Ctrl-C does not keep the broker running.
         self.leases: weakref.WeakSet[Lease] = weakref.WeakSet()
 
 
@@ -85,33 +84,33 @@ _running: dict[Path, _Shared] = {}
 
 
 class Lease:
-    """One producer's share in the broker of a directory; the last one to release it stops the broker.
+    """One producer's lease of a directory's broker; releasing the last one stops the broker.
 
     Attributes:
         broker: the broker.
     """
 
     def __init__(self, address: LocalAddress) -> None:
-        """Starts the broker of the directory, if it does not run yet.
+        """Start the broker of the directory, unless it runs already.
 
         Raises:
-            KafkaConfigurationError: it runs already, without the port that is asked for.
-            IllegalStateError: another process uses the directory; its pid is named.
+            KafkaConfigurationError: it runs already with another port.
+            IllegalStateError: another process uses the directory; the message names its pid.
         """
         self._directory = address.directory
         self._pid = os.getpid()
         try:
             self.broker = _guard.run(self._take, address)
-        except BaseException:  # Ctrl-C, too: nobody has this lease, and nobody would release it
+        except BaseException:  # also Ctrl-C: the caller never gets this lease and cannot release it
             self.release()
             raise
 
     def connect(self) -> Connect:
-        """Connections to the broker, without TCP."""
+        """Connect in this process, without TCP."""
         return self.broker.connect_in_process()
 
     def release(self) -> None:
-        """Gives the share back; once. Waits for the broker to stop if this was the last one."""
+        """Release the lease, once. Waits for the broker to stop if it was the last one."""
         if self._pid == os.getpid():
             _guard.run(self._leave)
 
@@ -132,7 +131,7 @@ class Lease:
         if shared is None:
             return
         shared.leases.discard(self)
-        if not shared.leases:  # also of one whom Ctrl-C struck between the start and its entry here
+        if not shared.leases:  # also after Ctrl-C between the start and the registration
             del _running[self._directory]
             shared.broker.stop()
 
@@ -147,7 +146,7 @@ def _start(address: LocalAddress) -> EmbeddedBroker:
 
 
 def _forget_in_child() -> None:
-    """The brokers are the parent's, and so may be whoever held the lock."""
+    """Drop the parent's brokers, and a lock that a thread of the parent may hold."""
     _guard.renew()
     _running.clear()
 

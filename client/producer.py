@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 class KafkaProducer(ProducerBase, Sends[RecordFuture]):
     """Sends records to Kafka from any number of threads.
 
-    ``send`` puts a record into a batch and returns a future; a background thread sends the batches. Use it
-    as a context manager, or call ``close``: that delivers what is left. One that is neither closed nor
-    referred to any more closes itself within ``exit_timeout_ms``, and so does one that is open when the
-    interpreter exits.
+    ``send`` appends a record to a batch and returns a future; a background thread sends the batches. Use the
+    producer as a context manager, or call ``close``: both deliver the remaining records. A producer without
+    references closes itself within ``exit_timeout_ms``, and so does one that is open when the interpreter
+    exits.
 
     The methods of transactions need the option ``transactional_id``, wait at most ``max_block_ms``, and raise
-    ``IllegalStateError`` where they are called out of turn: that changes nothing. After a
-    ``KafkaTimeoutError`` the same call may be made again and goes on waiting. A ``TransactionFailedError``
-    asks for ``abort_transaction``. Errors that are ``fatal`` (``ProducerFencedError``,
-    ``FatalTransactionError`` and others) leave only ``close``.
+    ``IllegalStateError``, with no effect, if they are called in the wrong state. After a
+    ``KafkaTimeoutError`` the same call may be repeated and continues to wait. After a
+    ``TransactionFailedError`` call ``abort_transaction``. After a ``fatal`` error (``ProducerFencedError``,
+    ``FatalTransactionError`` and others) only ``close`` is legal.
 
     Args:
         options: docs/options.md lists them with their defaults. Names are kafka-python's; Kafka's dotted
@@ -64,9 +64,9 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
             supported, or contradicts another one.
         IllegalStateError: with ``embedded:DIR``, another process uses the directory; or the interpreter
             exits.
-        NoBrokersAvailable: no broker has answered within ``bootstrap_timeout_ms``, where that is given.
+        NoBrokersAvailable: no broker has answered within ``bootstrap_timeout_ms``, if that is given.
 
-    The constructor connects to nobody and returns at once, unless ``bootstrap_timeout_ms`` is given.
+    The constructor opens no connection and returns at once, unless ``bootstrap_timeout_ms`` is given.
     """
 
     def __init__(self, **options: Unpack[ProducerOptions]) -> None:
@@ -96,7 +96,7 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
             if lease is not None:
                 lease.release()
             raise
-        # Not at exit: there all producers are closed together, in process.py.
+        # Not at exit: process.py closes all producers together then.
         weakref.finalize(self, core.abandon).atexit = False
         bootstrap = core.bootstrap_lookup()
         if bootstrap is not None:
@@ -118,34 +118,34 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordFuture:
-        """Puts a record into a batch. Waits only for a topic's first metadata and for memory.
+        """Append a record to a batch. Waits only for a topic's first metadata and for memory.
 
-        In a delivery callback, a signal handler or a ``__del__`` it never waits: a record that cannot be
-        brought in at once is brought in soon after, in order.
+        In a delivery callback, a signal handler or a ``__del__`` it never waits: a record that would have to
+        wait is deferred and appended soon after, in order.
 
         Args:
             topic: name of the topic.
-            value: its bytes, or what ``value_serializer`` takes; None is a tombstone and needs a key.
-            key: its bytes, or what ``key_serializer`` takes; equal keys go to the same partition.
+            value: bytes, or what ``value_serializer`` takes; None is a tombstone and needs a key.
+            key: bytes, or what ``key_serializer`` takes; equal keys go to the same partition.
             headers: ``(str, bytes or None)`` pairs in a list or tuple, or a dict.
-            partition: where it goes; default: the partitioner decides.
+            partition: the partition; default: the partitioner decides.
             timestamp_ms: milliseconds since the epoch; default: now.
 
         Returns:
-            the record's delivery, to be waited for with ``get()`` or ``await``; if the cluster refuses the
-            topic, it has failed already.
+            the future of the delivery, for ``get()`` or ``await``. It has failed already if the cluster
+            refuses the topic.
 
         Raises:
-            KafkaTimeoutError: the topic's metadata did not come within ``max_block_ms``; the text says why.
+            KafkaTimeoutError: no metadata for the topic within ``max_block_ms``; the message says why.
             BufferExhaustedError: ``buffer_memory`` stayed full for ``max_block_ms``. A KafkaTimeoutError.
             MessageTooLargeError: the record is larger than ``max_request_size``.
             IllegalStateError: the producer is closed, or this is a forked child.
-            IllegalArgumentError: the topic has no such ``partition``, also when the cluster was asked anew. A
+            IllegalArgumentError: the topic has no such ``partition``, after an update of the metadata. A
                 ValueError.
-            TypeError, ValueError: an argument is not what it must be; see each.
-            Exception: what a serializer or partitioner raised.
+            TypeError, ValueError: an argument is invalid.
+            Exception: raised by a serializer or partitioner.
         """
-        # What fits into the open batch of its partition has gone the straight path before: `straight_first`.
+        # Records that fit into an open batch never come here: they take the straight path (`straight_first`).
         core = self._core
         record = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
         return core.admissions.in_thread(record) if isinstance(record, Admission) else record
@@ -159,11 +159,11 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordFuture:
-        """As ``send``, but never waits; the way to send from a delivery callback of a trio program.
+        """As ``send``, but never waits. Use it in delivery callbacks of a trio program.
 
         Raises:
-            WouldBlock: it would have to wait; ``what`` says for what. Nothing is queued. The first call for a
-                topic asks for its metadata, so that a later one finds them.
+            WouldBlock: it would have to wait for ``what``. Nothing is queued. The first call for a topic
+                requests its metadata, so that a later one succeeds.
         """
         core = self._core
         record = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
@@ -179,33 +179,34 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         partition: int | Iterable[int | None] | None = None,
         timestamp_ms: int | Iterable[int | None] | None = None,
     ) -> BulkDelivery:
-        """Puts many records into batches, in order: as ``send`` for each, at a small part of its cost.
+        """Append many records, in order, at a small part of the cost of ``send`` for each.
 
-        It waits as ``send`` does, for a topic's first metadata and for memory, up to ``max_block_ms`` each
-        time. Records without a key follow the partitioner of the producer: by default they fill a batch of
-        one partition and go on with another one. Records of one call keep their order in each partition.
-        Serializers and an own partitioner are asked for every record, which costs as much as ``send``.
+        It waits like ``send``, for a topic's first metadata and for memory, up to ``max_block_ms`` each time.
+        Records without a key follow the producer's partitioner: by default they fill a batch of one partition
+        and continue with another one. Records of one call keep their order in each partition. Serializers and
+        custom partitioners are called for every record, which costs as much as ``send``.
 
         Args:
             topic: name of the topic.
-            values: bytes, None for tombstones, or what ``value_serializer`` takes. A list or tuple is read
-                as it is and must not be changed meanwhile, anything else is made a list first.
-            keys: as many as values; None for none at all. A null key is None in its place.
-            headers: of every record, as for ``send``; or a list with the headers of each, None for none.
-            partition: where all of them go, or a number for each; default and None: by key, or the
-                partitioner decides.
-            timestamp_ms: of all of them, or one for each; default: now, read again for each batch. None
-                among others is the time of the call.
+            values: bytes, None for tombstones, or what ``value_serializer`` takes. A list or tuple is not
+                copied and must not change during the call; other iterables become a list first.
+            keys: one per value, None for a null key; default: no keys.
+            headers: the headers of all records, as for ``send``; or a list with the headers of each record,
+                None for no headers.
+            partition: the partition of all records, or one per record; default and None: by key, or by the
+                partitioner.
+            timestamp_ms: the timestamp of all records, or one per record; default: now, read once per batch.
+                None in a list is the time of the call.
 
         Returns:
-            the delivery of all of them, to be waited for with ``get()`` or ``await``; if the cluster refuses
-            the topic, it has failed already.
+            the delivery of all records, for ``get()`` or ``await``. It has failed already if the cluster
+            refuses the topic.
 
         Raises:
-            BulkSendError: it ended before the last record, for the reason that ``send`` would have given
-                (its ``__cause__``). What is before its ``index`` is queued, the rest is not.
+            BulkSendError: it ended before the last record, with the error of ``send`` as ``__cause__``.
+                Records before its ``index`` are queued, the rest are not.
             IllegalStateError: the producer is closed, or this is a forked child. Nothing is queued.
-            TypeError, ValueError: an argument is not what it must be. Nothing is queued.
+            TypeError, ValueError: an argument is invalid. Nothing is queued.
         """
         from splashdam.client.bulk.sending import bulk_of, drive_bulk_in_thread
 
@@ -225,24 +226,25 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         timestamp_ms: int | str | None = None,
         may_be_empty: bool = False,
     ) -> BulkDelivery:
-        """Sends the rows of Arrow data, straight from their buffers; see ``send_many``.
+        """Send the rows of Arrow data straight from their buffers; see ``send_many``.
 
-        Data are whatever has ``__arrow_c_stream__`` or ``__arrow_c_array__``: tables and record batches of
-        pyarrow, polars, DuckDB and others, chunk by chunk, or a single array of values. pyarrow is not
-        needed. Columns are binary or text, also large, view and fixed-size, or dictionaries of these.
+        Data may be any object with ``__arrow_c_stream__`` or ``__arrow_c_array__``: tables and record batches
+        of pyarrow, polars, DuckDB and others, or a single array of values. pyarrow is not needed. Columns are
+        binary or text, also large, view and fixed-size, or dictionaries of these.
 
         Args:
             topic: name of the topic.
             data: a table, a record batch, a stream of them, or an array of values.
-            value: name of the column of values; nulls in it are tombstones and need a key.
-            key: name of the column of keys. ``"key"`` need not be there, another name must; None for no keys.
-            headers: of every record, as for ``send``; or the name of a column of lists of structs of a key
-                and a value, or of maps. A null is a record without headers.
-            partition: where all of them go; or the name of a column of whole numbers, whose nulls go by key,
-                or where the partitioner decides.
-            timestamp_ms: of all of them; or the name of a column of timestamps, or of milliseconds as whole
-                numbers. Finer ones lose what is below a millisecond, nulls are the time of the call.
-            may_be_empty: whether a row with neither value nor key is a record, as in Kafka, or an error.
+            value: name of the value column; nulls are tombstones and need a key.
+            key: name of the key column. The default ``"key"`` may be missing in the data, another name must
+                exist; None for no keys.
+            headers: the headers of all records, as for ``send``; or the name of a column of maps or of lists
+                of (key, value) structs. A null is a record without headers.
+            partition: the partition of all records; or the name of an integer column, whose nulls go by key
+                or by the partitioner.
+            timestamp_ms: the timestamp of all records; or the name of a column of timestamps or of integer
+                milliseconds. Finer timestamps are truncated, nulls are the time of the call.
+            may_be_empty: whether a row with neither value nor key is sent, as in Kafka, or an error.
 
         Raises:
             BulkSendError, IllegalStateError, TypeError, ValueError: as ``send_many``; for damaged data and
@@ -261,17 +263,17 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         return bulk.finish()
 
     def prepare(self, topic: str) -> None:
-        """Waits for the topic's metadata now, so that the first ``send`` does not.
+        """Wait for the topic's metadata now, so that the first ``send`` does not.
 
         Raises:
-            KafkaTimeoutError: they did not come within ``max_block_ms``; the text says why.
+            KafkaTimeoutError: no metadata within ``max_block_ms``; the message says why.
             BrokerResponseError: the cluster refuses the topic.
             IllegalStateError: the producer is closed, or this is its own thread.
         """
         self.partitions_for(topic)
 
     def partitions_for(self, topic: str) -> set[int]:
-        """Numbers of the topic's partitions. Waits for its metadata; raises as ``prepare``."""
+        """Return the topic's partition numbers. Waits for its metadata; raises as ``prepare``."""
         lookup = self._lookup(topic)
         route = lookup.step()
         if route is None:
@@ -281,18 +283,18 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
 
     @timed("flush_ns")
     def flush(self, timeout: float | None = None) -> DeliveryReport:
-        """Sends what is queued now, without linger, and waits until all of it is delivered or has failed.
+        """Send queued records without linger, and wait until all of them are delivered or have failed.
 
         Callbacks of these records have run when it returns. Delivery errors are not raised: the report counts
         the records of this flush, the failed ones by partition and cause, and each future has its own error.
 
         Args:
-            timeout: seconds; default: no limit, which ends with ``delivery_timeout_ms``. When the time is up,
-                it returns, and the report says what is pending.
+            timeout: seconds; default: no limit; ``delivery_timeout_ms`` ends the wait. After a timeout the
+                report counts the pending records.
 
         Raises:
             IllegalStateError: called in a callback, or in a signal handler or ``__del__`` that has
-                interrupted a ``send``, where it would wait for ever.
+                interrupted a ``send``, where it would deadlock.
             ValueError: ``timeout`` is negative.
         """
         core = self._core
@@ -330,7 +332,7 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
 
         Raises:
             IllegalStateError: ``init_transactions`` was not called, or a transaction is open.
-            KafkaError: the producer is fenced, or otherwise finished.
+            KafkaError: the producer is fenced, or failed for good.
         """
         self._transactions().begin()
 
@@ -338,7 +340,7 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
     def send_offsets_to_transaction(
         self, offsets: Mapping[Any, Any], group_metadata: Any = None, *, consumer_group_id: Any = None
     ) -> None:
-        """Makes a group's offsets part of the transaction: committed with its records, or not at all.
+        """Add a consumer group's offsets to the transaction: committed with its records, or not at all.
 
         Args:
             offsets: the offset to read next by ``TopicPartition``: a number or an ``OffsetAndMetadata``,
@@ -351,7 +353,7 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
             TransactionFailedError: the cluster does not take them, or the transaction has failed before.
             KafkaTimeoutError: it has not answered within ``max_block_ms``.
             IllegalStateError: no transaction is open.
-            TypeError, ValueError: the arguments are not what they must be.
+            TypeError, ValueError: an argument is invalid.
         """
         transactions = self._transactions()
         SENDER_THREADS.refuse("send_offsets_to_transaction()")
@@ -361,23 +363,23 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
             transactions.wait_in_thread(call)
 
     def prepare_transaction(self) -> PreparedTransaction:
-        """Sends what is left, waits until all of it is delivered, and leaves the end to somebody else.
+        """Deliver all records of the transaction, without committing or aborting it yet.
 
-        This is the first half of a commit, for those who commit several transactions, or one together with
-        something else: write down what was prepared, then have each ended, here by ``commit_transaction`` or
-        ``abort_transaction``, or from any process by ``splashdam.net.admin.transactions.end_transaction``.
-        Until then this producer takes no record, and closing it aborts nothing. The cluster aborts what is
-        not ended within ``transaction_timeout_ms``; so does the next producer of this ``transactional_id``.
-        The name is KIP-939's; its requests are not used, so any cluster with transactions does.
+        This is the first phase of a two-phase commit: store the returned value, then end the transaction with
+        ``commit_transaction`` or ``abort_transaction`` here, or from any process with
+        ``splashdam.net.admin.transactions.end_transaction``. Until then this producer takes no records, and
+        closing it aborts nothing. The cluster aborts a transaction that is not ended within
+        ``transaction_timeout_ms``, and so does the next producer with this ``transactional_id``. The name is
+        KIP-939's; its requests are not used, so it works with any cluster that supports transactions.
 
         Returns:
-            what names the transaction to who ends it.
+            the identity of the transaction, for whoever ends it.
 
         Raises:
             TransactionFailedError: a record of the transaction failed, ``__cause__`` says why. Abort it.
             KafkaTimeoutError: not all is delivered within ``max_block_ms``. Call it again.
             IllegalStateError: no transaction is open.
-            KafkaError: the producer is fenced, or otherwise finished.
+            KafkaError: the producer is fenced, or failed for good.
         """
         transactions = self._transactions()
         SENDER_THREADS.refuse("prepare_transaction()")
@@ -392,14 +394,14 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
 
     @timed("txn_commit_ns")
     def commit_transaction(self) -> None:
-        """Sends what is left, waits until all of it is delivered, and commits.
+        """Deliver all records of the transaction, and commit it.
 
         Raises:
             TransactionFailedError: a record of the transaction failed, ``__cause__`` says why. Abort it.
-            KafkaTimeoutError: it has not ended within ``max_block_ms``: nobody knows how it will end. Call it
-                again; it cannot be aborted any more.
+            KafkaTimeoutError: it has not ended within ``max_block_ms``, and its outcome is unknown. Call it
+                again; the transaction cannot be aborted any more.
             IllegalStateError: no transaction is open.
-            KafkaError: the producer is fenced, or otherwise finished.
+            KafkaError: the producer is fenced, or failed for good.
         """
         transactions = self._transactions()
         SENDER_THREADS.refuse("commit_transaction()")
@@ -411,13 +413,12 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
 
     @timed("txn_abort_ns")
     def abort_transaction(self) -> None:
-        """Gives the transaction up: records that were not sent fail, others are never seen by readers that
-        wait for commits.
+        """Abort the transaction: unsent records fail, sent ones are invisible to read_committed consumers.
 
         Raises:
             KafkaTimeoutError: it has not ended within ``max_block_ms``. Call it again.
             IllegalStateError: no transaction is open.
-            KafkaError: the producer is fenced, or otherwise finished.
+            KafkaError: the producer is fenced, or failed for good.
         """
         transactions = self._transactions()
         SENDER_THREADS.refuse("abort_transaction()")
@@ -425,8 +426,10 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """A transaction as a block: ``with producer.transaction(): …`` commits at its end, and aborts if an
-        exception leaves it. A commit that fails is aborted, and raises. Raises as the calls it stands for.
+        """Run a transaction as a block: ``with producer.transaction(): …``.
+
+        The end of the block commits; an exception aborts and propagates. A failed commit is aborted and
+        raises. Raises as ``begin_transaction``, ``commit_transaction`` and ``abort_transaction``.
         """
         transactions = self._transactions()
         self.begin_transaction()
@@ -445,15 +448,15 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
             raise
 
     def client_instance_id(self, timeout: float | None = None) -> UUID:
-        """The id under which brokers know this producer's metrics (KIP-714), as Java's ``clientInstanceId``.
+        """Return the client instance id that brokers assign for metrics (KIP-714), as in Java.
 
-        Connects, if there is no connection yet, and waits for the answer.
+        Opens a connection if there is none, and waits for the response.
 
         Args:
             timeout: seconds; default: no limit.
 
         Raises:
-            KafkaTimeoutError: no broker gave one; those that ask for no metrics give none.
+            KafkaTimeoutError: no broker assigned one, since none subscribes to metrics.
             IllegalStateError: with ``enable_metrics_push=False``, or the producer is closed, or this is its
                 own thread.
         """
@@ -463,15 +466,15 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         return self._identity(timeout)
 
     def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
-        """Takes no more records, delivers what is there, and ends the background thread.
+        """Take no more records, deliver the remaining ones, and end the background thread.
 
-        What is not delivered when the time is up fails. It is closed afterwards in any case; closing again
-        does nothing. In a callback it does not wait: what is not delivered fails, as with ``timeout=0``.
+        Records that are not delivered within ``timeout`` fail. Closing again does nothing. In a callback it
+        does not wait: undelivered records fail, as with ``timeout=0``.
 
         Args:
-            timeout: seconds; 0 fails at once what is not delivered. Default: no limit, which ends with
-                ``delivery_timeout_ms``.
-            null_logger: kafka-python's; has no effect, since no logger is ever replaced.
+            timeout: seconds; 0 fails undelivered records at once. Default: no limit; ``delivery_timeout_ms``
+                ends the wait.
+            null_logger: kafka-python's option; has no effect, since no logger is replaced.
 
         Raises:
             ValueError: ``timeout`` is negative.
@@ -481,7 +484,7 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         core.begin_close(at_once=timeout == 0)
         if core.state is State.FOREIGN or core.guard.interrupted():
             return
-        if SENDER_THREADS.here():  # a callback, or a finalizer, which must not lose what others have sent
+        if SENDER_THREADS.here():  # a callback, or a finalizer, which must not fail the records of others
             if timeout == 0 or in_callback():
                 core.force_close("in a callback")
             return
@@ -498,12 +501,12 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # Who presses Ctrl-C does not want to wait for a silent broker until `delivery_timeout_ms`.
+        # After Ctrl-C, do not wait for an unresponsive broker until `delivery_timeout_ms`.
         self.close(self._settings.exit_timeout_ms / 1000 if kind is KeyboardInterrupt else None)
 
 
 def _run(core: ProducerCore, clock: SystemClock, lease: Lease | None) -> None:
-    """The background thread. It refers to the core, not to the producer."""
+    """The background thread. It refers to the core and not to the producer, which can be collected."""
     try:
         trio.run(core.main, clock=clock)
     finally:

@@ -1,4 +1,4 @@
-"""What ``flush`` and the calls for many records answer: how many records went where, and why some did not."""
+"""Delivery reports of ``flush``, ``send_many`` and ``send_arrow``: counts, failures and offsets."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from splashdam.record.kernel import FAILED, PENDING, SUCCEEDED, BatchOutcome
 from splashdam.record.kernel.outcomes.outcome import fresh
 
 Stretch = tuple[BatchOutcome, int, int]
-"""Records one after the other in a batch: its outcome, index of the first, how many they are."""
+"""Consecutive records of a batch: its outcome, index of the first, number of records."""
 
 
 @attrs.frozen
 class FailedRecords:
-    """Records of one partition that were given up for the same reason.
+    """Records of one partition that failed with the same class of error.
 
     Attributes:
-        topic_partition: where they should have gone; partition -1 where the topic was refused.
-        count: how many they are.
-        error: of the first of them; the others have one of the same kind.
+        topic_partition: their partition; -1 if the topic was refused.
+        count: number of records.
+        error: the error of the first one; the others have one of the same class.
     """
 
     topic_partition: TopicPartition
@@ -39,13 +39,13 @@ class FailedRecords:
 
 @attrs.frozen
 class DeliveryReport:
-    """What has become of some records up to now. ``str(report)`` is for people.
+    """Counts of delivered, failed and pending records. ``str(report)`` is for people.
 
     Attributes:
-        delivered: how many records the cluster has.
-        failed: how many were given up; their futures say why.
-        pending: how many are still on their way.
-        failures: the failed ones by partition and kind of error.
+        delivered: number of acknowledged records.
+        failed: number of failed records; their futures have the errors.
+        pending: number of records without an outcome.
+        failures: the failed records by partition and class of error.
     """
 
     delivered: int = 0
@@ -55,12 +55,12 @@ class DeliveryReport:
 
     @property
     def count(self) -> int:
-        """How many records it is about."""
+        """Total number of records."""
         return self.delivered + self.failed + self.pending
 
     @property
     def errors(self) -> tuple[BaseException, ...]:
-        """One error of each kind among the failed."""
+        """One error of each class among the failures."""
         return tuple({type(each.error): each.error for each in reversed(self.failures)}.values())[::-1]
 
     def __bool__(self) -> bool:
@@ -76,10 +76,10 @@ class DeliveryReport:
 
 
 class Tally:
-    """Counts what has become of records.
+    """Counts the outcomes of records.
 
     Attributes:
-        base_offsets: of the first delivered record of each partition; -1 with ``acks=0``.
+        base_offsets: offset of the first delivered record of each partition; -1 with ``acks=0``.
     """
 
     def __init__(self, stretches: Iterable[Stretch]) -> None:
@@ -114,38 +114,37 @@ class Tally:
 
 
 def report_on(stretches: Iterable[Stretch]) -> DeliveryReport:
-    """What has become of these records."""
     return DeliveryReport(*Tally(stretches).numbers())
 
 
 def _leaves(outcome: BatchOutcome, index: int, count: int) -> Iterator[Stretch]:
-    """The outcomes that decide about the records, where they begin in each, and for how many each does."""
+    """The records as stretches of final batches, after splits."""
     if outcome.state in {PENDING, SUCCEEDED}:
         yield outcome, index, count
         return
-    for each in range(index, index + count):  # of a batch that was split, or whose records failed one by one
+    for each in range(index, index + count):  # the batch was split, or single records failed
         leaf, inner = outcome.leaf_of(each)
         yield leaf, inner, 1
 
 
 @attrs.frozen(str=False)
 class BulkReport(DeliveryReport):
-    """What became of the records of one call up to now; ``BulkDelivery.failed`` names those that failed.
+    """Counts for the records of one call; ``BulkDelivery.failed`` names the failed ones.
 
     Attributes:
-        base_offsets: per partition, the offset of the first delivered record of the call. The others of the
-            call follow in order, with those of other callers in between. -1 with ``acks=0``.
+        base_offsets: by partition, the offset of the call's first delivered record; -1 with ``acks=0``. The
+            others follow in order, with records of other callers in between.
     """
 
     base_offsets: dict[int, int] = attrs.field(factory=dict)
 
 
 class FailedRecord(NamedTuple):
-    """A record that was given up.
+    """A failed record.
 
     Attributes:
-        number: of the record in the call, from 0.
-        error: why; a copy that may be raised.
+        number: index of the record in the call, from 0.
+        error: its error; a copy that may be raised.
     """
 
     number: int
@@ -156,12 +155,12 @@ class FailedRecord(NamedTuple):
 class BulkDelivery(Sequence[RecordFuture]):
     """The delivery of many records, in the order in which they were given.
 
-    Wait for all of them with ``get()`` or ``await``: that costs one waiter, however many they are. A single
-    record's ``RecordFuture`` is made when it is asked for, with ``delivery[i]`` or by iterating. Some hundred
-    bytes are kept per batch, and with keys two per record, but nothing of the records themselves: the sizes
-    in the ``RecordMetadata`` of these futures are -1.
+    Wait for all of them with ``get()`` or ``await``, at the cost of one waiter. A single record's
+    ``RecordFuture`` is made on demand, by ``delivery[i]`` or by iterating. A delivery takes a few hundred
+    bytes per batch, and with keys two bytes per record. It keeps nothing of the records, so the sizes in
+    their ``RecordMetadata`` are -1.
 
-    With keys, ``delivery[i]`` counts what came before; iterating does not.
+    With keys, ``delivery[i]`` has to count earlier records; iterating does not.
     """
 
     __slots__ = ("_open", "_places")
@@ -190,32 +189,32 @@ class BulkDelivery(Sequence[RecordFuture]):
             yield self._future(number, place)
 
     def __bool__(self) -> bool:
-        """True; whether all is well is said by ``report()``."""
+        """Always True; ``bool(delivery.report())`` says whether all records were delivered."""
         return True
 
     def done(self) -> bool:
-        """Whether every record was delivered or has failed."""
+        """Whether all records were delivered or have failed."""
         left = self._undone()
         count = len(left)
         while count and left[count - 1].done():
             count -= 1
-        self._open = left[:count]  # another one: a second thread may be looking at the same
+        self._open = left[:count]  # a new list: a second thread may be using the old one
         return not count
 
     def get(self, timeout: float | None = None) -> BulkReport:
-        """Waits until every record was delivered.
+        """Wait until all records were delivered.
 
         Args:
-            timeout: seconds; 0 only looks. Default: no limit, which ends with ``delivery_timeout_ms``.
+            timeout: seconds; 0 does not wait. Default: no limit; ``delivery_timeout_ms`` ends the wait.
 
         Returns:
             the report; all its records are delivered.
 
         Raises:
-            KafkaTimeoutError: not all are known after ``timeout``; they are still on their way.
-            KafkaError: what the first record that failed has failed with. All the others are done as well;
-                ``failed`` names all that were given up.
-            IllegalStateError: called where it would stop the sender it waits for, as ``RecordFuture.get``.
+            KafkaTimeoutError: not all are acknowledged within ``timeout``; the rest is still in progress.
+            KafkaError: the error of the first failed record. All others are done as well; ``failed`` names
+                the failed ones.
+            IllegalStateError: called where it would block the sender, as ``RecordFuture.get``.
         """
         if not self.done():
             SENDER_THREADS.refuse("get()")
@@ -235,9 +234,9 @@ class BulkDelivery(Sequence[RecordFuture]):
 
     @property
     def failed(self) -> list[FailedRecord]:
-        """The records that have been given up so far, in order. May be some of a batch.
+        """The records that have failed so far, in order.
 
-        It takes a while for a call with keys that has failures, since the records are counted again.
+        With keys and failures this is slow, since it iterates over all records.
         """
         if all(run.outcome.state in {SUCCEEDED, PENDING} for run in self._places.runs()):
             return []
@@ -245,7 +244,7 @@ class BulkDelivery(Sequence[RecordFuture]):
         return [FailedRecord(number, fresh(error)) for number, error in errors if error is not None]
 
     def report(self) -> BulkReport:
-        """What is known now; never waits, raises nothing for records that failed."""
+        """Return the current counts. Never waits, and does not raise for failed records."""
         tally = Tally((run.outcome, run.at, run.length) for run in self._places.runs())
         offsets = {where.partition: offset for where, offset in tally.base_offsets.items()}
         return BulkReport(*tally.numbers(), offsets)
@@ -258,7 +257,7 @@ class BulkDelivery(Sequence[RecordFuture]):
         return RecordFuture(place.outcome, place.at, self._places.timestamp_ms(number))
 
     def _undone(self) -> list[BatchOutcome]:
-        """The batches that may not be done yet, the first of them last."""
+        """The batches that may not be done yet, in reverse order."""
         if self._open is None:
             self._open = list(dict.fromkeys(run.outcome for run in self._places.runs()))[::-1]
         return self._open
@@ -275,7 +274,7 @@ class BulkDelivery(Sequence[RecordFuture]):
 
 
 class AllDone:
-    """Waits until all batches are done: it stands in line at one of them at a time."""
+    """Waits until all batches are done; subscribes to one of them at a time."""
 
     __slots__ = ("_left", "_standing", "_wake")
 
@@ -296,7 +295,7 @@ class AllDone:
             outcome.remove_waiter(waiter)
 
     def __call__(self) -> None:
-        """A batch is done: goes on to the next one, on the thread that completes."""
+        """Continue with the next batch, on the thread that completed one."""
         if self._wake is not None and self._all_done() and (wake := self._wake) is not None:
             wake()
 

@@ -1,4 +1,4 @@
-"""How keys and values become bytes. The interface is kafka-python's: ``serialize(topic, headers, data)``."""
+"""Serializers for keys and values, with kafka-python's interface: ``serialize(topic, headers, data)``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.values import Buffer
 
 SerializerHeaders: TypeAlias = list[tuple[str, bytes | None]]
-"""The record's headers; a serializer may append to them (a schema id, for example)."""
+"""The record's headers; a serializer may append to them, for example a schema id."""
 
 SerializeFunction: TypeAlias = Callable[[str, SerializerHeaders, Any], Buffer | None]
-"""What every accepted serializer is turned into: ``(topic, headers, data) -> bytes or None``."""
+"""The calling convention of adapted serializers: ``(topic, headers, data) -> bytes or None``."""
 
 
 class Serializer(ABC):
@@ -22,7 +22,7 @@ class Serializer(ABC):
 
     @abstractmethod
     def serialize(self, topic: str, headers: SerializerHeaders, data: Any) -> Buffer | None:
-        """The bytes of ``data``; ``None`` stands for a null key or value.
+        """Return the bytes of ``data``; ``None`` for a null key or value.
 
         Args:
             topic: the topic of the record.
@@ -30,7 +30,7 @@ class Serializer(ABC):
             data: what the application gave as key or value, ``None`` included.
 
         Raises:
-            Exception: anything; it reaches the caller of ``send`` as it is, and nothing is queued.
+            Exception: any; it propagates to the caller of ``send``, and nothing is queued.
         """
 
     def close(self) -> None:  # noqa: B027 (most have nothing to close)
@@ -38,7 +38,7 @@ class Serializer(ABC):
 
 
 class DefaultSerializer(Serializer):
-    """Text becomes bytes of ``encoding``; bytes-like values and ``None`` pass as they are.
+    """Encodes text with ``encoding``; bytes-like values and ``None`` pass unchanged.
 
     Args:
         encoding: default ``"utf-8"``.
@@ -55,19 +55,19 @@ class DefaultSerializer(Serializer):
 
 
 class JsonSerializer(DefaultSerializer):
-    """Anything ``json.dumps`` takes; ``None`` stays null, so that a tombstone can be sent."""
+    """Serializes with ``json.dumps``; ``None`` stays null, so that tombstones can be sent."""
 
     def serialize(self, topic: str, headers: SerializerHeaders, data: Any) -> Buffer | None:
-        import json  # late: few use this, and everybody would wait for it
+        import json  # lazy: most producers do not need it
 
         return None if data is None else json.dumps(data).encode(self.encoding)
 
 
 def serialize_function(serializer: Any, option: str) -> SerializeFunction | None:
-    """One calling convention for everything that is accepted as ``key_serializer`` or ``value_serializer``.
+    """Adapt a ``key_serializer`` or ``value_serializer`` to one calling convention.
 
-    Accepted: ``None``, a ``Serializer``, an object with kafka-python's ``serialize(topic, headers, data)`` or
-    2.x's ``serialize(topic, data)``, and a plain callable ``f(data)``. Which one it is, is decided here once.
+    Accepted are ``None``, a ``Serializer``, an object with kafka-python's ``serialize(topic, headers, data)``
+    or 2.x's ``serialize(topic, data)``, and a plain callable ``f(data)``.
 
     Raises:
         KafkaConfigurationError: it is none of these.

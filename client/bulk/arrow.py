@@ -1,4 +1,4 @@
-"""``send_arrow``: the chunks of Arrow data as records of a bulk."""
+"""``send_arrow``: sends the chunks of Arrow data through a ``BulkSend``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from splashdam.record.kernel import BlobColumn, HeaderLists
 
 
 class ArrowBulk:
-    """One call of ``send_arrow``, as a context manager: its end lets go of the data.
+    """One call of ``send_arrow``, as a context manager that releases the data at its end.
 
     Args:
         intake: of the producer.
@@ -27,7 +27,7 @@ class ArrowBulk:
 
     Raises:
         KafkaConfigurationError: the producer has a serializer or interceptors.
-        TypeError, ValueError: an argument is not what it must be, or the data are not.
+        TypeError, ValueError: an argument or the data are invalid.
         IllegalStateError: the producer is closed.
     """
 
@@ -70,7 +70,7 @@ class ArrowBulk:
             at_failure.pop_all()
 
     def chunks(self) -> Iterator[tuple[BlobColumn, BlobColumn | None, RowParts]]:
-        """What ``BulkSend.add`` takes, by chunk; each lets go of its memory when the next is asked for."""
+        """Yield the arguments of ``BulkSend.add`` by chunk; the next step releases the chunk's memory."""
         while True:
             with self.bulk.naming_the_record():
                 chunk = self._source.next()

@@ -1,8 +1,7 @@
-"""``send_many`` and ``send_arrow`` up to the accumulator: whole runs of records into open batches.
+"""``send_many`` and ``send_arrow``: append runs of records to open batches.
 
-``BulkSend`` decides and never waits, as an ``Admission`` does, and hands out an ``Admission`` for each
-record that cannot go the fast way: the first of every batch, for one. Whoever drives it settles that as for
-``send``.
+``BulkSend`` never waits, like an ``Admission``. It returns an ``Admission`` for each record that cannot be
+appended directly, for example the first of every batch; its caller completes that as for ``send``.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from splashdam.record.kernel.building.lanes import HEADER_FRAMING_BYTES, RECORD_
 from splashdam.record.kernel.bulk.bulk import NULL_KEY_SLOT, ODD_KEY_SLOT
 
 ROWS_PER_CALL = 16 * 1024
-"""A kernel keeps the GIL for so many records at most: about 0.3 ms at 100 bytes each."""
+"""Records per kernel call, which holds the GIL: about 0.3 ms at 100 bytes each."""
 
 
 class BulkSend:
@@ -42,8 +41,8 @@ class BulkSend:
         intake: of the producer.
         topic, partition, timestamp_ms, headers: as for ``send``, the same for all records.
         keyed: whether the records have keys.
-        placed: whether they have partitions of their own.
-        may_be_empty: whether records with neither key nor value are taken.
+        placed: whether each record has its own partition.
+        may_be_empty: whether records with neither key nor value are accepted.
 
     Raises:
         TypeError, ValueError: as ``send``.
@@ -81,12 +80,12 @@ class BulkSend:
         self._stamp()
 
     def finish(self) -> BulkDelivery:
-        """The delivery of what is queued; nothing more comes."""
+        """Return the delivery of the queued records; no more follow."""
         self._places.trim()
         return BulkDelivery(self._places)
 
     def add(self, values: BlobColumn, keys: BlobColumn | None, rows: RowParts) -> None:
-        """Gives it records, and what each has of its own; those before must be queued."""
+        """Add records with their own parts; all earlier ones must be queued."""
         blocks = None if rows.blocks is None else BlobColumn.of_objects(rows.blocks)
         timestamps = None if rows.timestamps is None else rows.timestamps.tobytes()
         self._records = BulkRecords(
@@ -99,10 +98,10 @@ class BulkSend:
         self._hashed_stop = 0
 
     def next_admission(self) -> Admission | None:
-        """Queues what it can, up to a record that has to be settled first; None when all are queued.
+        """Queue records up to one that needs an ``Admission``; None when all are queued.
 
         Raises:
-            Exception: what ``send`` would raise for the record that is next.
+            Exception: as ``send`` for the next record.
         """
         records = self._records
         assert records is not None
@@ -114,21 +113,21 @@ class BulkSend:
         return None
 
     def settled(self, future: RecordFuture) -> None:
-        """The record of the last ``next_admission`` has its future."""
+        """Record the future of the last ``next_admission``."""
         records = self._records
         assert records is not None
         if future.failed() and future.outcome.topic_partition.partition < 0:
-            # The cluster refuses the topic, which will be no different for the others.
+            # The cluster refuses the topic, so all other records fail, too.
             self._places.add_all(future.outcome, self._first + len(records) - self._places.count)
             return
         self._places.add(future.outcome, future.index)
 
     @contextmanager
     def naming_the_record(self) -> Iterator[None]:
-        """Turns an error of the block into one that says what is queued and what is not.
+        """Wrap an error of the block in a ``BulkSendError`` that names the failed record.
 
         Raises:
-            BulkSendError: the block has raised an ``Exception``.
+            BulkSendError: the block raised an ``Exception``.
         """
         try:
             yield
@@ -142,7 +141,7 @@ class BulkSend:
             ) from error
 
     def _append_some(self, records: BulkRecords, row: int) -> bool:
-        """Records from ``row`` on into open batches. False: that record has to go the slow way."""
+        """Append records from ``row`` on to open batches; False if that one needs an ``Admission``."""
         intake = self._intake
         path = intake.path
         if path.closed or path.detour or not path.plain:
@@ -193,7 +192,7 @@ class BulkSend:
         return lane is not None and places.begin(lane.topic_partition.partition, lane)
 
     def _hash(self, records: BulkRecords, partition_count: int, row: int) -> bytearray:
-        """The slots, with those of the records from ``row`` to ``_hashed_stop`` in place."""
+        """Return the slots, filled from ``row`` to ``_hashed_stop``."""
         places = self._places
         assert places.slots is not None
         if row >= self._hashed_stop or partition_count != self._hashed_count:
@@ -207,7 +206,7 @@ class BulkSend:
         return places.slots
 
     def _submit(self, records: BulkRecords, row: int) -> Admission | None:
-        """One record the slow way, as ``send`` does it."""
+        """Submit one record as ``send`` does."""
         self._stamp()
         key = None if records.keys is None else records.keys[row]
         own = self._rows
@@ -229,27 +228,27 @@ class BulkSend:
         return result
 
     def _expected_bytes(self, rows: int, row_bytes: int) -> int:
-        """What will follow to one partition, if the rest is as large as this record and spreads evenly.
+        """Estimated size of the remaining records for one partition, if they are similar and spread evenly.
 
-        All partitions together may reserve half of the memory ahead of their records, or they would wait for
-        each other with batches that are nearly empty.
+        All partitions together may reserve at most half of the memory in advance; otherwise they would wait
+        for each other with nearly empty batches.
         """
         partitions = self._hashed_count if self._hashed_stop else 1
         ahead_bytes = self._intake.accumulator.buffer_memory // 2
         return min(rows * (row_bytes + RECORD_FRAMING_BYTES), ahead_bytes) // partitions
 
     def _stamp(self) -> None:
-        """Reads the clock: once per batch, or where records go one by one once for each."""
+        """Read the clock: once per batch, or once per record if records are submitted one by one."""
         now_ms = self._intake.clock.wall_ms() if self._timestamp_ms is None else self._timestamp_ms
         self._stamped_ms = now_ms
         self._places.stamp(now_ms)
 
 
 def drive_bulk_in_thread(bulk: BulkSend, settle: Callable[[Admission], RecordFuture]) -> None:
-    """Queues all records it has been given; blocks where ``settle`` does.
+    """Queue all records; blocks where ``settle`` blocks.
 
     Raises:
-        BulkSendError: it ended before the last one.
+        BulkSendError: it ended before the last record.
     """
     with bulk.naming_the_record():
         while (admission := bulk.next_admission()) is not None:
@@ -272,10 +271,10 @@ def bulk_of(  # noqa: PLR0917 (the arguments of send_many)
     partition: Any,
     timestamp_ms: Any,
 ) -> BulkSend:
-    """A ``BulkSend`` with the records of one ``send_many``.
+    """Make the ``BulkSend`` of a ``send_many`` call.
 
     Raises:
-        TypeError, ValueError, OverflowError: an argument is not what it must be.
+        TypeError, ValueError, OverflowError: an argument is invalid.
         IllegalStateError: the producer is closed, or this is a forked child.
     """
     columns = columns_of(values, keys)
@@ -294,11 +293,11 @@ def bulk_of(  # noqa: PLR0917 (the arguments of send_many)
 
 
 def columns_of(values: Any, keys: Any) -> tuple[BlobColumn, BlobColumn | None]:
-    """Values and keys as the kernels take them.
+    """Values and keys as columns for the kernels.
 
     Raises:
-        TypeError: one of them is no collection of records' parts.
-        ValueError: they are not equally many.
+        TypeError: one of them is not an iterable of bytes.
+        ValueError: their lengths differ.
     """
     of_values = _column(values, "values")
     of_keys = None if keys is None else _column(keys, "keys")
@@ -318,16 +317,16 @@ def _column(data: Any, what: str) -> BlobColumn:
 
 
 def _headers_limit(headers: HeaderPairs) -> int:
-    """Bytes that headers take at most in a record."""
+    """Upper bound of the size of headers in a record."""
     return payload_size(headers) + HEADER_FRAMING_BYTES * len(headers)
 
 
 _HIGH_BYTE = 7 if sys.byteorder == "little" else 0
-"""Of a number of 64 bits in an array: the byte with its sign."""
+"""Index of the sign byte of a 64-bit number in an array."""
 
 
 class RowParts(NamedTuple):
-    """Of each record what is not the same for all; None where it is.
+    """The parts that differ by record; None for parts that all records share.
 
     Attributes:
         partitions: as given; None: by key, or the partitioner decides.
@@ -347,7 +346,7 @@ class RowParts(NamedTuple):
 
 
 class Common(NamedTuple):
-    """What all records have in common."""
+    """The parts that all records share."""
 
     headers: Any
     partition: Any
@@ -357,10 +356,10 @@ class Common(NamedTuple):
 def sort_out(
     count: int, headers: Any, partition: Any, timestamp_ms: Any, now_ms: int
 ) -> tuple[Common, RowParts]:
-    """Tells what is given once for all ``count`` records from what is given for each.
+    """Separate the arguments for all ``count`` records from those for each record.
 
     Raises:
-        TypeError, ValueError, OverflowError: something is not what it must be; the text names the record.
+        TypeError, ValueError, OverflowError: an argument is invalid; the message names the record.
     """
     each_headers = None if _is_one_for_all(headers) else _listed(headers)
     each_partition = _listed(partition) if _is_many(partition) else None

@@ -1,4 +1,4 @@
-"""Which producers an exporter reads: weakly, so that it keeps none alive."""
+"""The producers that an exporter reads, held weakly."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from splashdam.client.observing.metric_table import Kind
 from splashdam.client.observing.metrics import ProducerMetrics, Scope
 
 EXPORTED = frozenset(Kind) - {Kind.RATE}
-"""Rates are left out: who stores totals can tell the rate over any time."""
+"""The exported kinds. Rates are left out: monitoring systems compute them from totals."""
 
 
 class WatchedProducers:
-    """A set of producers; those that are closed, collected, or a forked child's copy are passed over."""
+    """A set of producers; closed and collected ones and copies in forked children are skipped."""
 
     def __init__(self) -> None:
         self._producers: weakref.WeakSet[ProducerBase] = weakref.WeakSet()
 
     def add(self, producer: ProducerBase) -> None:
-        """Reads this one, too."""
+        """Add a producer."""
         self._producers.add(producer)
 
     def remove(self, producer: ProducerBase) -> None:
-        """Reads it no more; one that is not there is no error."""
+        """Remove a producer, if it is there."""
         self._producers.discard(producer)
 
     def scopes(self) -> Iterator[tuple[str, Scope]]:
-        """Client id and group, of every group of every producer."""
+        """Client id and metric group, for every group of every producer."""
         for producer in list(self._producers):
             core = producer._core
             if core.is_alive_here():

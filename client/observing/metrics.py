@@ -69,16 +69,16 @@ class MetricsReporter(Protocol):
     """What ``metric_reporters`` takes: kafka-python's ``AbstractMetricsReporter``, by shape."""
 
     def init(self, metrics: list[KafkaMetric], /) -> None:
-        """The producer begins, with these metrics."""
+        """Called with all metrics when the producer starts."""
 
     def metric_change(self, metric: KafkaMetric, /) -> None:
-        """There is a new metric, because a topic or broker was used for the first time."""
+        """Called for a new metric: a topic or broker was used for the first time."""
 
     def metric_removal(self, metric: KafkaMetric, /) -> None:
-        """A metric is gone, because its broker has left."""
+        """Called for a removed metric: its broker has left."""
 
     def close(self) -> None:
-        """The producer has ended."""
+        """Called after the producer has ended."""
 
 
 Metrics: TypeAlias = dict[str, dict[str, float]]
@@ -233,11 +233,11 @@ logger = logging.getLogger("splashdam.client")
 
 
 class Reporters:
-    """The reporters of one producer. What they raise later than in ``init`` is logged.
+    """The metric reporters of one producer. Their errors are logged, except in ``init``.
 
     Args:
         given: objects, or classes to be called without arguments.
-        metrics: what they hear of.
+        metrics: the producer's metrics.
     """
 
     def __init__(self, given: Sequence[Any], metrics: ProducerMetrics) -> None:
@@ -248,7 +248,7 @@ class Reporters:
             reporter.init(list(self._known.values()))
 
     def refresh(self) -> None:
-        """Tells them what is new and what is gone."""
+        """Report new and removed metrics."""
         found = self._metrics.objects()
         new = [metric for name, metric in found.items() if name not in self._known]
         gone = [metric for name, metric in self._known.items() if name not in found]
@@ -259,7 +259,7 @@ class Reporters:
             self._tell("metric_removal", metric)
 
     def close(self) -> None:
-        """The producer has ended."""
+        """Called after the producer has ended."""
         self._tell("close")
 
     def _tell(self, what: str, *arguments: KafkaMetric) -> None:

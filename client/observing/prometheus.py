@@ -1,4 +1,4 @@
-"""Producers' metrics for Prometheus, read when it scrapes (``pip install splashdam[prometheus]``).
+"""A Prometheus collector for producers' metrics (``pip install splashdam[prometheus]``).
 
     from prometheus_client import start_http_server
     from splashdam.client.observing.prometheus import register
@@ -29,25 +29,25 @@ except ImportError as error:
 
 
 class KafkaProducerCollector(Collector):
-    """Reads any number of producers at each scrape. It holds them weakly, and leaves out closed ones."""
+    """Reads any number of producers at each scrape; holds them weakly and skips closed ones."""
 
     def __init__(self) -> None:
         self._watched = WatchedProducers()
 
     def add(self, producer: ProducerBase) -> None:
-        """Shows this producer, too."""
+        """Add a producer."""
         self._watched.add(producer)
 
     def remove(self, producer: ProducerBase) -> None:
-        """Shows it no more."""
+        """Remove a producer."""
         self._watched.remove(producer)
 
     def describe(self) -> list[Metric]:
-        """Nothing: which metrics there are depends on the producers."""
+        """Return nothing: the metrics depend on the producers."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics of all producers."""
+        """Return all metrics of all producers."""
         families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
         for client_id, scope in self._watched.scopes():
             labels = ["client_id", *(tag.replace("-", "_") for tag in scope.tags)]
@@ -69,7 +69,7 @@ def prometheus_name(kind: str, name: str) -> str:
 
 
 def register(*producers: ProducerBase, registry: CollectorRegistry = REGISTRY) -> KafkaProducerCollector:
-    """Shows these producers in a registry, by default prometheus_client's own.
+    """Register a collector for these producers, by default in prometheus_client's registry.
 
     Returns:
         the collector, to which more producers can be added.

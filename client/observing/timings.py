@@ -1,4 +1,4 @@
-"""What callers of a producer wait for: memory, metadata, ``flush`` and the steps of transactions."""
+"""Wait times of a producer's callers: memory, metadata, ``flush`` and transaction calls."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from splashdam.net.guard import Guard
 
 
 class CallerTally(Tally):
-    """Written by any thread, through ``add``. Times in nanoseconds, as Kafka has them.
+    """Wait times in nanoseconds, as in Kafka; any thread may ``add``.
 
     Attributes:
-        exhausted: records for which there was no memory within ``max_block_ms``.
-        memory_ns: waiting for memory.
-        metadata_ns: waiting for a topic's metadata.
-        flush_ns: in ``flush``.
-        txn_init_ns, txn_begin_ns, txn_send_offsets_ns, txn_commit_ns, txn_abort_ns: in the methods of
-            transactions.
+        exhausted: records that found no memory within ``max_block_ms``.
+        memory_ns: waits for memory.
+        metadata_ns: waits for a topic's metadata.
+        flush_ns: time in ``flush``.
+        txn_init_ns, txn_begin_ns, txn_send_offsets_ns, txn_commit_ns, txn_abort_ns: time in the transaction
+            calls.
     """
 
     exhausted: int = 0
@@ -36,10 +36,10 @@ class CallerTally(Tally):
 
     def __init__(self, samples: int) -> None:
         super().__init__(samples)
-        self._guard = Guard()  # a signal handler may come between, and wait, too
+        self._guard = Guard()  # re-entrant: a signal handler may interrupt and wait, too
 
     def add(self, name: str, amount: float) -> None:
-        """Adds to the figure of this name."""
+        """Add to a wait time."""
         self._guard.run(self._add, name, int(amount))
 
     def _add(self, name: str, amount: int) -> None:
@@ -47,14 +47,14 @@ class CallerTally(Tally):
 
 
 class HasTally(Protocol):
-    """A producer's intake, as far as this file needs it."""
+    """A producer's intake, as seen here."""
 
     @property
     def tally(self) -> CallerTally: ...
 
 
 class Measuring(Protocol):
-    """A producer's core, likewise."""
+    """A producer's core, as seen here."""
 
     @property
     def clock(self) -> Clock: ...
@@ -66,7 +66,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def timed(name: str) -> Callable[[F], F]:
-    """Counts what a method of a producer takes, however it ends; ``name`` is a figure of ``CallerTally``."""
+    """Measure a producer's method, also if it raises; ``name`` is an attribute of ``CallerTally``."""
 
     def decorate(method: F) -> F:
         @wraps(method)

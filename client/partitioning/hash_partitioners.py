@@ -1,4 +1,4 @@
-"""Partitioners that place keys as librdkafka does, and every partitioner by the name that others know it by.
+"""librdkafka's partitioners, and all partitioners by their names in Java and librdkafka.
 
 ``DefaultPartitioner`` is what librdkafka calls ``murmur2_random``: the two agree on every key.
 """
@@ -25,12 +25,12 @@ _FNV_OFFSET, _FNV_PRIME, _UINT32 = 0x811C9DC5, 0x01000193, 0xFFFFFFFF
 
 
 class KeyHashPartitioner(StickyPartitioner):
-    """Keys go to ``hash(key) % n``, with n = all partitions; null keys stick to one for a while.
+    """Keys go to ``hash(key) % n``, with n = all partitions; null keys are sticky.
 
     Args:
-        hash: a number not below 0 for the bytes of a key.
-        spreads_empty: ``b""`` goes anywhere.
-        spreads_none: a null key counts as no key; if not, as ``b""``.
+        hash: non-negative hash of a key's bytes.
+        spreads_empty: ``b""`` goes to a random partition.
+        spreads_none: null keys are sticky; if False, they are placed like ``b""``.
         random: draws a float in [0, 1); default ``random.random``.
     """
 
@@ -66,7 +66,7 @@ class KeyHashPartitioner(StickyPartitioner):
 
 
 class RandomPartitioner(StickyPartitioner):
-    """Keys go anywhere, each record by itself; null keys stick to one partition for a while."""
+    """Each record with a key goes to a random partition; null keys are sticky."""
 
     def partition(  # noqa: PLR0917 (kafka-python's signature)
         self,
@@ -88,12 +88,12 @@ def crc32_hash(key: Buffer) -> int:
 
 
 def murmur2_hash(key: Buffer) -> int:
-    """Java's."""
+    """Java's murmur2."""
     return murmur2(key) & 0x7FFFFFFF
 
 
 def fnv1a_hash(key: Buffer) -> int:
-    """32 bits; a negative one loses its sign, as in Sarama and librdkafka."""
+    """FNV-1a, 32 bits; the absolute value of the signed hash, as in Sarama and librdkafka."""
     state = _FNV_OFFSET
     for byte in bytes(key):
         state = (state ^ byte) * _FNV_PRIME & _UINT32

@@ -1,7 +1,7 @@
-"""Which partition a record goes to. Interface and names are kafka-python's, the default's rule is Java's.
+"""Partitioners. Interface and names are kafka-python's, the default's rule is Java's.
 
-A keyed record always goes to ``(murmur2(key) & 0x7fffffff) % n`` with n = *all* partitions, so that a
-partition without a leader does not move keys. Null keys: see ``DefaultPartitioner``.
+A record with a key goes to partition ``(murmur2(key) & 0x7fffffff) % n``, where n counts *all* partitions, so
+that a partition without a leader does not move keys. For null keys see ``DefaultPartitioner``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from splashdam.record.kernel import murmur2
 
 
 class ClusterView:
-    """What a partitioner may ask of the cluster; the method names are kafka-python's."""
+    """The cluster as partitioners see it; the method names are kafka-python's."""
 
     __slots__ = ("_cluster",)
 
@@ -46,14 +46,14 @@ class ClusterView:
 PartitionFunction: TypeAlias = Callable[
     [str, Any, Buffer | None, Any, Buffer | None, ClusterView], int | None
 ]
-"""What every accepted partitioner is turned into."""
+"""The calling convention of adapted partitioners."""
 
 
 class Partitioner(ABC):
-    """Chooses a partition for each record that was sent without one. Called by several threads at once.
+    """Chooses a partition for records without a given one. Called by several threads at once.
 
-    A partitioner may also have ``on_new_batch(topic, cluster, prev_partition)``: it is called when a record
-    with a null key would open a new batch on ``prev_partition``, and ``partition`` is then asked again.
+    A partitioner may also have ``on_new_batch(topic, cluster, prev_partition)``. It is called when a record
+    with a null key would open a new batch on ``prev_partition``; ``partition`` is then called again.
     """
 
     @abstractmethod
@@ -66,7 +66,7 @@ class Partitioner(ABC):
         serialized_value: Buffer | None,
         cluster: ClusterView,
     ) -> int:
-        """The number of the partition.
+        """Return the partition number.
 
         Args:
             topic: the topic of the record; the cluster knows it.
@@ -77,17 +77,17 @@ class Partitioner(ABC):
             cluster: the partitions, and which of them have a leader.
 
         Raises:
-            Exception: anything; it reaches the caller of ``send`` as it is, and nothing is queued.
+            Exception: any; it propagates to the caller of ``send``, and nothing is queued.
         """
 
 
 class DefaultPartitioner(Partitioner):
     """Java's default: murmur2 for keys, sticky for null keys (KIP-794).
 
-    The producer keeps null-key records of a topic on one partition and moves on when at least ``batch_size``
-    bytes went there and all its batches are full, at twice that in any case. The next partition is drawn from
-    those with a leader: one where fewer batches wait is the more likely
-    (``partitioner_adaptive_partitioning_enable``). Asked directly, ``partition`` draws for each null key.
+    Null-key records of a topic go to one sticky partition, which changes once ``batch_size`` bytes went there
+    and all its batches are full, and after twice that in any case. The next one is drawn from the partitions
+    with a leader; those with fewer queued batches are more likely
+    (``partitioner_adaptive_partitioning_enable``). A direct call of ``partition`` draws for each null key.
 
     Args:
         random: draws a float in [0, 1); default ``random.random``.
@@ -110,7 +110,7 @@ class DefaultPartitioner(Partitioner):
         return self.draw(_available(topic, cluster))
 
     def draw(self, candidates: Sequence[int], queues: Sequence[int] = ()) -> int:
-        """One of ``candidates``: each equally likely, or by how many batches wait for each, in ``queues``."""
+        """Draw one of ``candidates``, uniformly or weighted by their queue lengths in ``queues``."""
         if not queues or min(queues) == max(queues):
             return candidates[int(self._random() * len(candidates))]
         table = cumulative_weights(queues)
@@ -120,8 +120,8 @@ class DefaultPartitioner(Partitioner):
 class StickyPartitioner(DefaultPartitioner):
     """Null keys stay on one partition until a batch there is complete, then move to another one (KIP-480).
 
-    Keys are placed as by ``DefaultPartitioner``. It has no lock: a race between two threads can only make
-    both of them pick a new partition.
+    Keys are placed as by ``DefaultPartitioner``. It has no lock: in a race, two threads may both switch the
+    partition, which does no harm.
     """
 
     def __init__(self, random: Callable[[], float] = _random.random) -> None:
@@ -142,11 +142,11 @@ class StickyPartitioner(DefaultPartitioner):
         return self.sticky_partition(topic, cluster)
 
     def random_partition(self, topic: str, cluster: ClusterView) -> int:
-        """Any that has a leader."""
+        """Draw one of the partitions with a leader."""
         return self.draw(_available(topic, cluster))
 
     def sticky_partition(self, topic: str, cluster: ClusterView) -> int:
-        """Where records without a key go now."""
+        """The current sticky partition."""
         candidates = _available(topic, cluster)
         sticky = self._sticky.get(topic)
         if sticky is None or sticky not in candidates:
@@ -154,7 +154,7 @@ class StickyPartitioner(DefaultPartitioner):
         return sticky
 
     def on_new_batch(self, topic: str, cluster: ClusterView, prev_partition: int) -> None:
-        """Moves the topic off ``prev_partition``, unless another thread has done so already."""
+        """Switch the sticky partition, unless another thread has done so already."""
         if self._sticky.get(topic) != prev_partition:
             return
         candidates = _available(topic, cluster)
@@ -163,7 +163,7 @@ class StickyPartitioner(DefaultPartitioner):
 
 
 class RoundRobinPartitioner(Partitioner):
-    """Each record goes to the next partition that has a leader, keys or not; starts at a random one.
+    """Cycles through the partitions with a leader, for all records; starts at a random one.
 
     Args:
         random: draws a float in [0, 1); default ``random.random``.
@@ -194,24 +194,24 @@ class RoundRobinPartitioner(Partitioner):
 
 
 def cumulative_weights(queues: Sequence[int]) -> list[int]:
-    """The table of KIP-794: a draw below the sum of all weights belongs to the first entry above it.
+    """The cumulative weights of KIP-794; a draw belongs to the first entry above it.
 
-    A partition weighs as many batches as its queue is shorter than the longest one, and one more: queues of
-    0, 3 and 1 batches make 4, 5, 8.
+    The weight of a partition is the longest queue length minus its own, plus 1: queues of 0, 3 and 1 batches
+    make 4, 5, 8.
     """
     most = max(queues) + 1
     return list(itertools.accumulate(most - length for length in queues))
 
 
 def hashed_partition(serialized_key: Buffer, partition_count: int) -> int:
-    """Where Kafka's own clients put this key."""
+    """The partition of a key, as in Kafka's Java client."""
     return (murmur2(serialized_key) & 0x7FFFFFFF) % partition_count
 
 
 def partition_function(partitioner: Any) -> PartitionFunction:
-    """One calling convention for everything that is accepted as ``partitioner``.
+    """Adapt the option ``partitioner`` to one calling convention.
 
-    Accepted: a ``Partitioner`` or an object with its ``partition`` (six arguments, or kafka-python 2.x's
+    Accepted are a ``Partitioner`` or an object with its ``partition`` (six arguments, or kafka-python 2.x's
     ``topic, serialized_key, cluster``), and a plain callable
     ``f(serialized_key, all_partitions, available_partitions)`` with sorted lists.
 
@@ -227,7 +227,7 @@ def partition_function(partitioner: Any) -> PartitionFunction:
         return function
     if isinstance(partitioner, type) or not callable(partitioner):
         raise KafkaConfigurationError(
-            f"partitioner={partitioner!r} is no partitioner; give an instance of Partitioner,"
+            f"partitioner={partitioner!r} is not a partitioner; give an instance of Partitioner,"
             " or f(serialized_key, all_partitions, available_partitions) -> int"
         )
     return lambda topic, _key, key_bytes, _value, _bytes, cluster: partitioner(
@@ -236,10 +236,10 @@ def partition_function(partitioner: Any) -> PartitionFunction:
 
 
 def all_partitions(topic: str, cluster: ClusterView) -> list[int]:
-    """The numbers of all partitions, with a leader or not.
+    """The numbers of all partitions, with or without a leader.
 
     Raises:
-        ValueError: the topic is not known.
+        ValueError: the topic is unknown.
     """
     partitions = cluster.partitions_for_topic(topic)
     if not partitions:
@@ -248,5 +248,5 @@ def all_partitions(topic: str, cluster: ClusterView) -> list[int]:
 
 
 def _available(topic: str, cluster: ClusterView) -> list[int]:
-    """The partitions with a leader; all of them while none has one, so that records can wait for it."""
+    """The partitions with a leader; all partitions if none has one, so that records wait for it."""
     return sorted(cluster.available_partitions_for_topic(topic) or ()) or all_partitions(topic, cluster)

@@ -228,15 +228,15 @@ _DROP_IN = {"section": "As kafka-python has them"}
 """Sections of docs/options.md; all others are about sending."""
 
 
-@attrs.frozen(kw_only=True, eq=False)  # what nobody uses takes time to make, at import
+@attrs.frozen(kw_only=True, eq=False)  # unused methods would cost import time
 class ProducerSettings(SecuritySettings):
     """The options of ``KafkaProducer`` and ``AsyncKafkaProducer``. Times in ms, sizes in bytes."""
 
     bootstrap_servers: Any = option(
         "localhost:9092",
         convert=lambda servers: list(servers) if isinstance(servers, Iterator) else servers,  # read twice
-        doc="Where the cluster is found: 'host:port', 'a:1,b:2' or a list, default port 9092; or"
-        " 'embedded:DIR' for a broker inside this process that keeps its log in DIR",
+        doc="Bootstrap addresses: 'host:port', 'a:1,b:2' or a list, default port 9092; or 'embedded:DIR' for"
+        " a broker in this process with the data directory DIR",
     )
     client_id: str | None = option(
         None,
@@ -260,19 +260,19 @@ class ProducerSettings(SecuritySettings):
         -1,
         check=one_of(-1, 0, 1, "all"),
         parse=parse_acks,
-        doc="Who has a record when it counts as delivered: 'all' in-sync replicas (-1), the leader (1),"
-        " nobody (0)",
+        doc="Acknowledgements that a record needs: 'all' in-sync replicas (-1), the partition leader (1),"
+        " none (0)",
     )
     enable_idempotence: bool = option(
         True,
         check=one_of(True, False),
-        doc="Whether the broker recognises retries, so that no record is written twice or out of order",
+        doc="Whether the broker detects duplicates, so that retries neither duplicate nor reorder records",
     )
     transactional_id: str | None = option(
         None,
         check=check_transactional_id,
         parse=str,
-        doc="Name under which transactions are written; the newest producer of a name fences the others",
+        doc="Enables transactions; the newest producer with an id fences earlier ones",
     )
     transaction_timeout_ms: float = option(
         60_000,
@@ -315,8 +315,8 @@ class ProducerSettings(SecuritySettings):
     batch_size: int = option(
         DEFAULT_BATCH_SIZE,
         check=int32(whole_number(0)),
-        doc="Most bytes in a batch for one partition, once it is compressed; 0: a batch per record. A larger"
-        " record travels alone",
+        doc="Maximum size of a batch for one partition, after compression; 0: a batch per record. A larger"
+        " record is sent alone",
     )
     linger_ms: float = option(
         5,
@@ -327,18 +327,18 @@ class ProducerSettings(SecuritySettings):
     buffer_memory: int = option(
         32 * 1024 * 1024,
         check=whole_number(1),
-        doc="Most bytes of records that wait or are on their way; send waits when they are used up",
+        doc="Maximum memory for queued and in-flight batches; send waits when it is used up",
     )
     max_block_ms: float = option(
         60_000,
         check=at_least(0),
         parse=parse_float,
-        doc="How long send waits for memory and for a topic's metadata, both together",
+        doc="How long send waits for memory and for a topic's metadata, in total",
     )
     max_request_size: int = option(
         1024 * 1024,
         check=int32(whole_number(1)),
-        doc="Most bytes of a request, and of one record before compression",
+        doc="Maximum size of a request, and of one record before compression",
     )
     partitioner: Any = option(
         DefaultPartitioner(),
@@ -349,36 +349,36 @@ class ProducerSettings(SecuritySettings):
     )
     partitioner_adaptive_partitioning_enable: bool = option(
         True,
-        doc="Whether records without a key rather go to partitions for which few batches wait (KIP-794)",
+        doc="Whether records without a key prefer partitions with few queued batches (KIP-794)",
     )
     partitioner_availability_timeout_ms: float = option(
         0,
         check=at_least(0),
         parse=parse_float,
-        doc="Records without a key avoid a node whose connection has taken nothing for so long; 0: never",
+        doc="Records without a key avoid a broker whose connection took no request for so long; 0: never",
     )
     max_in_flight_requests_per_connection: int = option(
         5,
         check=whole_number(1),
-        doc="Requests a broker has at one time before it answered; 5 at most with idempotence",
+        doc="In-flight requests per broker; at most 5 with idempotence",
     )
     delivery_timeout_ms: float = option(
         120_000,
         check=at_least(0),
         parse=parse_float,
-        doc="When a record fails at the latest, counted from the creation of its batch, retries included",
+        doc="Limit from the creation of a batch to its acknowledgement, retries included",
     )
     request_timeout_ms: float = option(
         30_000,
         check=int32(at_least(1)),
         parse=parse_float,
-        doc="How long an answer may take before the connection is given up",
+        doc="How long a response may take before the connection is closed",
     )
     retries: float = option(
         2**31 - 1,
         check=at_least(0),
         parse=int,
-        doc="How often a batch is sent again; delivery_timeout_ms is the better limit",
+        doc="How often a batch is retried; delivery_timeout_ms is the better limit",
     )
     retry_backoff_ms: float = option(
         100,
@@ -393,19 +393,19 @@ class ProducerSettings(SecuritySettings):
         50,
         check=at_least(0),
         parse=parse_float,
-        doc="Wait before a broken connection is made again; doubles each time",
+        doc="Wait before the next connection attempt; doubles each time",
     )
     reconnect_backoff_max_ms: float = option(
-        1_000, check=at_least(0), parse=parse_float, doc="Longest wait between two attempts to connect"
+        1_000, check=at_least(0), parse=parse_float, doc="Longest wait between two connection attempts"
     )
     socket_connection_setup_timeout_ms: float = option(
         10_000,
         check=at_least(1),
         parse=parse_float,
-        doc="How long making a connection may take; doubles with each attempt that failed",
+        doc="How long a connection attempt may take; doubles with each failed attempt",
     )
     socket_connection_setup_timeout_max_ms: float = option(
-        30_000, check=at_least(1), parse=parse_float, doc="Longest time that making a connection may take"
+        30_000, check=at_least(1), parse=parse_float, doc="Maximum of that limit"
     )
     connections_max_idle_ms: float = option(
         540_000,
@@ -417,33 +417,35 @@ class ProducerSettings(SecuritySettings):
         300_000,
         check=at_least(1),
         parse=parse_float,
-        doc="The cluster's metadata is asked for again after this time",
+        doc="Metadata are refreshed after this time",
         kafka="metadata.max.age.ms",
     )
     metadata_max_idle_ms: float = option(
         300_000,
         check=at_least(1),
         parse=parse_float,
-        doc="A topic that was not used for this time is forgotten",
+        doc="A topic that was not used for this time is dropped from the metadata",
     )
     metadata_recovery_strategy: str = option(
         "rebootstrap",
         check=one_of("none", "rebootstrap"),
-        doc="What happens when no known broker can be reached: 'rebootstrap' looks for the cluster at"
-        " bootstrap_servers again, 'none' goes on with the known brokers",
+        doc="What happens when no known broker can be reached: 'rebootstrap' uses bootstrap_servers again,"
+        " 'none' keeps the known brokers",
     )
     metadata_recovery_rebootstrap_trigger_ms: float = option(
         300_000,
         check=at_least(0),
         parse=parse_float,
-        doc="After so long without an answer to a question for metadata, all that is known of the brokers is"
-        " forgotten, and the cluster is looked for at bootstrap_servers again",
+        doc="After so long without a metadata response the known brokers are dropped, and bootstrap_servers"
+        " are used again",
     )
     allow_auto_create_topics: bool = option(
-        True, check=one_of(True, False), doc="Whether the broker may create a topic that is sent to"
+        True, check=one_of(True, False), doc="Whether the broker may create missing topics"
     )
     receive_message_max_bytes: int = option(
-        100_000_000, check=whole_number(1), doc="Most bytes of an answer; a larger one closes the connection"
+        100_000_000,
+        check=whole_number(1),
+        doc="Maximum size of a response; a larger one closes the connection",
     )
     receive_buffer_bytes: int | None = option(
         None,
@@ -465,56 +467,58 @@ class ProducerSettings(SecuritySettings):
         doc="Further socket options, as socket.setsockopt takes them",
     )
     metrics_enabled: bool = option(
-        True, check=one_of(True, False), doc="False: metrics() answers None, and reporters are not told"
+        True,
+        check=one_of(True, False),
+        doc="False: metrics() returns None, and metric reporters are not called",
     )
     metrics_num_samples: int = option(
         2,
         check=int32(whole_number(1)),
-        doc="Windows that rates, averages and maxima look back on, the present one included",
+        doc="Windows over which rates, averages and maxima are computed, the current one included",
     )
     metrics_sample_window_ms: float = option(
-        30_000, check=at_least(1), parse=parse_float, doc="How long one of these windows is"
+        30_000, check=at_least(1), parse=parse_float, doc="Length of these windows"
     )
     metric_reporters: Any = option(
         [],
         check=check_reporters,
         parse=parse_no_reporters,
-        doc="Who hears of metrics that come and go: objects, or classes to be called, with init,"
-        " metric_change, metric_removal and close",
+        doc="Metric reporters: objects, or classes to be called, with init, metric_change, metric_removal and"
+        " close",
     )
     enable_metrics_push: bool = option(
         True,
         check=one_of(True, False),
-        doc="Whether a broker that asks for metrics gets them (KIP-714); needs splashdam[telemetry]",
+        doc="Whether metrics are pushed to brokers that subscribe (KIP-714); needs splashdam[telemetry]",
     )
     exit_timeout_ms: float = option(
         5_000,
         check=at_least(0),
         parse=parse_float,
-        doc="How long the exit of the interpreter waits for a producer that was not closed,"
-        " and Ctrl-C inside its `with` block for what is left",
+        doc="How long the interpreter's exit waits for a producer that was not closed, and Ctrl-C in its"
+        " `with` block for the remaining records",
     )
 
-    # --- who sees records before they are sent, and who hears of batches ---------------------------------
+    # --- interceptors and batches -------------------------------------------------------------------------
 
     interceptors: Any = option(
         (),
         kafka="interceptor.classes",
         check=_interceptors,
         parse=_load_interceptors,
-        doc="Objects that see, and may replace, every record: see ProducerInterceptor. Called in this order",
+        doc="Objects that see and may replace every record, called in this order: see ProducerInterceptor",
         notes=_LISTENING,
     )
     on_batch: Any = option(
         None,
         check=_callable_or_none,
         parse=_not_as_text,
-        doc="Called with a BatchMetadata for each batch that was delivered or has failed, on the sender's"
-        " thread; it must not wait",
+        doc="Called with a BatchMetadata for each delivered or failed batch, on the sender's thread; it must"
+        " not wait",
         notes=_LISTENING,
     )
 
-    # --- how kafka-python reaches the cluster; what has no meaning here says so ---------------------------
+    # --- kafka-python's connection options; some have no effect here ---------------------------------------
 
     bootstrap_timeout_ms: float | None = option(
         None,
@@ -528,8 +532,8 @@ class ProducerSettings(SecuritySettings):
         None,
         check=_version_or_none,
         parse=str,
-        doc="Has no effect but that the constructor does not wait for a broker, as in kafka-python: each"
-        " broker is asked which versions it speaks",
+        doc="Has no effect, except that the constructor does not wait for a broker, as in kafka-python: API"
+        " versions are negotiated with each broker",
         notes=_DROP_IN,
     )
     client_dns_lookup: str = option(

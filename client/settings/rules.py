@@ -1,7 +1,7 @@
-"""From what an application wrote to settings that agree with each other.
+"""From options to complete and consistent settings; kafka-python's options of other versions.
 
-The rules for contradictions are kafka-python's: an explicit wish that cannot be met is an error; idempotence
-that is on by default only gives way, with a warning.
+Contradictions are resolved as in kafka-python: an explicit option that cannot be met is an error; idempotence
+that is on by default is switched off with a warning.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _client_numbers = itertools.count(1)
 
 
 def producer_settings(options: Mapping[str, Any]) -> ProducerSettings:
-    """Checks and completes the keyword options of a producer.
+    """Check and complete the keyword options of a producer.
 
     Raises:
-        KafkaConfigurationError: an option is unknown (the nearest right name is given), not supported,
-            illegal, or contradicts another one.
+        KafkaConfigurationError: an option is unknown (the message suggests the nearest name), not supported,
+            invalid, or contradicts another one.
     """
     options = present_options(options)
     if isinstance(options.get("partitioner"), str):
@@ -172,11 +172,11 @@ def _settle_backoff(
 
 
 _RETIRED: Mapping[str, str] = {
-    "bootstrap_topics_filter": "the first question for metadata names no topics",
+    "bootstrap_topics_filter": "the first metadata request names no topics",
     "sock_chunk_bytes": "sockets are read as much as they hold",
     "sock_chunk_buffer_count": "sockets are read as much as they hold",
 }
-"""Options of 2.x: why they have no effect."""
+"""Options of kafka-python 2.x, with the reason why they have no effect."""
 
 _RENAMED: Mapping[str, str] = {
     "api_version_auto_timeout_ms": "bootstrap_timeout_ms",
@@ -187,17 +187,18 @@ _REFUSED: Mapping[str, str] = {
     "default_api_timeout_ms": "max_block_ms is how long calls wait",
     "net": "connections are driven by trio; AsyncKafkaProducer runs in your own loop",
 }
-"""Options of versions to come: what to do instead."""
+"""Options of later kafka-python versions, with the alternative."""
 
 _CALLER = 5
-"""Frames from here to who has called a producer's constructor."""
+"""Stack level of the caller of a producer's constructor."""
 
 
 def present_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """``options`` by their present names, without those that have no effect any more.
+    """Rename options of other versions, and drop those without effect.
 
     Raises:
-        KafkaConfigurationError: one cannot be met here, the text says what to do; or two say the same.
+        KafkaConfigurationError: an option is not supported (the message names the alternative), or is given
+            under two names.
     """
     present: dict[str, Any] = {}
     for name, value in options.items():
@@ -215,7 +216,7 @@ def present_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refusal_of(name: str) -> str:
-    """Why a property of this dotted name cannot be set, or an empty text."""
+    """Why a property cannot be set; empty if it can."""
     return _REFUSED.get(name.replace(".", "_"), "")
 
 

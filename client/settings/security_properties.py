@@ -33,7 +33,7 @@ _OIDC_CLASSES: Mapping[str, tuple[str, ...]] = {
     "sasl.login.callback.handler.class": ("OAuthBearerLoginCallbackHandler",),
     "sasl.oauthbearer.jwt.retriever.class": ("ClientCredentialsJwtRetriever", "DefaultJwtRetriever"),
 }
-"""What Java has to be told for OIDC, and what is so here anyway."""
+"""Java classes for OIDC that describe what we do anyway."""
 _OTHERS = re.compile(
     r"ssl\.(provider|keymanager\.algorithm|trustmanager\.algorithm|secure\.random\.implementation"
     r"|engine\.factory\.class)|sasl\.(login|client|kerberos|oauthbearer)\..+"
@@ -49,18 +49,18 @@ _MODULES = {
 
 
 def take_security_properties(properties: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Splits Java's security properties off.
+    """Convert Java's security properties to options.
 
     Returns:
-        the options by our names that they stand for, and the properties that are left.
+        the options by our names, and the remaining properties.
 
     Raises:
-        KafkaConfigurationError: one of them cannot be met here; its text never holds a password.
+        KafkaConfigurationError: a property is not supported; the message never contains a password.
     """
     options: dict[str, Any] = {}
     rest: dict[str, Any] = {}
     for name, value in properties.items():
-        if name in _OURS or not (isinstance(value, str) or name in _SAME):  # what is no text is a value
+        if name in _OURS or not (isinstance(value, str) or name in _SAME):  # not a string: already a value
             rest[name] = value
         elif name in _OIDC_CLASSES and value.rpartition(".")[2] in _OIDC_CLASSES[name]:
             continue
@@ -116,7 +116,7 @@ def _check_versions(name: str, value: str) -> None:
 
 
 def _check_method(name: str, value: str) -> None:
-    """librdkafka's; here and in Java it is the endpoint that says so."""
+    """librdkafka's option; here and in Java the token endpoint URL selects OIDC."""
     if value.strip().lower() not in ("default", "oidc"):
         raise KafkaConfigurationError(f"{name}={value!r}: must be default or oidc")
 
@@ -142,11 +142,11 @@ _CHECKS: Mapping[str, Callable[[str, str], None]] = {
     "ssl.keystore.password": _refuse_password,
     "sasl.oauthbearer.method": _check_method,
 }
-"""What only has to be as it is here anyway."""
+"""Checks of properties whose only supported value is what we do anyway."""
 
 
 def _login(config: str, properties: Mapping[str, str]) -> dict[str, Any]:
-    """What ``sasl.jaas.config`` says: who we are, by password, as a client of OIDC, or without proof."""
+    """Read ``sasl.jaas.config``: a password login, an OIDC client, or an unsecured token."""
     match = _JAAS.match(config)
     module, mechanism = match["module"].rpartition(".")[2] if match else "", properties.get("sasl.mechanism")
     if module == "Krb5LoginModule":

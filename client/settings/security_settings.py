@@ -1,4 +1,4 @@
-"""The options that say who is trusted, and who we are: TLS, SASL, and logins that others vouch for.
+"""The security options: TLS, SASL, and OAUTHBEARER tokens.
 
 Python names are kafka-python's. What they are made into is in ``running/security.py``, imported only where
 ``security_protocol`` asks for it; Java's names for files and logins are in ``security_properties.py``.
@@ -69,7 +69,7 @@ def _protocol(value: Any) -> Any:
     return value.upper() if isinstance(value, str) else value
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)  # what nobody calls takes time to make
+@attrs.frozen(kw_only=True, eq=False, repr=False)  # unused methods would cost import time
 class SecuritySettings:
     """TLS, and SASL with its logins.
 
@@ -80,7 +80,7 @@ class SecuritySettings:
         "PLAINTEXT",
         convert=_protocol,
         check=one_of(*PROTOCOLS),
-        doc="How brokers are talked to: PLAINTEXT, SSL (TLS), SASL_PLAINTEXT or SASL_SSL",
+        doc="Protocol to brokers: PLAINTEXT, SSL (TLS), SASL_PLAINTEXT or SASL_SSL",
     )
     ssl_context: Any = option(
         None, check=_context_or_none, doc="An ssl.SSLContext instead of the other ssl_ options"
@@ -88,30 +88,30 @@ class SecuritySettings:
     ssl_check_hostname: bool = option(
         True,
         check=one_of(True, False),
-        doc="Whether a broker's certificate must be for the host it is reached, or advertised, at",
+        doc="Whether a broker's certificate must match its host name",
     )
     ssl_cafile: str | None = option(
         None,
         convert=as_path,
         check=text_or_none,
-        doc=f"CAs that are trusted, {_FILE}; default: those of this machine",
+        doc=f"Trusted CA certificates, {_FILE}; default: those of the system",
     )
     ssl_certfile: str | None = option(
         None,
         is_secret=True,
         convert=lambda value: _secret_key(as_path(value)),
         check=text_or_none,
-        doc=f"Our certificate with its chain, for brokers that want one: {_FILE}",
+        doc=f"Client certificate with its chain, for mutual TLS: {_FILE}",
     )
     ssl_keyfile: str | None = option(
         None,
         is_secret=True,
         convert=lambda value: _secret_key(as_path(value)),
         check=text_or_none,
-        doc=f"The key of ssl_certfile, where that does not hold it: {_FILE}",
+        doc=f"Private key of ssl_certfile, if that does not contain it: {_FILE}",
     )
     ssl_crlfile: str | None = option(
-        None, convert=as_path, check=text_or_none, doc=f"Revoked certificates, {_FILE}"
+        None, convert=as_path, check=text_or_none, doc=f"Certificate revocation list, {_FILE}"
     )
     ssl_password: str | None = option(
         None,
@@ -119,26 +119,24 @@ class SecuritySettings:
         convert=secret_or_none,
         check=text_or_none,
         parse=Secret,
-        doc="Password of the key",
+        doc="Password of the private key",
     )
     ssl_ciphers: str | None = option(
-        None, check=text_or_none, doc="Ciphers for TLS 1.2, as OpenSSL names them, separated by colons"
+        None, check=text_or_none, doc="Ciphers for TLS 1.2, by their OpenSSL names, separated by colons"
     )
     sasl_mechanism: str | None = option(
         None,
         check=one_of(None, *MECHANISM_NAMES),
-        doc="How we prove who we are",
+        doc="SASL mechanism",
     )
-    sasl_plain_username: str | None = option(
-        None, check=text_or_none, doc="Name of the user, for PLAIN and SCRAM"
-    )
+    sasl_plain_username: str | None = option(None, check=text_or_none, doc="User name for PLAIN and SCRAM")
     sasl_plain_password: str | None = option(
         None,
         is_secret=True,
         convert=secret_or_none,
         check=text_or_none,
         parse=Secret,
-        doc="The user's password, for PLAIN and SCRAM",
+        doc="Password for PLAIN and SCRAM",
     )
     sasl_oauth_token_provider: Any = option(
         None,
@@ -149,10 +147,10 @@ class SecuritySettings:
         None,
         check=text_or_none,
         parse=str,
-        doc="For OAUTHBEARER: where tokens are had for sasl_oauthbearer_client_id and its secret (OIDC)",
+        doc="For OAUTHBEARER: URL of the token endpoint (OIDC, client credentials grant)",
     )
     sasl_oauthbearer_client_id: str | None = option(
-        None, check=text_or_none, parse=str, doc="Who we are at the token endpoint"
+        None, check=text_or_none, parse=str, doc="Client id for the token endpoint"
     )
     sasl_oauthbearer_client_secret: str | None = option(
         None,
@@ -160,7 +158,7 @@ class SecuritySettings:
         convert=secret_or_none,
         check=text_or_none,
         parse=Secret,
-        doc="What proves at the token endpoint who we are",
+        doc="Client secret for the token endpoint",
     )
     sasl_oauthbearer_scope: str | None = option(
         None, check=text_or_none, parse=str, doc="What the token should be for, if the endpoint wants to know"
@@ -200,24 +198,24 @@ class SecuritySettings:
 
     @property
     def uses_tls(self) -> bool:
-        """Whether connections are inside TLS."""
+        """Whether connections use TLS."""
         return self.security_protocol in ("SSL", "SASL_SSL")
 
     @property
     def uses_sasl(self) -> bool:
-        """Whether brokers are told who we are."""
+        """Whether connections authenticate with SASL."""
         return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
 
 def _is_default(name: str, value: Any) -> bool:
-    """Whether an option might as well have been left out."""
+    """Whether a value equals the default."""
     fields = attrs.fields_dict(SecuritySettings)
     default: Any = fields[name].default if name in fields else None
     return value is None or value == (default.factory() if hasattr(default, "factory") else default)
 
 
 def check_security(settings: SecuritySettings, options: Mapping[str, Any], *, embedded: bool) -> None:
-    """Refuses what contradicts itself, or would silently be less safe than it looks.
+    """Raise for contradictory options, and for security options without effect.
 
     Args:
         settings: as a whole.

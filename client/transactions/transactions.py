@@ -1,7 +1,4 @@
-"""A producer's transactions: when records are taken, and the calls up to where somebody has to wait.
-
-What ``send_offsets_to_transaction`` accepts, made into our values.
-"""
+"""A producer's transactions: opens and closes the intake, makes the blocking calls, reads their arguments."""
 
 from __future__ import annotations
 
@@ -55,12 +52,12 @@ class Transacting(Protocol):
 
 
 class Transactions:
-    """Opens and closes a producer's intake as its transactions begin and end. Never waits.
+    """Opens and closes a producer's intake as its transactions begin and end.
 
     Args:
-        core: the producer's.
-        manager: decides what is legal.
-        wake: the sender takes a turn soon.
+        core: of the producer.
+        manager: decides which calls are legal.
+        wake: wakes the sender.
     """
 
     def __init__(self, core: Transacting, manager: TransactionManager, wake: Callable[[], None]) -> None:
@@ -72,17 +69,17 @@ class Transactions:
 
     @property
     def timeout(self) -> float:
-        """Seconds that a call may wait."""
+        """Limit of a call in seconds: ``max_block_ms``."""
         return self._core.settings.max_block_ms / 1000
 
     @property
     def can_abort(self) -> bool:
-        """Whether there is a transaction to be given up."""
+        """Whether there is a transaction to abort."""
         return self._manager.can_abort
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left to be done for the last transaction: it has ended, or others end it."""
+        """Whether the last transaction has ended, or is prepared."""
         return self._manager.state in (TransactionState.READY, TransactionState.PREPARED)
 
     def init(self) -> PendingCall:
@@ -90,29 +87,29 @@ class Transactions:
         return self._call(self._manager.init, Operation.INIT.value)
 
     def begin(self) -> None:
-        """Records are taken from now on."""
+        """Begin a transaction; records are taken from now on."""
         self._check("begin_transaction")
         self._core.guard.run(self._manager.begin)
 
     def prepare(self) -> PendingCall:
-        """No record is taken any more; those there are are delivered, and then somebody else decides."""
+        """Take no more records, and prepare once the queued ones are delivered."""
         return self._call(self._manager.prepare, Operation.PREPARE.value)
 
     def commit(self) -> PendingCall:
-        """No record is taken any more; those there are decide how this ends."""
+        """Take no more records, and commit once the queued ones are delivered."""
         return self._call(self._manager.commit, Operation.COMMIT.value)
 
     def abort(self) -> PendingCall:
-        """No record is taken any more, and those that were not sent fail."""
+        """Take no more records, fail unsent ones, and abort."""
         return self._call(self._manager.abort, Operation.ABORT.value)
 
     def abort_unattended(self) -> None:
-        """As `abort`, for who is in a hurry; the sender sees to the rest."""
+        """As `abort`, without waiting; the sender completes it."""
         self._core.guard.run(self._manager.abort_unattended)
         self._wake()
 
     def send_offsets(self, offsets: Mapping[Any, Any], group_metadata: Any) -> PendingCall | None:
-        """Part of the transaction from now on; None: there are none."""
+        """Add consumed offsets; return None if there are none."""
         group, read = group_of(group_metadata), offsets_of(offsets)
         if not read:
             return None
@@ -131,10 +128,10 @@ class Transactions:
         self.finish(call)
 
     def finish(self, call: PendingCall) -> None:
-        """The wait for ``call`` is over.
+        """Complete the wait for ``call``.
 
         Raises:
-            KafkaTimeoutError: it has not ended; it may be made again, and goes on.
+            KafkaTimeoutError: it has not ended; it continues, and may be called again.
             KafkaError: it has failed.
         """
         if not call.finished.opened:
@@ -143,7 +140,7 @@ class Transactions:
         call.result()
 
     def refuse_deferred(self) -> None:
-        """Records sent in callbacks still wait for memory when a commit's time is up.
+        """Raise if records from callbacks still wait for memory after the timeout of a commit.
 
         Raises:
             KafkaTimeoutError: they do.
@@ -155,7 +152,7 @@ class Transactions:
             )
 
     def log_failed_abort(self, error: KafkaError) -> None:
-        """The application hears of what made it abort, not of this."""
+        """Log a failed abort; the application gets the error that caused the abort."""
         name = self._core.settings.client_id
         about = fields(client_id=name, error=type(error).__name__)
         logger.warning("%s: the transaction could not be aborted: %s", name, error, extra=about)
@@ -174,23 +171,23 @@ class Transactions:
         refuse_inside_a_send(f"{name}()")
 
     def _changed(self) -> None:
-        """The guard is held."""
+        """Open or close the intake after a change of state. The guard is held."""
         core = self._core
         if core.state is not State.RUNNING:
-            return  # nothing is taken any more, and that stays so
+            return  # the intake is closed for good
         intake = core.intake
         if self._manager.state is TransactionState.IN_TRANSACTION:
             intake.refuse = None
         elif intake.refuse is None:
             intake.refuse = self.refusal
             intake.transaction += 1
-            core.accumulator.close_batches()  # whoever is about to append to one finds it closed
+            core.accumulator.close_batches()  # a concurrent append finds it closed
 
     def _timed_out(self, call: PendingCall) -> KafkaTimeoutError:
         manager, core = self._manager, self._core
         return KafkaTimeoutError(
             f"{call.operation.value}() has not ended within {core.settings.max_block_ms:g} ms,"
-            f" the producer is {manager.state.name}: call it again, which goes on waiting;"
+            f" the producer is {manager.state.name}: call it again to continue waiting;"
             f" {manager.last_error or core.intake.last_failure()}"
         )
 
@@ -199,11 +196,11 @@ _MAX_METADATA_BYTES = 32767
 
 
 def offsets_of(offsets: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Offsets by partition, from ours or kafka-python's values, from tuples like them, or from plain numbers.
+    """Read offsets by partition, from our or kafka-python's values, similar tuples, or plain numbers.
 
     Raises:
-        TypeError: it is no mapping, or something in it is neither.
-        ValueError: a topic's name is not legal, or a number is negative.
+        TypeError: it is not a mapping of these.
+        ValueError: a topic name is illegal, or a number is negative.
     """
     if not isinstance(offsets, Mapping):
         raise TypeError(f"offsets must be a dict of TopicPartition to offset, not {type(offsets).__name__}")
@@ -211,11 +208,11 @@ def offsets_of(offsets: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndMeta
 
 
 def group_of(group_metadata: Any) -> ConsumerGroupMetadata:
-    """The group, from ours or kafka-python's value, or from its name alone.
+    """Read the consumer group, from our or kafka-python's value, or from its name.
 
     Raises:
         TypeError: it is none of these.
-        ValueError: the group has no name.
+        ValueError: the group id is empty.
     """
     if isinstance(group_metadata, str):
         group_metadata = ConsumerGroupMetadata(group_metadata)

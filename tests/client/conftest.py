@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import trio
-from support.broker.scripted_cluster import ScriptedCluster
 from support.clients.holding import holding
 from support.clients.local_cluster import TOPICS, LocalCluster
+from support.scripted.cluster import ScriptedCluster
 from trio.testing import MockClock
 
 from splashdam.client.async_producer import AsyncKafkaProducer

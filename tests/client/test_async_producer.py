@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from support.broker.scripted_cluster import Trouble
+from support.scripted.cluster import Trouble
 
 from splashdam.client.async_producer import AsyncKafkaProducer
 from splashdam.client.partitioning.partitioners import hashed_partition

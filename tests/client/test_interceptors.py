@@ -10,7 +10,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from support.broker.scripted_cluster import Trouble
+from support.scripted.cluster import Trouble
 
 from splashdam.client.interceptors import ProducerInterceptor, ProducerRecord
 from splashdam.client.producer import KafkaProducer
@@ -209,7 +209,9 @@ def test_classes_by_name() -> None:
     sys.modules[Diary.__module__] = sys.modules[__name__] if __name__ in sys.modules else _this_module()
     with KafkaProducer.from_properties({"interceptor.classes": f"{name}, {name}"}) as producer:
         assert [type(each).__name__ for each in producer.config["interceptors"]] == ["Diary", "Diary"]
-    with pytest.raises(KafkaConfigurationError, match=r"'no\.such\.Class' is no class that can be made"):
+    with pytest.raises(
+        KafkaConfigurationError, match=r"'no\.such\.Class' is not a class that can be instantiated"
+    ):
         KafkaProducer.from_properties({"interceptor.classes": "no.such.Class"})
 
 

@@ -64,7 +64,7 @@ def test_servers_are_taken_from_an_iterator() -> None:
         ("embedded:d?port=x", "port='x' is not a number"),
         ("embedded:d?port=70000", "port='70000' is not a number"),
         ("embedded:d?", "nothing follows the question mark"),
-        (["embedded:d", "h:1"], "an embedded broker stands alone"),
+        (["embedded:d", "h:1"], "an embedded broker cannot be combined"),
     ],
 )
 def test_wrong_addresses(servers: str | list[str], words: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import trio
-from support.broker.scripted_cluster import Trouble
+from support.scripted.cluster import Trouble
 
 from splashdam.client.partitioning.partitioners import hashed_partition
 from splashdam.client.producer import KafkaProducer

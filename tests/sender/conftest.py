@@ -10,8 +10,8 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from support.broker.scripted_cluster import ScriptedCluster
 from support.clients.holding import holding
+from support.scripted.cluster import ScriptedCluster
 from trio.testing import MockClock
 
 from splashdam.accumulator.accumulator import RecordAccumulator

@@ -7,7 +7,7 @@ import random
 
 import pytest
 import trio
-from support.broker.scripted_cluster import ScriptedBroker, Trouble
+from support.scripted.cluster import ScriptedBroker, Trouble
 
 from splashdam.accumulator.backoff import exponential_ms
 from splashdam.model.broker_errors import ErrorCode

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import trio
-from support.broker.scripted_cluster import Trouble
+from support.scripted.cluster import Trouble
 
 from splashdam.model.errors import KafkaTimeoutError
 from splashdam.wire.messages.produce import ProduceRequest

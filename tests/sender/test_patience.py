@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 import trio
-from support.broker.scripted_cluster import Trouble
 from support.running.patches import perhaps
+from support.scripted.cluster import Trouble
 
 from splashdam.model.values import Buffer
 from splashdam.net.connection import connection, streams

@@ -6,8 +6,8 @@ import math
 
 import pytest
 import trio
-from support.broker.scripted_cluster import Trouble
 from support.clients.holding import holding
+from support.scripted.cluster import Trouble
 
 from splashdam.model.broker_errors import UnsupportedCompressionTypeError, UnsupportedVersionError
 from splashdam.model.errors import IllegalStateError, KafkaTimeoutError

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 import trio
-from support.broker.scripted_cluster import Trouble
+from support.scripted.cluster import Trouble
 
 from splashdam.accumulator.open_batches import Appended
 from splashdam.model.errors import IllegalStateError, KafkaTimeoutError

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 import trio
-from support.broker.scripted_cluster import Trouble
+from support.scripted.cluster import Trouble
 
 from splashdam.accumulator.readiness import PartitionQueues
 from splashdam.model.errors import KafkaTimeoutError

@@ -15,7 +15,7 @@ import pytest
 import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.broker.scripted_cluster import ScriptedCluster, Trouble
+from support.scripted.cluster import ScriptedCluster, Trouble
 from trio.testing import MockClock
 
 from splashdam.model.broker_errors import NetworkExceptionError

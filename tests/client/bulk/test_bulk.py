@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from support.broker.scripted_cluster import Trouble
+from support.scripted.cluster import Trouble
 
 from splashdam.client.partitioning.partitioners import RoundRobinPartitioner, hashed_partition
 from splashdam.client.reports import BulkReport

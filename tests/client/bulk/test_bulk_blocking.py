@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from support.broker.scripted_cluster import Trouble
 from support.clients import foreign_clients
+from support.scripted.cluster import Trouble
 
 from splashdam.client.partitioning.partitioners import hashed_partition
 from splashdam.client.producer import KafkaProducer

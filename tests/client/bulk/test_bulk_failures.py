@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from support.broker.scripted_cluster import Trouble
 from support.clients.local_cluster import LocalCluster
 from support.running.alone import alone
+from support.scripted.cluster import Trouble
 from trio.testing import MockClock
 
 from splashdam.client.bulk import sending as bulk_sending

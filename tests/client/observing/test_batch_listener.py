@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio.testing
-from support.broker.scripted_cluster import Trouble
+from support.scripted.cluster import Trouble
 
 from splashdam.client.producer import KafkaProducer
 from splashdam.model.broker_errors import ErrorCode, InvalidRecordError

@@ -11,8 +11,8 @@ import kafka
 import pytest
 import trio
 from kafka.metrics.metrics_reporter import AbstractMetricsReporter
-from support.broker.scripted_cluster import Trouble
 from support.running.house_tree import ROOT
+from support.scripted.cluster import Trouble
 
 from splashdam import EmbeddedBroker, KafkaProducer
 from splashdam.client.observing.metric_table import NODE, OWN, PRODUCER, TOPIC

@@ -120,7 +120,9 @@ def asked_and_loaded() -> tuple[set[int], set[str]] | None:
             async with cluster.producer() as producer:
                 await (await producer.send("one", b"value"))
                 await trio.sleep(1_000)
-                with pytest.raises(KafkaTimeoutError, match="no broker gave a client instance id within 3 s"):
+                with pytest.raises(
+                    KafkaTimeoutError, match="no broker assigned a client instance id within 3 s"
+                ):
                     await producer.client_instance_id(3)
             nursery.cancel_scope.cancel()
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import trio
-from support.broker.scripted_cluster import Trouble
 from support.clients.local_cluster import LocalCluster
 from support.running.alone import alone, descriptor_count
+from support.scripted.cluster import Trouble
 from trio.testing import MockClock
 
 from splashdam.client.producer import KafkaProducer

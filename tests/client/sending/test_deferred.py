@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import trio
-from support.broker.scripted_cluster import Trouble
 from support.clients.holding import holding
+from support.scripted.cluster import Trouble
 
 from splashdam.client.future import RecordFuture
 from splashdam.client.producer import KafkaProducer

@@ -88,7 +88,7 @@ def test_kafka_pythons_defaults_pass() -> None:
         ({"transactional_id": ""}, "transactional_id='': must not be empty"),
         ({"transaction_timeout_ms": 0}, "transaction_timeout_ms=0: must be at least 1"),
         ({"key_serializer": "json"}, "neither a Serializer nor callable"),
-        ({"partitioner": RoundRobinPartitioner}, "is no partitioner; give an instance"),
+        ({"partitioner": RoundRobinPartitioner}, "is not a partitioner; give an instance"),
         ({"client_id": 7}, "client_id=7: must be str, not int"),
         ({"client_id": "\ud800"}, "client_id=.*cannot be sent: .*surrogates"),
         ({"client_id": "é" * 16_384}, "client_id=.*takes 32768 bytes; the protocol has room for 32767"),

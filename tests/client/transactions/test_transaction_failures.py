@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import trio
-from support.broker.scripted_cluster import Trouble
+from support.scripted.cluster import Trouble
 from trio.testing import MockClock
 
 from splashdam.model.broker_errors import (

@@ -8,7 +8,7 @@ import pytest
 from kafka import ConsumerGroupMetadata as TheirGroup
 from kafka.structs import OffsetAndMetadata as TheirOffset
 from kafka.structs import TopicPartition as TheirPartition
-from support.broker.scripted_cluster import Trouble
+from support.scripted.cluster import Trouble
 from trio.testing import MockClock
 
 from splashdam.model.transactions import ConsumerGroupMetadata, OffsetAndMetadata

@@ -9,7 +9,7 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from support.broker.scripted_log import ScriptedLog
+from support.scripted.log import ScriptedLog
 
 from splashdam.accumulator.batch import BatchEvent, ProducerBatch
 from splashdam.model.values import TopicPartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 import trio.lowlevel
-from support.broker.scripted_cluster import Trouble
+from support.scripted.cluster import Trouble
 
 from splashdam.accumulator.batch import SEQUENCE_COUNT
 from splashdam.model.broker_errors import InvalidRecordError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.broker.scripted_cluster import Trouble
+from support.scripted.cluster import Trouble
 
 from splashdam.model.errors import KafkaTimeoutError
 from splashdam.model.values import TopicPartition

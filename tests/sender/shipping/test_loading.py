@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from support.broker.scripted_cluster import Trouble
+from support.scripted.cluster import Trouble
 
 from splashdam.model.broker_errors import UnsupportedCompressionTypeError
 from splashdam.record.batch import Codec, parse_header

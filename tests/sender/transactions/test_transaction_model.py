@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.broker.scripted_cluster import USUAL, ScriptedCluster, Trouble
+from support.scripted.cluster import USUAL, ScriptedCluster, Trouble
 
 from splashdam.accumulator.backoff import Backoff
 from splashdam.accumulator.batch import BatchEvent, ProducerBatch

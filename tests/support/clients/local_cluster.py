@@ -9,7 +9,7 @@ from trio.testing import MockClock
 from splashdam.client.async_producer import AsyncKafkaProducer
 from splashdam.net.memory import MemoryNetwork
 from splashdam.testing.clock import VirtualClock
-from support.broker.scripted_cluster import ScriptedCluster
+from support.scripted.cluster import ScriptedCluster
 
 TOPICS = {"one": 1, "two": 2, "six": 6}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from splashdam.wire.messages.produce import ProduceRequest
-from support.broker.scripted_cluster import Trouble
+from support.scripted.cluster import Trouble
 
 CLIENT = Path(__file__).parents[2] / "client"
 

@@ -37,7 +37,7 @@ from splashdam.wire.messages.txn_offset_commit import (
 )
 
 if TYPE_CHECKING:
-    from support.broker.scripted_cluster import ScriptedCluster, Trouble
+    from support.scripted.cluster import ScriptedCluster, Trouble
 
 COORDINATED: dict[type[Request[Any]], tuple[int, int]] = {
     FindCoordinatorRequest: (0, 6),

@@ -49,8 +49,8 @@ from splashdam.wire.messages.produce import (
     TopicProduceResponse,
 )
 from splashdam.wire.messages.sasl_handshake import SaslHandshakeRequest
-from support.broker.scripted_coordinator import COORDINATED, ScriptedCoordinator
-from support.broker.scripted_log import ScriptedLog
+from support.scripted.coordinator import COORDINATED, ScriptedCoordinator
+from support.scripted.log import ScriptedLog
 
 Q = TypeVar("Q", bound=Request[Any])
 Handler = Callable[["ScriptedBroker", Any, int], Response]
