@@ -158,7 +158,7 @@ def test_accepted_kinds() -> None:
 @pytest.mark.parametrize("partitioner", ["murmur2", 3, DefaultPartitioner])
 def test_anything_else_is_refused(partitioner: Any) -> None:
     """A class instead of an instance is the common slip."""
-    with pytest.raises(KafkaConfigurationError, match="is no partitioner"):
+    with pytest.raises(KafkaConfigurationError, match="is not a partitioner"):
         partition_function(partitioner)
 
 
