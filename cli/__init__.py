@@ -1,4 +1,4 @@
-"""The ``splashdam`` command: what can be done to logs, topics, groups and clusters, or with a broker.
+"""The ``splashdam`` command: logs, topics, groups, clusters, brokers and pipelines from a shell.
 
 Lives here: what all commands share, among it `connecting` for those that ask one, and in folders one file per
 command: `broker`, `cluster`, `records`, `pipeline`. `measuring` is what ``splashdam bench`` shares with

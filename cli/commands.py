@@ -25,11 +25,11 @@ COMMANDS = {
     "users": "broker.users",
     "verify-log": "broker.verify_log",
 }
-"""By name: the module of this room with a command of this name in it, with ``_`` for ``-``."""
+"""The module in this package that defines each command, by the command's name."""
 
 
 class Commands(click.Group):
-    """Finds commands in modules of their own, so that none pays for the imports of another."""
+    """Imports the module of a command when it is needed, so that no command pays for another's imports."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -68,11 +68,11 @@ def splashdam() -> None:
 
 
 class OnceCommand(click.Command):
-    """Refuses an option that stands in the line twice."""
+    """Refuses an option that is given twice, unless it may be repeated."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As ``click.Command``; raises UsageError for such an option, too."""
-        if not ctx.resilient_parsing:  # of a line that is being completed
+        """Raise UsageError for such an option as well."""
+        if not ctx.resilient_parsing:  # a shell completes the line
             _, _, given = self.make_parser(ctx).parse_args(args=list(args))
             for parameter, times in Counter(given).items():
                 if times > 1 and _is_single(parameter):
@@ -81,14 +81,14 @@ class OnceCommand(click.Command):
 
 
 class OnceGroup(click.Group):
-    """A group of such commands."""
+    """A group whose subcommands are of this kind."""
 
     command_class = OnceCommand
     group_class = type
 
 
 def _is_single(parameter: click.Parameter) -> bool:
-    """Whether a second one would take the place of the first; a flag says the same again."""
+    """Return whether a second value would replace the first; a repeated flag is harmless."""
     if not isinstance(parameter, click.Option) or parameter.multiple or parameter.count:
         return False
     return not parameter.is_flag or bool(parameter.secondary_opts)

@@ -1,4 +1,4 @@
-"""The cluster that a command talks to: named, connected, and asked in a trio loop of the command's own."""
+"""The cluster that a command talks to: its address, its settings, and requests in a trio loop."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Cluster(NamedTuple):
     """How a command reaches its cluster.
 
     Attributes:
-        addresses: brokers to begin with.
-        connect: makes connections, with TLS where the settings say so.
-        authenticator: shows the brokers who we are; None where they do not ask.
-        timeout_ms: how long an answer may take.
-        may_create_topics: whether brokers may create topics that are missing when they are written to.
-        client_id: who we are to the brokers.
+        addresses: the bootstrap servers.
+        connect: opens connections, with TLS if the settings ask for it.
+        authenticator: does the SASL exchange; None without SASL.
+        timeout_ms: the longest wait for an answer.
+        may_create_topics: whether a produce request may create a missing topic.
+        client_id: sent with every request.
     """
 
     addresses: list[tuple[str, int]]
@@ -55,7 +55,7 @@ class Cluster(NamedTuple):
     client_id: str = "splashdam-admin"
 
     def ask(self, task: Callable[[ClusterClient], Awaitable[T]]) -> T:
-        """What a task makes of the cluster's answers."""
+        """Run a task with a client of the cluster in a trio loop, and return its result."""
 
         async def run() -> T:
             async with open_cluster_client(
@@ -74,14 +74,14 @@ class Cluster(NamedTuple):
         return trio.run(run)
 
     def check(self, reads: Sequence[str] = (), *, writes: Sequence[str] = ()) -> None:
-        """Finds out now whether the cluster answers and has these topics.
+        """Check that the cluster answers and has these topics.
 
         Args:
-            reads: topics that have to be there.
-            writes: topics that may be missing where brokers create them.
+            reads: topics that have to exist.
+            writes: topics that may be missing if brokers create them automatically.
 
         Raises:
-            KafkaError: it does not.
+            KafkaError: it does not answer, or a topic is missing.
         """
 
         async def find(client: ClusterClient) -> None:
@@ -98,13 +98,13 @@ class Cluster(NamedTuple):
         self.ask(find)
 
     async def _creates_topics(self, client: ClusterClient, found: ClusterMetadata) -> bool:
-        """Whether topics are made when they are written to; yes where a broker does not tell us."""
+        """Return whether brokers create topics automatically; True if a broker does not tell."""
         if not self.may_create_topics:
             return False
         for node in found.nodes.values():
             try:
                 configs = await describe_configs(client, Resource.BROKER, str(node.node_id), node=node)
-            except BrokerResponseError:  # who may write need not be allowed to see configurations
+            except BrokerResponseError:  # writers are not always authorized to describe configs
                 return True
             if _AUTO_CREATE not in configs or configs[_AUTO_CREATE].value != "false":
                 return True
@@ -112,21 +112,21 @@ class Cluster(NamedTuple):
 
 
 CONNECTION = ("security.", "ssl.", "sasl.")
-"""How the settings begin that say how a cluster is reached."""
+"""Prefixes of settings for the connection to a cluster."""
 
 
 @contextmanager
 def served_cluster(
     bootstrap_servers: str, properties: Mapping[str, str], timeout_seconds: float
 ) -> Iterator[tuple[str, Cluster]]:
-    """A cluster that other processes reach, too: its addresses, and how this one does.
+    """Yield the address of a cluster that other processes can reach, and this process's access to it.
 
-    For ``embedded:DIR`` a broker runs as long as the block, on a free port unless one is named.
+    For ``embedded:DIR`` a broker runs during the block, on a free port unless one is named.
 
     Args:
-        bootstrap_servers: as the option says.
-        properties: more settings, by Kafka's names; those count that decide what a cluster answers.
-        timeout_seconds: how long an answer may take.
+        bootstrap_servers: value of the option.
+        properties: more settings, by Kafka's names; only those for the connection are used.
+        timeout_seconds: the longest wait for an answer.
 
     Raises:
         KafkaConfigurationError: a setting is unknown or wrong.
@@ -161,13 +161,13 @@ def named_cluster(
     *,
     may_be_new: bool = False,
 ) -> Iterator[Cluster]:
-    """The one that is named: by TCP, or a broker in this process for ``embedded:DIR``.
+    """Yield access to a cluster: over TCP, or to a broker in this process for ``embedded:DIR``.
 
     Args:
-        bootstrap_servers: as the option says.
+        bootstrap_servers: value of the option.
         properties: more settings, by Kafka's names.
-        timeout_seconds: how long an answer may take.
-        may_be_new: whether a directory that is missing is made.
+        timeout_seconds: the longest wait for an answer.
+        may_be_new: whether a missing directory is created.
 
     Raises:
         KafkaConfigurationError: a setting is unknown or wrong, or the directory is missing.
@@ -202,9 +202,9 @@ def named_cluster(
 
 
 def on_cluster(command: Callable[..., None], *, may_be_new: bool = False) -> Callable[..., None]:
-    """Gives a command the options that name a cluster, and, as its first argument, the cluster.
+    """Add the options that name a cluster, and call the command with the cluster as its first argument.
 
-    What the cluster refuses is reported as a message and a status.
+    Errors of the cluster end the command with a message and status 1.
 
     Args:
         command: the function behind the command.
@@ -232,7 +232,7 @@ def on_cluster(command: Callable[..., None], *, may_be_new: bool = False) -> Cal
 
 
 def _refuse_topic_configs(properties: Mapping[str, str]) -> None:
-    """Where a command takes both, the settings of clients are easily taken for those of the topic."""
+    """Refuse a topic configuration given with ``-X``, which sets the client of this command."""
     of_clients = {kafka_name(field) for field in attrs.fields(ProducerSettings)}
     of_topics = {kafka_name(field) for field in attrs.fields(LogSettings)} - of_clients
     for name in of_topics & properties.keys():

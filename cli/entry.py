@@ -1,4 +1,4 @@
-"""Where the installed command begins: says what to install where click and rich are missing."""
+"""Entry point of the installed command: names what to install if click or rich is missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ USAGE_ERROR = 2
 
 
 def main() -> None:
-    """Runs the command with the arguments of the process and exits with its status.
+    """Run the command with the arguments of the process and exit with its status.
 
     Status 0 is success, 1 a failure, 2 wrong usage or missing packages, 130 an interrupt, 143 and
     129 SIGTERM and SIGHUP.

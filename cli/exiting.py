@@ -1,6 +1,6 @@
-"""How a command ends: a failure is one message that says what to do, with a status that scripts can use.
+"""How a command exits: a failure is one message with its remedy, and a status that scripts can use.
 
-SIGTERM and SIGHUP end a command as Ctrl-C does: it finishes what it has begun, and says which it was.
+SIGTERM and SIGHUP end a command as Ctrl-C does; the status tells which signal it was.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ INTERRUPTED = 130
 
 
 def explained(error: BaseException) -> str:
-    """The error's text, which says what to do; its kind, where it says nothing."""
+    """Return the error's message, or the name of its class if it has none."""
     return str(error) or type(error).__name__
 
 
 @contextmanager
 def failures_reported() -> Iterator[None]:
-    """Turns what Kafka and the operating system refuse into a message and status 1, without a traceback.
+    """Report errors of Kafka and of the operating system as a message with status 1, without a traceback.
 
-    A setting that is wrong by itself is wrong usage, status 2, as if the option's own check had
-    found it. A broken pipe passes, since it says that the reader of our output has seen enough. A group with
-    one error in it, as trio's nurseries raise, is reported as that error.
+    A wrong setting is wrong usage, status 2, as if click had found it. A broken pipe is raised again: it only
+    means that the reader of the output has closed it. An exception group with a single error, as trio's
+    nurseries raise, is reported as that error.
     """
     try:
         yield
@@ -48,7 +48,7 @@ def failures_reported() -> Iterator[None]:
 
 @contextmanager
 def file_failures_reported() -> Iterator[None]:
-    """As ``failures_reported``, for commands that open a log themselves: no other one knows more."""
+    """Like `failures_reported`, for commands that open logs themselves: hints about brokers do not fit."""
     try:
         with failures_reported():
             yield
@@ -75,10 +75,10 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 class EndedBySignal(KeyboardInterrupt):
-    """Raised in the main thread where Python raises KeyboardInterrupt for Ctrl-C.
+    """SIGTERM or SIGHUP, raised in the main thread as Python raises KeyboardInterrupt for Ctrl-C.
 
     Attributes:
-        number: the signal's.
+        number: of the signal.
     """
 
     def __init__(self, number: int) -> None:
@@ -87,13 +87,13 @@ class EndedBySignal(KeyboardInterrupt):
 
 
 def exit_status(interrupt: KeyboardInterrupt) -> int:
-    """What a shell reports for a process ended by the signal: 128 and its number, 130 for Ctrl-C."""
+    """Return what a shell reports for the signal: 128 plus its number, 130 for Ctrl-C."""
     return 128 + (interrupt.number if isinstance(interrupt, EndedBySignal) else signal.SIGINT)
 
 
 @contextmanager
 def signals_interrupt() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise `EndedBySignal` inside; one that is ignored, as under nohup, stays ignored."""
+    """Raise `EndedBySignal` for SIGTERM and SIGHUP inside; a signal that is ignored (nohup) stays ignored."""
     before = {number: signal.getsignal(number) for number in ENDING}
     caught = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
     try:
@@ -107,7 +107,7 @@ def signals_interrupt() -> Iterator[None]:
 
 @contextmanager
 def interrupts_wait() -> Iterator[None]:
-    """Ctrl-C and the other endings take effect behind the block: the step in it is not left half done."""
+    """Delay Ctrl-C, SIGTERM and SIGHUP until the block is done, so that no step is left half done."""
     came: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, *ENDING)}
     caught = [number for number, handler in before.items() if handler is not signal.SIG_IGN]

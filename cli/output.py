@@ -1,6 +1,6 @@
-"""What a command shows, and where: standard streams, tables, bars and words that depend on numbers.
+"""Output of commands: standard streams, tables, progress bars and counted nouns.
 
-For people there is rich; a pipe gets plain columns. A shell can close standard streams (``<&-``).
+A terminal gets rich tables, a pipe plain columns. Standard streams may be closed (``<&-`` in a shell).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import click
 
 
 def standard_input() -> BinaryIO:
-    """Standard input as bytes.
+    """Return standard input as a binary stream.
 
     Raises:
         click.ClickException: it is closed.
@@ -23,7 +23,7 @@ def standard_input() -> BinaryIO:
 
 
 def standard_output() -> BinaryIO:
-    """Standard output as bytes.
+    """Return standard output as a binary stream.
 
     Raises:
         click.ClickException: it is closed.
@@ -32,18 +32,18 @@ def standard_output() -> BinaryIO:
 
 
 def _open(stream: TextIO | None, name: str) -> TextIO:
-    if stream is None:  # Python's sign for a descriptor that was closed when it started
+    if stream is None:  # Python sets it to None if the descriptor was closed at start
         raise click.ClickException(f"{name} is closed")
     return stream
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether somebody sits before it; not if it is closed."""
+    """Return whether the stream is a terminal; False if it is closed."""
     return stream is not None and stream.isatty()
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Rows under their headings; in a pipe with tabs between the columns, so that scripts can cut them."""
+    """Print rows under headings; in a pipe the columns are separated by tabs, for ``cut``."""
     if not is_terminal(sys.stdout):
         for row in (head, *rows):
             click.echo("\t".join(map(str, row)))
@@ -62,11 +62,11 @@ _WORTH_A_BAR_BYTES = 64 * 1024 * 1024
 
 @contextmanager
 def bytes_read(total: int, *, is_wanted: bool = True) -> Iterator[Callable[[int], None]]:
-    """Shows how much of ``total`` bytes was read, unless that is too little to wait for.
+    """Show a progress bar over ``total`` bytes if there are enough of them to wait for.
 
     Args:
         total: bytes in all.
-        is_wanted: False where the bar would stand between lines of output.
+        is_wanted: False if the bar would mix with lines of output.
     """
     if not is_wanted or total < _WORTH_A_BAR_BYTES or not is_terminal(sys.stderr):
         yield lambda _: None
@@ -81,5 +81,5 @@ def bytes_read(total: int, *, is_wanted: bool = True) -> Iterator[Callable[[int]
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 record``, ``2,000 records``."""
+    """Return ``1 record`` or ``2,000 records``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -19,7 +19,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 DEFAULT_BOOTSTRAP_SERVERS = "localhost:9092"
 
 DEFAULT_TIMEOUT_SECONDS = 10.0
-"""Of every command that talks to a cluster; one that answers later than that is not worth waiting for."""
+"""Default of ``--timeout`` for every command that talks to a cluster."""
 
 
 def topic_argument(command: Command) -> Command:
@@ -35,7 +35,7 @@ def _check_topic(_context: click.Context, _parameter: click.Parameter, topic: st
 
 
 class DirectoryPath(click.Path):
-    """A directory; no empty text, as a variable that is not set leaves it: that would be the current one."""
+    """A directory. Empty text, as from an unset variable, is refused: it would mean the current directory."""
 
     def __init__(self) -> None:
         super().__init__(file_okay=False, path_type=Path)
@@ -43,26 +43,25 @@ class DirectoryPath(click.Path):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> str | bytes | os.PathLike[str]:
-        """As ``click.Path``."""
         if value == "":
             self.fail("the path is empty; '.' is the current directory", param, ctx)
         return super().convert(value, param, ctx)
 
 
 def bootstrap_servers_option(command: Command) -> Command:
-    """``--bootstrap-servers``: whom to talk to."""
+    """Add ``--bootstrap-servers``."""
     return click.option(
         "-b",
         "--bootstrap-servers",
         metavar="HOST:PORT[,…]",
         default=DEFAULT_BOOTSTRAP_SERVERS,
         show_default=True,
-        help="Brokers to start from, or embedded:DIR for a broker of one's own on a directory.",
+        help="Brokers to connect to first, or embedded:DIR for a broker in this process on a directory.",
     )(command)
 
 
 def timeout_option(command: Command) -> Command:
-    """``--timeout``: how long an answer may take; the command gets ``timeout_seconds``."""
+    """Add ``--timeout``: the longest wait for an answer; the command gets ``timeout_seconds``."""
     return click.option(
         "--timeout",
         "timeout_seconds",
@@ -70,12 +69,12 @@ def timeout_option(command: Command) -> Command:
         metavar="SECONDS",
         default=DEFAULT_TIMEOUT_SECONDS,
         show_default=True,
-        help="How long to wait for an answer of the cluster before giving up.",
+        help="How long to wait for an answer from the cluster.",
     )(command)
 
 
 def property_option(what: str) -> Callable[[Command], Command]:
-    """``--property NAME=VALUE`` (or ``--set``), repeatable: any setting by the name that Kafka gives it."""
+    """Add ``--property NAME=VALUE`` (or ``--set``), repeatable: any setting by Kafka's name."""
 
     def decorate(command: Command) -> Command:
         return click.option(
@@ -86,7 +85,7 @@ def property_option(what: str) -> Callable[[Command], Command]:
             metavar="NAME=VALUE",
             multiple=True,
             callback=pairs,
-            help=f"A setting of the {what} by Kafka's name, for example {_EXAMPLES[what]}. Repeatable.",
+            help=f"Set a {what} property by Kafka's name, for example {_EXAMPLES[what]}. Repeatable.",
         )(command)
 
     return decorate
@@ -100,16 +99,16 @@ _EXAMPLES = {
 
 
 def config_option(what: str) -> Callable[[Command], Command]:
-    """``--config FILE``: settings in a file, where nobody sees the passwords among them."""
+    """Add ``--config FILE``: settings in a file, which keeps passwords off the command line."""
     return click.option(
         "--config",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help=f"A file with settings, as Kafka's {what}.properties; options of the command win over it.",
+        help=f"A properties file like Kafka's {what}.properties; options of the command override it.",
     )
 
 
 def cluster_options(what: str = "client") -> Callable[[Command], Command]:
-    """``-b``, ``--config``, ``-X`` and ``--timeout``: which cluster, and how to talk to it.
+    """Add ``-b``, ``--config``, ``-X`` and ``--timeout``: the cluster and its settings.
 
     The command gets ``bootstrap_servers``, ``config``, ``properties`` and ``timeout_seconds``.
     """
@@ -122,7 +121,7 @@ def cluster_options(what: str = "client") -> Callable[[Command], Command]:
 
 
 def pairs(_context: click.Context, parameter: click.Parameter, texts: Iterable[str]) -> dict[str, str]:
-    """The callback of a repeatable option that takes NAME=VALUE."""
+    """Parse a repeatable option that takes NAME=VALUE (a click callback)."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
@@ -135,18 +134,18 @@ def pairs(_context: click.Context, parameter: click.Parameter, texts: Iterable[s
 
 
 def is_given(context: click.Context, parameter: str) -> bool:
-    """Whether somebody gave the option, even if with the value of its default."""
+    """Whether the option was given, even with its default value."""
     return context.get_parameter_source(parameter) is not ParameterSource.DEFAULT
 
 
 def flag_of(context: click.Context, parameter: str) -> str:
-    """How the option of a parameter is written: its long name."""
+    """Return the long name of a parameter's option, for messages."""
     found = next(each for each in context.command.params if each.name == parameter)
     return max(found.opts, key=len)
 
 
 def exclusive(*parameters: str) -> Callable[[Command], Command]:
-    """Of these options at most one is given; refused before anything is done.
+    """Refuse a command line with more than one of these options.
 
     Args:
         parameters: their names as the command gets them.
@@ -167,17 +166,17 @@ def exclusive(*parameters: str) -> Callable[[Command], Command]:
 
 
 def settled_cluster(config: Path | None, properties: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """What ``cluster_options`` say together: where the cluster is, and how to talk to it.
+    """Combine ``cluster_options`` into the cluster's address and its settings.
 
-    The address is that of ``--bootstrap-servers``, else of a property, else of the file, else here.
+    The address comes from ``--bootstrap-servers``, a property, the file, or the default, in this order.
 
     Args:
-        config: the file, None for none.
-        properties: they win over the file.
+        config: the properties file, if any.
+        properties: from ``-X``; they override the file.
 
     Raises:
         click.UsageError: option and property contradict each other.
-        KafkaConfigurationError: the file cannot be read, or a line of it is no setting.
+        KafkaConfigurationError: the file cannot be read, or a line is not NAME=VALUE.
     """
     context = click.get_current_context()
     option: str = context.params["bootstrap_servers"]
@@ -194,12 +193,12 @@ def settled_cluster(config: Path | None, properties: Mapping[str, str]) -> tuple
 
 
 def read_properties(path: Path | None) -> dict[str, str]:
-    """The settings of a Java properties file, as Kafka's ``server.properties`` is one; of no file, none.
+    """Read a Java properties file such as Kafka's ``server.properties``; without a file return no settings.
 
     Lines that begin with ``#`` or ``!`` are comments, and a backslash at its end continues a line.
 
     Raises:
-        KafkaConfigurationError: the file cannot be read, or a line is no setting.
+        KafkaConfigurationError: the file cannot be read, or a line is not NAME=VALUE.
     """
     if path is None:
         return {}
@@ -221,11 +220,11 @@ def read_properties(path: Path | None) -> dict[str, str]:
 def settled_properties(
     context: click.Context, properties: Mapping[str, str], options: Mapping[str, str]
 ) -> dict[str, str]:
-    """The properties together with those that have options of their own.
+    """Combine properties with the options that set properties as well.
 
     Args:
         context: of the command.
-        properties: what `-X` gave; it wins over an option that was not given.
+        properties: from `-X`; they override an option's default.
         options: the command's parameters by the names of their properties.
 
     Raises:

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import attrs
 from rich.console import Console
@@ -200,8 +200,8 @@ def _git(*arguments: str) -> str:
     return done.stdout.strip()
 
 
-def _read(state: Path) -> Mapping[str, Mapping[str, object]]:
-    found: Mapping[str, Mapping[str, object]] = json.loads(state.read_text()) if state.exists() else {}
+def _read(state: Path) -> Mapping[str, Mapping[str, Any]]:
+    found: Mapping[str, Mapping[str, Any]] = json.loads(state.read_text()) if state.exists() else {}
     return found
 
 

@@ -1,4 +1,4 @@
-"""A broker of one's own: it runs, has users, and its directory is looked through.
+"""Commands for a broker of one's own: serving, users, checking its directory.
 
 May import: commands, exiting, output, parameters.
 """

@@ -1,4 +1,4 @@
-"""``splashdam broker``: the embedded broker as a server of its own, for every Kafka client."""
+"""``splashdam broker``: the embedded broker as a server process for every Kafka client."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 
 _LONG_COLLECTION_S = 0.005
-"""A shorter one may walk along the same objects again."""
+"""Objects that a collection of at least this length found alive are frozen; shorter ones may repeat."""
 
 _WHOLE_COLLECTION_S = 600.0
-"""So often all objects are walked along, which stops the loop once."""
+"""How often frozen objects are collected again, which stops the loop once."""
 
 
 @click.command(cls=OnceCommand, short_help="Serve Kafka clients from a directory.")
@@ -33,13 +33,13 @@ _WHOLE_COLLECTION_S = 600.0
     type=DirectoryPath(),
     default="./data",
     show_default=True,
-    help="Directory of the log, in Kafka's own format; made if missing.",
+    help="Directory of the logs, in Kafka's own format; created if missing.",
 )
 @click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Address to listen on; by default this machine alone.",
+    help="Address to listen on; by default only this machine can connect.",
 )
 @click.option(
     "--port",
@@ -53,8 +53,8 @@ _WHOLE_COLLECTION_S = 600.0
     "listeners",
     metavar="NAME://HOST:PORT",
     multiple=True,
-    help="Where to listen and how, instead of --host and --port: SASL_SSL://kafka.example.com:9093, for"
-    " example. The name is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. Repeatable.",
+    help="A listener instead of --host and --port, for example SASL_SSL://kafka.example.com:9093."
+    " The name is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. Repeatable.",
 )
 @config_option("server")
 @property_option("broker")
@@ -73,9 +73,9 @@ def broker(
     """Serve Kafka clients from the directory DATA until SIGTERM or Ctrl-C.
 
     The first line on standard output is "listening on HOST:PORT"; further listeners follow with their names.
-    One process at a time can serve a directory. `splashdam users` says who may come in where SASL asks.
+    One process at a time can serve a directory. `splashdam users` manages the users of SASL listeners.
     """
-    standard_output()  # closed, it would leave its descriptor to a file of the log
+    standard_output()  # if it were closed, a log file would get its descriptor
     with file_failures_reported():
         in_file = read_properties(config)
         if is_given(context, "data"):
@@ -97,18 +97,20 @@ def broker(
 
 
 def _without_directories(properties: dict[str, str]) -> dict[str, str]:
-    """The settings of a file without its directories: ``--data`` says where."""
+    """Return the settings of a file without its directories, which ``--data`` overrides."""
     for name in ("log.dirs", "log.dir"):
         if name in properties:
-            click.echo(f"{name}={properties[name]} of the file has no effect: --data says where", err=True)
+            click.echo(
+                f"{name}={properties[name]} in the file has no effect: --data names the directory", err=True
+            )
     return {name: value for name, value in properties.items() if name not in ("log.dirs", "log.dir")}
 
 
 async def _serve(data: Path, host: str, port: int, properties: dict[str, str]) -> None:
     settings = BrokerSettings.from_properties(properties)
     async with open_broker(data, host=host, port=port, settings=settings, own_loop=True) as running:
-        # Signals before this line end the process at once, which a log on disk has to survive anyway; a
-        # second one during the shutdown does the same.
+        # A signal before this line ends the process at once, as a second one during the shutdown does; the
+        # logs have to survive that anyway.
         with short_collections(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             click.echo(f"listening on {running.bootstrap_servers}")
             for name in list(running.listeners)[1:]:
@@ -122,10 +124,10 @@ async def _serve(data: Path, host: str, port: int, properties: dict[str, str]) -
 
 @contextmanager
 def short_collections() -> Iterator[None]:
-    """Freezes what a long collection has found alive; once in ten minutes looks for the dead among it.
+    """Freeze what a long garbage collection found alive; every ten minutes unfreeze and collect it again.
 
-    A full collection of Python's garbage stops the loop while it walks along all objects: 10 ms for what is
-    imported, 40 ms beside 5,000 partitions.
+    A full collection stops the loop while it visits all objects: 10 ms for the imported modules alone, 40 ms
+    with 5,000 partitions.
     """
     began_s = last_whole_s = time.monotonic()
 

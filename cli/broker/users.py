@@ -1,4 +1,4 @@
-"""``splashdam users``: who may come in by the broker's listeners that ask."""
+"""``splashdam users``: the SCRAM and PLAIN users of a broker, in its data directory."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ data_option = click.option(
 
 @click.group(cls=OnceGroup, short_help="Add, delete and list the users of a broker.")
 def users() -> None:
-    """Users of a broker, in its data directory.
+    """Manage the users of a broker, which are stored in its data directory.
 
-    A change counts at once, whether the broker runs or not: for new connections, and for those that have to
-    prove anew who they are (connections.max.reauth.ms). No password is kept, only what proves it.
+    A change takes effect at once, whether the broker runs or not: for new connections, and for existing ones
+    when they re-authenticate (connections.max.reauth.ms). Passwords are not stored, only their SCRAM hashes.
     """
 
 
@@ -41,20 +41,20 @@ def users() -> None:
     "mechanisms",
     type=click.Choice(tuple(HASHES)),
     multiple=True,
-    help="For this mechanism only; the other one stays as it is. Repeatable. PLAIN needs one. Default: both.",
+    help="Store the password for this mechanism only; repeatable. PLAIN works with either. Default: both.",
 )
 @click.option(
     "--iterations",
     type=click.IntRange(MIN_ITERATIONS, MAX_ITERATIONS),
     default=MIN_ITERATIONS,
     show_default=True,
-    help="How slow guessing is made.",
+    help="Rounds of the SCRAM hash; more make guessing a password slower.",
 )
 def add(name: str, data: Path, mechanisms: tuple[str, ...], iterations: int) -> None:
     """Add the user NAME, or give one that exists a new password.
 
-    The password is asked for, or is the first line of standard input where that is no terminal. It is no
-    option, since other users of the machine see those.
+    The password is asked for on a terminal; otherwise it is the first line of standard input. There is no
+    option for it, because other users of the machine can see command lines.
     """
     password = _password()
     with file_failures_reported():

@@ -1,4 +1,4 @@
-"""``splashdam verify-log``: whether a data directory, or one partition of it, is sound."""
+"""``splashdam verify-log``: check a data directory, or one partition of it, for damage."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ from splashdam.storage.inspect.verify import (
 
 @click.command("verify-log", cls=OnceCommand, short_help="Check a data directory, or one partition of it.")
 @click.argument("directory", metavar="DIR", type=click.Path())
-@click.option("--contiguous", is_flag=True, help="A gap between offsets is an error; compaction leaves such.")
-@click.option("--quiet", is_flag=True, help="Errors alone, no notes.")
+@click.option(
+    "--contiguous", is_flag=True, help="Report a gap between offsets as an error; compaction leaves gaps."
+)
+@click.option("--quiet", is_flag=True, help="Print errors only, no notes.")
 def verify_log(directory: str, contiguous: bool, quiet: bool) -> None:
     """Check a data directory, or the directory of one partition: every batch and record, checksums, indexes,
     snapshots, checkpoints, and files that do not belong.
 
-    Nothing is changed. The status is 0 where all is sound, 1 where there is damage. Preallocated zeros, empty
-    segments and gaps between offsets are notes; so is how far a partition was compacted, and what came since.
+    Nothing is changed. The status is 0 if all is sound, 1 if there is damage. Preallocated zeros, empty
+    segments and gaps between offsets are notes; so is how far a partition is compacted.
     """
     errors = notes = 0
     totals = Totals()

@@ -1,4 +1,4 @@
-"""What is asked of a cluster: its topics, its groups, whether it keeps Kafka's promises, and how fast.
+"""Commands for any cluster: topics, groups, the contract, and the benchmark.
 
 May import: commands, connecting, exiting, measuring, output, parameters.
 """

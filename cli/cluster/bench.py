@@ -1,4 +1,4 @@
-"""``splashdam bench``: splashdam beside the other installed clients, against a cluster of one's own."""
+"""``splashdam bench``: compare splashdam with the other installed clients on any cluster."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ DEFAULT_SCENARIOS = ("send-100", "send-1k", "callback-100", "bulk-100", "wait-0"
     multiple=True,
     default=DEFAULT_SCENARIOS,
     show_default=True,
-    help="What to compare; repeatable.",
+    help="Scenario to run; repeatable.",
 )
 @click.option(
     "-c",
@@ -56,15 +56,17 @@ DEFAULT_SCENARIOS = ("send-100", "send-1k", "callback-100", "bulk-100", "wait-0"
     "clients",
     type=click.Choice(CLIENTS),
     multiple=True,
-    help="Measure this client only; repeatable. By default all that are installed.",
+    help="Measure only this client; repeatable. Default: all that are installed.",
 )
-@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Turns for everybody.")
+@click.option(
+    "--rounds", type=click.IntRange(1), default=3, show_default=True, help="Measurements of each client."
+)
 @click.option(
     "--scale",
     type=click.FloatRange(0, min_open=True),
     default=0.1,
     show_default=True,
-    help="Factor on the number of records; 1 sends for about a second each on a fast machine.",
+    help="Factor on the number of records; 1 takes about a second a measurement on a fast machine.",
 )
 @click.option(
     "--partitions", type=click.IntRange(1), default=4, show_default=True, help="Partitions of the topic."
@@ -72,7 +74,7 @@ DEFAULT_SCENARIOS = ("send-100", "send-1k", "callback-100", "bulk-100", "wait-0"
 @click.option(
     "--replication-factor",
     type=click.IntRange(1, 32_767),
-    help="Replicas of the topic; by default the cluster decides.",
+    help="Replicas of the topic. Default: the cluster's.",
 )
 @click.option(
     "--json",
@@ -121,7 +123,7 @@ def bench(
 
 
 def _chosen(names: Sequence[str], clients: Sequence[str]) -> list[Scenario]:
-    """The scenarios asked for, with the contenders of the clients asked for."""
+    """Return the chosen scenarios with the contenders of the chosen clients."""
     chosen = []
     for scenario in SCENARIOS:
         if scenario.name in names or "all" in names:
@@ -135,7 +137,7 @@ def _chosen(names: Sequence[str], clients: Sequence[str]) -> list[Scenario]:
 def _served(
     config: Path | None, properties: Mapping[str, str], timeout_seconds: float
 ) -> Iterator[tuple[str, Cluster, dict[str, Any]]]:
-    """Where the cluster is for other processes, how this one asks it, and the options for TLS and SASL."""
+    """Yield the cluster's address for other processes, this process's access, and TLS and SASL options."""
     address, settings = settled_cluster(config, properties)
     connection = {name: value for name, value in settings.items() if name.startswith(CONNECTION)}
     with served_cluster(address, settings, timeout_seconds) as (servers, cluster):

@@ -1,4 +1,4 @@
-"""``splashdam contract``: holds a cluster against what Kafka promises, through several clients."""
+"""``splashdam contract``: check a cluster for the behaviour that Kafka promises, through several clients."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
 
 _IN_A_CHECKOUT = ("franz-go", "java", "kafkajs")
 _WIDTH = 240
-"""Of lines that nobody sees on a screen: room for every client."""
+"""Columns of output that goes to no terminal: enough for every client."""
 
 
-@click.command(cls=OnceCommand, short_help="Hold a cluster against what Kafka promises.")
+@click.command(cls=OnceCommand, short_help="Check a cluster for the behaviour that Kafka promises.")
 @click.option(
     "-b",
     "--bootstrap",
     metavar="HOST:PORT[,…]",
-    help="The cluster. Without it: an embedded broker in a directory of its own.",
+    help="The cluster. Default: an embedded broker in a temporary directory.",
 )
 @click.option(
     "--client",
     "wanted",
     metavar="NAME",
     multiple=True,
-    help="Through this client; repeatable. By default the Python clients that are installed.",
+    help="Use this client; repeatable. Default: the Python clients that are installed.",
 )
 @click.option(
     "--all-clients",
     is_flag=True,
     help="Also those in Go, Java and JavaScript, which are fetched and built once; needs a checkout.",
 )
-@click.option("--area", "areas", metavar="NAME", multiple=True, help="This area only; repeatable.")
+@click.option("--area", "areas", metavar="NAME", multiple=True, help="Check only this area; repeatable.")
 @click.option(
     "--jars",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -53,9 +53,9 @@ _WIDTH = 240
     help="A folder with Kafka's jars, for the client `java FOLDER`; repeatable.",
 )
 @click.option(
-    "--markdown", type=click.Path(dir_okay=False, path_type=Path), help="Write the table here, too."
+    "--markdown", type=click.Path(dir_okay=False, path_type=Path), help="Also write the table to this file."
 )
-@click.option("--list", "is_list", is_flag=True, help="Say what is promised, and touch no cluster.")
+@click.option("--list", "is_list", is_flag=True, help="List the behaviours; no cluster is contacted.")
 @timeout_option
 @exclusive("wanted", "all_clients")
 @exclusive("is_list", "bootstrap")
@@ -71,13 +71,12 @@ def contract(
     is_list: bool,
     timeout_seconds: float,
 ) -> None:
-    """Hold a cluster against what clients may rely on, behaviour by behaviour, through several clients.
+    """Check a cluster, behaviour by behaviour and through several clients, for what clients may rely on.
 
     Everything happens in topics and groups whose names begin with "splashdam-contract-", and they are deleted
     afterwards. The cluster has to answer without TLS and SASL, and without creating topics by itself.
 
-    The status is 0 where every behaviour holds, or differs for a known reason of the client's own; 1 where
-    one does not.
+    The status is 0 if every behaviour holds, or differs for a known reason of the client; 1 if one does not.
     """
     from splashdam.testing.contract.available_clients import available, checkout_drivers, opened
     from splashdam.testing.contract.clients.splashdam_client import SplashdamClient
@@ -95,10 +94,10 @@ def contract(
         lambda name, why: click.echo(f"without {name}: {why}", err=True),
     )
     if not makers:
-        raise click.ClickException("none of these clients is to be had here")
+        raise click.ClickException("none of these clients is available here")
     with failures_reported(), _cluster(bootstrap) as address:
         with named_cluster(address, {}, timeout_seconds) as cluster:
-            cluster.check()  # so that a cluster that is not there is one message, not one for each behaviour
+            cluster.check()  # one message if the cluster does not answer, not one a behaviour
         helper = SplashdamClient(address)
         with opened(makers, address) as clients, _progress(len(behaviours) * len(clients)) as tell:
             results = hold_all(behaviours, clients, helper, address, tell)
@@ -142,7 +141,7 @@ def _list(behaviours: Sequence[Behaviour]) -> None:
 
 @contextmanager
 def _cluster(bootstrap: str | None) -> Iterator[str]:
-    """Its address: the one that was given, or that of an embedded broker."""
+    """Yield the given address, or that of a temporary embedded broker."""
     if bootstrap is not None:
         from splashdam.net.addresses import parse_bootstrap_servers
 
@@ -161,7 +160,7 @@ def _cluster(bootstrap: str | None) -> Iterator[str]:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[Result], None]]:
-    """A bar on standard error, where somebody sits before it, with what is looked at."""
+    """Show a progress bar with the current behaviour if standard error is a terminal."""
     if not is_terminal(sys.stderr):
         yield lambda _: None
         return

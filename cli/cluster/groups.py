@@ -33,7 +33,7 @@ Offsets = Mapping[TopicPartition, int]
 
 @click.group(cls=OnceGroup, short_help="List, describe, reset and delete consumer groups.")
 def groups() -> None:
-    """Consumer groups of a cluster, or of the broker in a directory (``-b embedded:DIR``)."""
+    """Manage consumer groups of a cluster, or of the broker in a directory (``-b embedded:DIR``)."""
 
 
 @groups.command(name="list")
@@ -45,7 +45,7 @@ def list_(cluster: Cluster) -> None:
 
 
 class Progress(NamedTuple):
-    """How far a group has read, and how far it could."""
+    """Committed and newest offset of one partition."""
 
     group: GroupDescription
     committed: Mapping[TopicPartition, OffsetAndMetadata]
@@ -89,16 +89,18 @@ def describe(cluster: Cluster, *, group: str) -> None:
 @groups.command()
 @click.argument("group")
 @click.option(
-    "--topic", "wanted", metavar="TOPIC[:N,…]", multiple=True, help="Repeatable. Default: all it has."
+    "--topic",
+    "wanted",
+    metavar="TOPIC[:N,…]",
+    multiple=True,
+    help="Topic, or some of its partitions; repeatable. Default: all that the group has committed.",
 )
-@click.option("--to-earliest", is_flag=True, help="To the oldest records.")
-@click.option("--to-latest", is_flag=True, help="To the end: only what is new.")
+@click.option("--to-earliest", is_flag=True, help="To the oldest record.")
+@click.option("--to-latest", is_flag=True, help="To the end, so that only new records are read.")
 @click.option("--to-offset", type=click.IntRange(0), help="To this offset.")
-@click.option(
-    "--to-datetime", type=click.DateTime(), help="To the first record that is not older; local time."
-)
-@click.option("--shift-by", type=int, help="By so many records, backwards where negative.")
-@click.option("--dry-run", is_flag=True, help="Show what would be, change nothing.")
+@click.option("--to-datetime", type=click.DateTime(), help="To the first record at or after this local time.")
+@click.option("--shift-by", type=int, help="Forward by this many records; backwards if negative.")
+@click.option("--dry-run", is_flag=True, help="Show the new offsets and change nothing.")
 @exclusive("to_earliest", "to_latest", "to_offset", "to_datetime", "shift_by")
 @on_cluster
 def reset(
@@ -113,7 +115,7 @@ def reset(
     shift_by: int | None,
     dry_run: bool,
 ) -> None:
-    """Set how far GROUP has read. Its members have to be stopped first."""
+    """Set the committed offsets of GROUP. Its members have to be stopped first."""
     to = "earliest" if to_earliest else "latest" if to_latest else None
     if to is None and to_offset is None and to_datetime is None and shift_by is None:
         raise click.UsageError(
@@ -126,7 +128,9 @@ def reset(
         before = {key: each.offset for key, each in (await committed_offsets(client, group)).items()}
         partitions = await _chosen(client, wanted) if wanted else list(before)
         if not partitions:
-            raise IllegalArgumentError(f"group {group!r} has committed nothing; say which topics, by --topic")
+            raise IllegalArgumentError(
+                f"group {group!r} has no committed offsets; name the topics with --topic"
+            )
         after = await target.offsets(client, partitions, before)
         if after and not dry_run:
             await commit_offsets(client, group, {key: OffsetAndMetadata(each) for key, each in after.items()})
@@ -142,7 +146,7 @@ def reset(
 
 
 class Target(NamedTuple):
-    """Where a group is set to; one of them is given."""
+    """The new position of a group; exactly one attribute is given."""
 
     to: str | None
     to_offset: int | None
@@ -152,7 +156,7 @@ class Target(NamedTuple):
     async def offsets(
         self, client: ClusterClient, partitions: Iterable[TopicPartition], before: Offsets
     ) -> Offsets:
-        """The offset of each partition; never before the oldest record, nor behind the newest."""
+        """Return the offset of each partition, kept between the log start offset and the log end offset."""
         asked = list(partitions)
         first, last = await list_offsets(client, asked, EARLIEST), await list_offsets(client, asked, LATEST)
         return {
@@ -180,7 +184,7 @@ class Target(NamedTuple):
 
 
 async def _check_empty(client: ClusterClient, group: str) -> None:
-    """A group that does not exist has no members either: the reset makes it."""
+    """Refuse a group with members. A group that does not exist has none, and the reset creates it."""
     found = await describe_group(client, group)
     if found is not None and found.members:
         raise IllegalArgumentError(
@@ -205,10 +209,10 @@ async def _chosen(client: ClusterClient, wanted: Iterable[str]) -> list[TopicPar
 
 @groups.command()
 @click.argument("group")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @on_cluster
 def delete(cluster: Cluster, *, group: str, yes: bool) -> None:
-    """Delete GROUP with all that it has committed. Its members have to be stopped first."""
+    """Delete GROUP and its committed offsets. Its members have to be stopped first."""
     if not yes:
         click.confirm(f"Delete {group} and all that it has committed?", abort=True, err=True)
 

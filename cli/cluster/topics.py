@@ -36,17 +36,23 @@ def _config_option(what: str) -> Callable[[Command], Command]:
 
 @click.group(cls=OnceGroup, short_help="Create, list, describe, alter and delete topics.")
 def topics() -> None:
-    """Topics of a cluster, or of the broker in a directory (``-b embedded:DIR``)."""
+    """Manage topics of a cluster, or of the broker in a directory (``-b embedded:DIR``)."""
 
 
 @topics.command()
 @topic_argument
-@click.option("--partitions", type=click.IntRange(1), help="How many. Default: what the cluster is set to.")
 @click.option(
-    "--replication-factor", type=click.IntRange(1), help="On how many brokers each. Default: likewise."
+    "--partitions",
+    type=click.IntRange(1),
+    help="Number of partitions. Default: the cluster's num.partitions.",
+)
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(1),
+    help="Replicas of each partition. Default: the cluster's default.replication.factor.",
 )
 @_config_option("A configuration of the topic, for example retention.ms=3600000. Repeatable.")
-@click.option("--if-not-exists", is_flag=True, help="A topic that exists is left as it is.")
+@click.option("--if-not-exists", is_flag=True, help="Leave a topic that exists as it is.")
 @partial(on_cluster, may_be_new=True)
 def create(
     cluster: Cluster,
@@ -78,7 +84,7 @@ def create(
 
 
 @topics.command(name="list")
-@click.option("--internal", is_flag=True, help="Those that brokers keep for themselves, too.")
+@click.option("--internal", is_flag=True, help="Include internal topics.")
 @on_cluster
 def list_(cluster: Cluster, *, internal: bool) -> None:
     """List the names of all topics, one a line."""
@@ -89,10 +95,10 @@ def list_(cluster: Cluster, *, internal: bool) -> None:
 
 @topics.command()
 @topic_argument
-@click.option("--all-configs", is_flag=True, help="Those too that nobody has set.")
+@click.option("--all-configs", is_flag=True, help="Include configurations that have their defaults.")
 @on_cluster
 def describe(cluster: Cluster, *, topic: str, all_configs: bool) -> None:
-    """Show the partitions of TOPIC, where they are, and how it is configured."""
+    """Show the partitions of TOPIC, their replicas, and its configurations."""
 
     async def run(client: ClusterClient) -> tuple[Any, dict[str, ConfigValue]]:
         return await describe_topic(client, topic), await describe_configs(client, Resource.TOPIC, topic)
@@ -119,9 +125,15 @@ def describe(cluster: Cluster, *, topic: str, all_configs: bool) -> None:
 
 @topics.command()
 @topic_argument
-@click.option("--partitions", type=click.IntRange(1), help="How many it shall have in all; never fewer.")
+@click.option("--partitions", type=click.IntRange(1), help="New number of partitions; it cannot shrink.")
 @_config_option("A configuration to set. Repeatable.")
-@click.option("--unset", "unset", metavar="NAME", multiple=True, help="One to take back to its default.")
+@click.option(
+    "--unset",
+    "unset",
+    metavar="NAME",
+    multiple=True,
+    help="Reset this configuration to its default; repeatable.",
+)
 @on_cluster
 def alter(
     cluster: Cluster,
@@ -131,7 +143,7 @@ def alter(
     configs: Mapping[str, str],
     unset: Sequence[str],
 ) -> None:
-    """Give TOPIC more partitions, or other configurations."""
+    """Add partitions to TOPIC, or change its configurations."""
     if partitions is None and not configs and not unset:
         raise click.UsageError("nothing to alter: give --partitions, --topic-config or --unset")
     for name in configs.keys() & set(unset):
@@ -149,7 +161,7 @@ def alter(
 
 @topics.command()
 @topic_argument
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @on_cluster
 def delete(cluster: Cluster, *, topic: str, yes: bool) -> None:
     """Delete TOPIC with all its records."""

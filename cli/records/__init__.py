@@ -1,4 +1,4 @@
-"""Records in and out: of topics, and of the files of a log.
+"""Commands for records: written to and read from topics, and read from log files.
 
 May import: commands, connecting, exiting, output, parameters.
 """

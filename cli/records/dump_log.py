@@ -1,4 +1,4 @@
-"""``splashdam dump-log``: what stands in files of a log."""
+"""``splashdam dump-log``: print the contents of log files."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
 from splashdam.storage.inspect.dump import Entry, dump_file
 
 
-@click.command("dump-log", cls=OnceCommand, short_help="Print what stands in files of a log.")
+@click.command("dump-log", cls=OnceCommand, short_help="Print the contents of log files.")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
-@click.option("--deep", is_flag=True, help="The records of each batch, too.")
-@click.option("--print-data", is_flag=True, help="With their keys, values and headers; implies --deep.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on a line for each entry.")
+@click.option("--deep", is_flag=True, help="Also print the records of each batch.")
+@click.option("--print-data", is_flag=True, help="Print keys, values and headers of records; implies --deep.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line for each entry.")
 def dump_log(paths: tuple[str, ...], deep: bool, print_data: bool, as_json: bool) -> None:
     """Print what stands in files of a log, whichever Kafka wrote them: .log, .index, .timeindex, .txnindex,
     .snapshot, checkpoints, partition.metadata.
@@ -51,7 +51,7 @@ def dump_log(paths: tuple[str, ...], deep: bool, print_data: bool, as_json: bool
 def _files(path: str) -> Iterator[str]:
     if not os.path.isdir(path):
         if not os.path.exists(path):
-            raise KafkaStorageError(f"{path} is not there")
+            raise KafkaStorageError(f"{path} does not exist")
         yield path
         return
     kinds = (".log", "index", ".snapshot", "-checkpoint", "partition.metadata", "meta.properties")
@@ -85,7 +85,7 @@ def _plain(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Bytes without quotes, as far as they can be printed on one line."""
+    """Return bytes as printable text on one line, without quotes."""
     if isinstance(value, bytes):
         text = value.decode(errors="backslashreplace")
         return text if text.isprintable() else text.encode("unicode_escape").decode()

@@ -26,10 +26,10 @@ from splashdam.client.producer import KafkaProducer
 from splashdam.model.errors import IllegalArgumentError, KafkaError, KafkaTimeoutError
 
 CLOSE_TIMEOUT_SECONDS = 5.0
-"""How long Ctrl-C and other signals let records that were read already arrive."""
+"""How long records that were read already may still be delivered after Ctrl-C or another signal."""
 
 PATIENCE_SECONDS = 2.0
-"""How long the first record waits in silence."""
+"""How long the first record may wait before a message says for what."""
 
 PROPERTIES_OF_OPTIONS = {"bootstrap.servers": "bootstrap_servers", "compression.type": "compression"}
 
@@ -48,10 +48,10 @@ def _unescaped(_context: click.Context, _parameter: click.Parameter, separator: 
     "--key-separator",
     metavar="TEXT",
     callback=_unescaped,
-    help=r"What stands between key and value in a line; \t is a tab. Without it, lines are values.",
+    help=r"Separates key and value in a line; \t is a tab. Without it, lines are values.",
 )
 @click.option(
-    "--partition", type=click.IntRange(0), help="Send to this partition; by default the key decides."
+    "--partition", type=click.IntRange(0), help="Send to this partition. Default: chosen by the key."
 )
 @click.option(
     "--compression",
@@ -103,7 +103,7 @@ def _settle_timeout(context: click.Context, properties: dict[str, str], timeout_
 
 
 def _deliver(delivery: Delivery, source: Iterable[bytes]) -> None:
-    """Sends all lines and says what became of them, also after an error or a signal, which it passes on."""
+    """Send all lines and print the summary, also after an error or a signal, which is raised again."""
     started = time.monotonic()
     try:
         with _progress(source) as lines:
@@ -121,7 +121,7 @@ def _deliver(delivery: Delivery, source: Iterable[bytes]) -> None:
 
 @contextmanager
 def _silence_explained(producer: KafkaProducer) -> Iterator[None]:
-    """Says once what is in the way, if what is done inside takes long."""
+    """Print once what the block waits for, if it takes long."""
 
     def explain() -> None:
         reason = producer.last_failure  # what its timeout will say, too
@@ -139,7 +139,7 @@ def _silence_explained(producer: KafkaProducer) -> Iterator[None]:
 
 @contextmanager
 def _progress(lines: Iterable[bytes]) -> Iterator[Iterable[bytes]]:
-    """The lines, counted on a terminal while they pass; typed lines and pipes are left alone."""
+    """Return the lines, with a progress bar on a terminal if they come from a file."""
     if is_terminal(sys.stdin) or not is_terminal(sys.stderr):
         yield lines
         return
@@ -206,7 +206,7 @@ class Delivery:
         self.first_problem = self.first_problem or problem
 
     def summary(self, seconds: float) -> str:
-        """What is written to standard error at the end."""
+        """Return the line for standard error at the end."""
         lost = self.failed + self.refused
         parts = [f"{counted(self.sent - self.failed, 'record')} delivered to {self.topic} in {seconds:.2f} s"]
         if lost:

@@ -1,4 +1,4 @@
-"""How a record looks on a line of output."""
+"""Formats of a record as one line of output."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from splashdam.record.reader import Record
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Render = Callable[[TopicPartition, Record], bytes]
-"""Turns a record into a line, without its newline."""
+"""Renders a record as a line without its newline."""
 
 
 def render_value(_where: TopicPartition, record: Record) -> bytes:
-    """The value as it is; a null one is an empty line."""
+    """Return the value unchanged; a null value is an empty line."""
     return record.value or b""
 
 
 def render_full(where: TopicPartition, record: Record) -> bytes:
-    """Where the record lies, its time in UTC, its key if it has one, its value."""
+    """Return partition, offset, UTC time, key if there is one, and value."""
     key = b"" if record.key is None else record.key + b": "
     value = b"(null)" if record.value is None else record.value
     return f"{where}@{record.offset} {_time(record.timestamp_ms)} ".encode() + key + value
@@ -37,7 +37,7 @@ def _time(timestamp_ms: int) -> str:
 
 
 def render_json(where: TopicPartition, record: Record) -> bytes:
-    """One JSON object. Bytes that are not UTF-8 become ``{"base64": …}``."""
+    """Return one JSON object. Bytes that are not UTF-8 become ``{"base64": …}``."""
     fields = {
         "topic": where.topic,
         "partition": where.partition,
@@ -51,7 +51,7 @@ def render_json(where: TopicPartition, record: Record) -> bytes:
 
 
 def text_or_base64(data: bytes | None) -> str | dict[str, str] | None:
-    """Bytes as JSON has them: text, or what they are in base64."""
+    """Return bytes as JSON text, or in base64 if they are not UTF-8."""
     if data is None:
         return None
     try:
@@ -61,4 +61,4 @@ def text_or_base64(data: bytes | None) -> str | dict[str, str] | None:
 
 
 FORMATS: dict[str, Render] = {"value": render_value, "full": render_full, "json": render_json}
-"""What ``--format`` offers."""
+"""Renderers by the values of ``--format``."""

@@ -1,4 +1,4 @@
-"""``splashdam tail``: every record of a topic becomes a line of output."""
+"""``splashdam tail``: write every record of a topic as a line of output."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ from splashdam.net.cluster.fetch_client import (
 
 @click.command(cls=OnceCommand, short_help="Write the records of a topic to standard output.")
 @topic_argument
-@click.option(
-    "--from-beginning", is_flag=True, help="Begin with the oldest record; by default only new ones."
-)
+@click.option("--from-beginning", is_flag=True, help="Begin with the oldest record. Default: only new ones.")
 @click.option(
     "--partition",
     "partitions",
     type=click.IntRange(0),
     multiple=True,
-    help="Read this partition only; repeatable. By default all are read, in no order between them.",
+    help="Read only this partition; repeatable. Default: all, in no order between them.",
 )
-@click.option("--max-messages", type=click.IntRange(1), help="Stop after so many records.")
-@click.option("--exit-at-end", is_flag=True, help="Stop where the topic ended when the reading began.")
+@click.option("--max-messages", type=click.IntRange(1), help="Stop after this many records.")
+@click.option(
+    "--exit-at-end", is_flag=True, help="Stop at the offsets that were the end of the topic at the start."
+)
 @click.option(
     "--isolation",
     type=click.Choice([level.name.lower() for level in IsolationLevel]),
     default=IsolationLevel.READ_UNCOMMITTED.name.lower(),
     show_default=True,
-    help="read_committed leaves out what transactions have not committed.",
+    help="read_committed skips records of transactions that are not committed.",
 )
 @click.option(
     "--format",
@@ -63,7 +63,7 @@ from splashdam.net.cluster.fetch_client import (
     type=click.Choice(list(FORMATS)),
     default="value",
     show_default=True,
-    help="value: the value as it is; full: with place, time and key; json: everything, an object for each.",
+    help="value: the value alone; full: with partition, offset, time and key; json: everything as an object.",
 )
 @cluster_options()
 def tail(
@@ -80,9 +80,9 @@ def tail(
     timeout_seconds: float,
     **_options: str,
 ) -> None:
-    """Write the records of TOPIC to standard output, a line for each, and wait for more until Ctrl-C.
+    """Write the records of TOPIC to standard output, one a line, and wait for more until Ctrl-C.
 
-    Of the settings, those of TLS and SASL are used: security.protocol, ssl.… and sasl.….
+    Only the settings for TLS and SASL are used: security.protocol, ssl.… and sasl.….
     """
     reading = Reading(
         topic=topic,
@@ -108,11 +108,11 @@ def tail(
 
 
 class OutputFailure(click.ClickException):
-    """Standard output takes no more, for another reason than that its reader has gone."""
+    """Writing to standard output failed for another reason than a closed pipe."""
 
 
 def _forget_output() -> None:
-    """Nothing is left to flush at exit: our reader has seen enough, as ``head`` has, or the disk is full."""
+    """Discard buffered output, so that exit does not fail on a closed pipe or a full disk."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

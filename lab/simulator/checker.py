@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from lab.simulator.cluster import SimulatedCluster
 from lab.simulator.report import RunRecord
-from lab.simulator.told import SentRecord
-from lab.simulator.workload import Workload
+from lab.simulator.workload import SentRecord, Workload
 from splashdam.model.broker_errors import MessageTooLargeError
 from splashdam.model.values import RecordMetadata, TopicPartition
 from splashdam.record.batch import BatchHeader, iter_headers

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import attrs
 import trio
 
+from lab.simulator.append_errors import AppendErrors
 from lab.simulator.network import SimulatedNetwork
 from lab.simulator.report import RunRecord
-from lab.simulator.troubles import Troubles
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
@@ -72,7 +72,7 @@ class Parts:
         clock: what they read the time from.
         random: decides what a power cut leaves.
         record: what happened.
-        troubles: what appends meet.
+        append_errors: fails some appends.
         sync_ms: how long a disk takes at most to make a file durable.
     """
 
@@ -82,7 +82,7 @@ class Parts:
     clock: Clock
     random: Random
     record: RunRecord
-    troubles: Troubles
+    append_errors: AppendErrors
     sync_ms: float
 
 

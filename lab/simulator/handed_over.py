@@ -45,7 +45,7 @@ class HandedOverLogs(SimulatedCluster):
         if missing:
             node.broker.topics.add(missing)
         for log in node.broker.logs.logs.values():
-            self.parts.troubles.watch(log, node.node_id)
+            self.parts.append_errors.watch(log, node.node_id)
 
     @property
     def partitions(self) -> list[TopicPartition]:
@@ -73,7 +73,7 @@ class HandedOverLogs(SimulatedCluster):
             now_ms=self.parts.clock.wall_ms(),
             clean_shutdown=clean,
         )
-        self.parts.troubles.watch(new.broker.logs.logs[topic_partition], to)
+        self.parts.append_errors.watch(new.broker.logs.logs[topic_partition], to)
         self.record.note("leader", f"{topic_partition} {old.host} -> {new.host} {leader.leader_epoch}")
         self.record.count("leader moves" if clean else "leader moves from a broker that failed")
 

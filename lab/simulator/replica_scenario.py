@@ -62,7 +62,7 @@ def replicated_scenario(seed: int) -> Scenario:
         ],
         producers=[_producer(random, each) for each in plan.producers],
         faults=planned_faults(random, kinds, nodes, plan.horizon_ms),
-        troubles={} if random.random() < 0.5 else plan.troubles,
+        append_errors={} if random.random() < 0.5 else plan.append_errors,
         replication=_replication(random, factor, is_durable=is_durable),
     )
 

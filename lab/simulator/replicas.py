@@ -118,7 +118,7 @@ class ReplicatedLogs(SimulatedCluster):
 
     def _watch(self, log: Log, node: BrokerNode) -> None:
         if "append_as_leader" not in vars(log):
-            self.parts.troubles.watch(log, node.node_id)
+            self.parts.append_errors.watch(log, node.node_id)
             self.checks.watch(log, node)
 
     async def connect(self, source: BrokerNode, node_id: int) -> MemoryStream:

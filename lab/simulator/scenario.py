@@ -145,7 +145,7 @@ class Scenario:
         topics: with their options.
         producers: who sends.
         faults: what goes wrong, and when.
-        troubles: how often appends are answered with errors, by kind.
+        append_errors: how often appends are answered with errors, by kind.
         capacity_bytes: how much may be under way in one direction of a connection.
         distance_ms: how long a piece travels at most when the weather is good.
         sync_ms: how long a disk takes at most to make a file durable.
@@ -158,7 +158,7 @@ class Scenario:
     topics: list[NewTopic]
     producers: list[ProducerPlan]
     faults: list[PlannedFault]
-    troubles: dict[str, float]
+    append_errors: dict[str, float]
     capacity_bytes: int
     distance_ms: float
     sync_ms: float
@@ -168,7 +168,7 @@ class Scenario:
     @property
     def is_calm(self) -> bool:
         """Whether nothing goes wrong."""
-        return not self.faults and not self.troubles
+        return not self.faults and not self.append_errors
 
 
 def scenario(seed: int) -> Scenario:
@@ -198,16 +198,19 @@ def scenario(seed: int) -> Scenario:
         ]
     if nodes == 1 and Random(f"transactions {seed}").random() < _TRANSACTIONAL:
         producers = [in_transactions(plan) for plan in producers]
-    faults, troubles = planned_faults(random, kinds, nodes, horizon_ms), {} if calm else troubles_of(random)
+    faults, append_errors = (
+        planned_faults(random, kinds, nodes, horizon_ms),
+        {} if calm else append_error_rates(random),
+    )
     return Scenario(
         seed=seed,
         nodes=nodes,
         topics=topics,
         producers=producers,
         faults=faults,
-        troubles=troubles,
+        append_errors=append_errors,
         capacity_bytes=capacity_bytes,
-        distance_ms=distance_ms if faults or troubles else 1,
+        distance_ms=distance_ms if faults or append_errors else 1,
         sync_ms=sync_ms,
         horizon_ms=horizon_ms,
     )
@@ -309,6 +312,6 @@ def planned_faults(random: Random, kinds: list[str], nodes: int, horizon_ms: flo
     return sorted(faults, key=lambda fault: fault.at_ms)
 
 
-def troubles_of(random: Random) -> dict[str, float]:
+def append_error_rates(random: Random) -> dict[str, float]:
     kinds = [kind for kind in TROUBLES if random.random() < 0.25]
     return {kind: random.choice((0.02, 0.1, 0.3)) for kind in kinds}

@@ -15,6 +15,7 @@ import attrs
 import trio
 from trio.testing import MockClock
 
+from lab.simulator.append_errors import AppendErrors
 from lab.simulator.checker import Checker
 from lab.simulator.cluster import Parts, SimulatedCluster
 from lab.simulator.faults import FaultMaker
@@ -24,7 +25,6 @@ from lab.simulator.replica_scenario import ReplicaFaultMaker, replicated_scenari
 from lab.simulator.replicas import ReplicatedLogs
 from lab.simulator.report import RunRecord
 from lab.simulator.scenario import Scenario, scenario
-from lab.simulator.troubles import Troubles
 from lab.simulator.workload import Workload
 from splashdam.storage.files.memory import PowerCutError
 from splashdam.testing.clock import VirtualClock
@@ -85,7 +85,8 @@ class Simulation:
             capacity_bytes=plan.capacity_bytes,
             distance_ms=plan.distance_ms,
         )
-        self._troubles = Troubles(Random(f"troubles {plan.seed}"), record, plan.troubles)
+        # The name of the stream stays: known seeds of planted bugs depend on it.
+        self._append_errors = AppendErrors(Random(f"troubles {plan.seed}"), record, plan.append_errors)
         parts = Parts(
             plan.nodes,
             plan.topics,
@@ -93,7 +94,7 @@ class Simulation:
             clock=clock,
             random=Random(f"disks {plan.seed}"),
             record=record,
-            troubles=self._troubles,
+            append_errors=self._append_errors,
             sync_ms=plan.sync_ms,
         )
         self._cluster, self._faults = self._made_of(parts)
@@ -139,7 +140,7 @@ class Simulation:
             for workload in self._workloads:
                 nursery.start_soon(workload.run)
             await self._faults.run()
-            self._troubles.active = False
+            self._append_errors.active = False
             for workload in self._workloads:
                 workload.calm.set()
 

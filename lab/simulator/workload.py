@@ -16,7 +16,6 @@ import trio
 from lab.simulator.network import SimulatedNetwork
 from lab.simulator.report import RunRecord
 from lab.simulator.scenario import ProducerPlan
-from lab.simulator.told import SentRecord
 from splashdam.client.async_producer import AsyncKafkaProducer
 from splashdam.client.future import RecordFuture
 from splashdam.model.errors import KafkaError
@@ -30,6 +29,29 @@ PATIENCE_S = 900.0
 
 PROMPT_S = 8.0
 """Two records, one behind the other, take less when nothing goes wrong and nothing is in front of them."""
+
+
+@attrs.define(eq=False)
+class SentRecord:
+    """One record for which there is a future, and what the application was told of it.
+
+    Attributes:
+        value: unique in the run.
+        topic: where it was sent.
+        future: as ``send`` returned it.
+        is_chained: a callback has sent it.
+        metadata: of its delivery, None where it failed.
+        error: why it failed.
+        told: how many times the application was told.
+    """
+
+    value: bytes
+    topic: str
+    future: RecordFuture
+    is_chained: bool = False
+    metadata: RecordMetadata | None = None
+    error: BaseException | None = None
+    told: int = 0
 
 
 class Workload:
@@ -210,7 +232,7 @@ class Workload:
             self._record.violated(f"{self.plan.name}: a flush returned before all futures were done")
 
     async def _probe(self) -> None:
-        """After all troubles a record is delivered, whatever was before, and soon."""
+        """After all faults a record is delivered, whatever was before, and soon."""
         await self.calm.wait()
         for topic in self._topics:
             with trio.move_on_after(PATIENCE_S) as scope:

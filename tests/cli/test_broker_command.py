@@ -103,7 +103,7 @@ def test_settings_from_a_file_and_over_it(tmp_path: Path) -> None:
             assert len(producer.partitions_for("t")) == 3
         process.terminate()
         _, errors = process.communicate(timeout=30)
-    assert b"log.dirs=/tmp/kafka of the file has no effect: --data says where" in errors
+    assert b"log.dirs=/tmp/kafka in the file has no effect: --data names the directory" in errors
     assert b"retention" not in errors
 
 

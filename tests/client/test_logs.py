@@ -13,7 +13,7 @@ from splashdam import EmbeddedBroker, KafkaProducer
 from splashdam.client.logs import KeyValueFormatter
 from splashdam.model.log_text import fields
 
-OTHERS = {"loggers.py", "in_process.py", "spark.py", "session.py"}
+OTHERS = {"resources.py", "in_process.py", "spark.py", "session.py"}
 """The first shows and sets the levels of loggers, the others silence those of other clients and of Spark."""
 
 

@@ -155,7 +155,9 @@ def test_settings_no_topic_could_have_are_refused_at_once(tmp_path: Path, option
 @pytest.mark.parametrize("kind", [EmbeddedBroker, EmbeddedCluster])
 def test_a_port_that_is_none_was_a_type_error(tmp_path: Path, kind: Any, port: Any) -> None:
     """The text names the argument."""
-    with pytest.raises(KafkaConfigurationError, match=f"port={port!r}: it is a whole number of 0 to 65535"):
+    with pytest.raises(
+        KafkaConfigurationError, match=f"port={port!r}: must be a whole number from 0 to 65535"
+    ):
         kind(tmp_path, port=port).start()
     assert not list(tmp_path.iterdir())
 

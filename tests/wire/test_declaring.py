@@ -271,6 +271,6 @@ def test_records_below_a_tagged_field() -> None:
         holders: list[Holder] = array(Holder)
 
     for declare in (struct, array):
-        with pytest.raises(TypeError, match="tag 3: records cannot stand in a tagged field"):
+        with pytest.raises(TypeError, match="tag 3: records cannot be a tagged field"):
             declare(Outer, "2+", tag=3)
     struct(Outer, "2+")

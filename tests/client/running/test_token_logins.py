@@ -40,7 +40,7 @@ def test_a_wrong_secret_fails_at_once(tmp_path: Path) -> None:
         server.answers += [answer(401, {"error": "invalid_client"})] * 9
         with (
             producer_for(broker, server) as producer,
-            pytest.raises(SaslError, match=r"localhost:\d+/token refuses .* 401 invalid_client") as caught,
+            pytest.raises(SaslError, match=r"localhost:\d+/token rejected .* 401 invalid_client") as caught,
         ):
             producer.send("orders", b"v").get(20)
     assert CLIENT_SECRET not in repr(caught.value)

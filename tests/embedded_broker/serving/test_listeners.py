@@ -36,7 +36,7 @@ def test_one_listener(text: str, expected: Listener) -> None:
     [
         ({"listeners": "PLAINTEXT:9092"}, "is not NAME://HOST:PORT"),
         ({"listeners": "PLAINTEXT://a:99999"}, "is not NAME://HOST:PORT"),
-        ({"listeners": "SSL://a:1,SSL://b:2"}, "the listener SSL is there twice"),
+        ({"listeners": "SSL://a:1,SSL://b:2"}, "the listener SSL is named twice"),
         ({"listener.security.protocol.map": "A:B"}, "is not NAME:PROTOCOL"),
         ({"listeners": "INSIDE://a:1"}, "'INSIDE', which listener.security.protocol.map gives no protocol"),
         ({"listeners": "SSL://a:1", "advertised.listeners": "SLL://b:1"}, "'SLL', which listeners does not"),

@@ -185,7 +185,7 @@ def test_a_members_assignment() -> None:
 )
 def test_a_members_assignment_that_is_none(data: bytes) -> None:
     """Lengths beyond its end are told, and take no memory."""
-    with pytest.raises(ProtocolError, match="cannot be read"):
+    with pytest.raises(ProtocolError, match="cannot be decoded"):
         read_assignment(data)
 
 

@@ -22,7 +22,7 @@ REFUSED_FOR_GOOD = (-1, 18, 29, 32, 47, 87)
 OUT_OF_SEQUENCE = 45
 
 
-class Troubles:
+class AppendErrors:
     """Decides what is answered to each append, and tells every log about it.
 
     Args:
@@ -41,7 +41,7 @@ class Troubles:
         self._out_of_sequence: set[tuple[TopicPartition, int, int]] = set()
 
     def watch(self, log: Log, node_id: int) -> None:
-        """From now on appends to this log meet troubles, and stand in the trace."""
+        """From now on appends to this log may fail, and are in the trace."""
         append = log.append_as_leader
 
         def watched(

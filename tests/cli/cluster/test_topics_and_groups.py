@@ -75,7 +75,7 @@ def test_the_life_of_a_topic(invoke: Invoke) -> None:
         (("groups", "describe", "g"), 1, "group 'g'"),
         (("groups", "delete", "g", "--yes"), 1, "group 'g'"),
         (("groups", "reset", "g"), 2, "say where to, once"),
-        (("groups", "reset", "g", "--to-latest"), 1, "'g' has committed nothing; say which topics"),
+        (("groups", "reset", "g", "--to-latest"), 1, "'g' has no committed offsets; name the topics"),
         (("groups", "reset", "g", "--to-latest", "--to-offset", "1"), 2, "latest contradicts --to-offset"),
         (("groups", "reset", "g", "--to-latest", "--topic", "t:5"), 1, "t has no partition 5; it has 1"),
         (("groups", "reset", "g", "--to-latest", "--topic", "t:x"), 1, "'t:x' is not TOPIC"),

@@ -102,10 +102,10 @@ def test_a_sink_is_no_matter_of_who_may_see_configurations(
 WINDOW = ("window", "t", "--checkpoint", "c", "--size", "1h", "--table", "x", "--late-table", "y")
 DECODED = ("decode", "t", "--checkpoint", "c", "--table", "x", "--dead-letter-table", "y")
 STRAYS = [
-    ((*WINDOW, "--schema-id", "1=a.avsc"), ("--schema-id", "--schema is")),
-    ((*WINDOW, "--framing", "bare"), ("--framing", "--schema is")),
-    ((*WINDOW, "--framing", "confluent"), ("--framing", "--schema is")),
-    ((*WINDOW, "--refuse-unknown"), ("--refuse-unknown", "--schema is")),
+    ((*WINDOW, "--schema-id", "1=a.avsc"), ("--schema-id", "needs --schema")),
+    ((*WINDOW, "--framing", "bare"), ("--framing", "needs --schema")),
+    ((*WINDOW, "--framing", "confluent"), ("--framing", "needs --schema")),
+    ((*WINDOW, "--refuse-unknown"), ("--refuse-unknown", "needs --schema")),
     *(
         ((*command, "--schema", schema, *stray), (stray[0], f"--schema {schema}"))
         for command in (WINDOW, DECODED)
