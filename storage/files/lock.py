@@ -53,8 +53,10 @@ def lock_directory(path: str) -> DirectoryLock:
         _taking.acquire()
         return _lock(real_path, path)
     finally:
-        with suppress(RuntimeError):  # Ctrl-C came while this thread waited: it does not hold the lock
+        try:  # noqa: SIM105 (``suppress`` is Python: Ctrl-C inside it would leave the lock taken for ever)
             _taking.release()
+        except RuntimeError:  # Ctrl-C came while this thread waited: it does not hold the lock
+            pass
 
 
 def _lock(real_path: str, path: str) -> DirectoryLock:
