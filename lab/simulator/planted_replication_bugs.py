@@ -65,7 +65,7 @@ def isr_grows_too_early(patch: pytest.MonkeyPatch) -> None:
             return None
         return self._in_order({*self.state.isr, node})
 
-    patch.setattr(LeaderState, "growth", at_the_first_fetch)
+    patch.setattr(LeaderState, "expansion", at_the_first_fetch)
 
 
 def old_leaders_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
