@@ -1,8 +1,8 @@
 """The group of all commands, and the kinds of commands.
 
-A command is imported when it is asked for or listed. An option that cannot be repeated may be given once:
-click takes the last of several silently, and a line with two offsets, or two data directories, would move or
-open what nobody meant.
+A command is imported when it is asked for or listed. An option that cannot be repeated may be given only
+once. Of several, click silently keeps the last: a line with two offsets would move a group to the wrong one,
+and a line with two data directories would open the wrong one.
 """
 
 from __future__ import annotations

@@ -289,7 +289,7 @@ class AsyncKafkaProducer(ProducerBase):
     async def client_instance_id(self, timeout: float | None = None) -> UUID:
         """Return the client instance id that brokers assign for metrics (KIP-714), as in Java.
 
-        Opens a connection if there is none, and waits for the response.
+        Opens a connection if the producer has none yet, and waits for the response.
 
         Args:
             timeout: seconds; default: no limit.

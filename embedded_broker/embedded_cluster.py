@@ -169,7 +169,7 @@ class EmbeddedCluster(RunsInThread[Cluster]):
     # --- leaders and replicas ---------------------------------------------------------------------------
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
-        """Return the node id of a partition's leader, -1 if there is none.
+        """Return the node id of a partition's leader, -1 if the partition has no leader.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such partition.

@@ -64,7 +64,7 @@ class ConfigEntry:
 
     Attributes:
         name: of the configuration.
-        value: as text; None where there is none, or where it is secret.
+        value: as text; None if the configuration is unset or secret.
         source: of the value.
         read_only: whether it cannot be changed while the broker runs.
         is_sensitive: whether the value is secret.
@@ -220,7 +220,7 @@ def _hidden(name: str, found: Iterable[ConfigSynonym]) -> ConfigEntry:
 
 
 class DescribedConfig(NamedTuple):
-    """A row of the configuration table in the protocol's terms; ``default_text`` None: there is none."""
+    """A row of the configuration table in the protocol's terms; ``default_text`` may be None."""
 
     name: str
     kind: ConfigType

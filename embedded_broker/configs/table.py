@@ -34,11 +34,11 @@ class KnownConfig(NamedTuple):
         scope: where it can be set.
         kind: type of the value: boolean, integer, number, text (one of a few), list, path, name, PEM or
             password.
-        default: as text; empty where there is none, or another name has it.
+        default: as text; empty if the setting has no default, or takes its default from a synonym.
         synonyms: the names to fall back to, in the order of precedence.
         doc: meaning and unit.
         without_effect: why setting it has no effect in this broker; empty where it has one.
-        default_value: the default itself; None where there is none, or another name has it.
+        default_value: the default itself; None where ``default`` is empty.
         takes_long: whether a number may be above 2^31 - 1: Kafka's LONG instead of INT.
     """
 

@@ -7,6 +7,7 @@ with its log, so that only one batch is in memory at a time.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack
 from enum import Enum
@@ -464,7 +465,7 @@ class SegmentVerifier:
         return os.path.join(self._directory, self._name(suffix))
 
 
-class IndexVerifier:
+class IndexVerifier(ABC):
     """Compares one index with the batches of the log, which ``see`` gets in order.
 
     Args:
@@ -491,9 +492,9 @@ class IndexVerifier:
         if self._extent.torn_bytes:
             yield error(self.path, f"the last entry has {self._extent.torn_bytes} bytes: it was cut off")
 
+    @abstractmethod
     def see(self, position: int, header: BatchHeader) -> Iterator[Finding]:
         """Check the entries for this batch, and entries before it that point to no batch."""
-        raise NotImplementedError
 
     def end(self) -> Iterator[Finding]:
         """Check for entries after the last batch."""
