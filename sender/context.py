@@ -11,7 +11,7 @@ from splashdam.net.guard import Guard
 from splashdam.sender.metadata import Metadata
 from splashdam.sender.settings import SenderSettings
 from splashdam.sender.statistics import Counters
-from splashdam.sender.wakeup import Wakeup
+from splashdam.sender.wakeup import SharedLoopWakeup, Wakeup
 
 
 class SenderContext(NamedTuple):
@@ -22,6 +22,6 @@ class SenderContext(NamedTuple):
     metadata: Metadata
     clock: Clock
     guard: Guard
-    wakeup: Wakeup
+    wakeup: Wakeup | SharedLoopWakeup
     counters: Counters
     random: Callable[[], float]

@@ -37,7 +37,7 @@ from splashdam.record.kernel.outcomes import outcome_table
 from splashdam.sender.metadata import Metadata, run_waiters
 from splashdam.sender.sender import Sender
 from splashdam.sender.settings import SenderSettings
-from splashdam.sender.wakeup import HandOver, Latch, Wakeup
+from splashdam.sender.wakeup import HandOver, Latch, SharedLoopWakeup, Wakeup
 
 if TYPE_CHECKING:
     from splashdam.accumulator.batch import ProducerBatch
@@ -99,7 +99,7 @@ class ProducerCore:
         self.guard = process.make_guard()
         self.accumulator = _make_accumulator(settings)
         self.metadata = _make_metadata(settings)
-        self._wakeup = Wakeup()
+        self._wakeup = Wakeup() if own_loop else SharedLoopWakeup()
         hand_over = HandOver(
             self._wakeup, self.accumulator, settings.batch_size, in_sender_thread=SENDER_THREADS.here
         )
