@@ -2,8 +2,8 @@
 
 While `PROJECT_URL` is empty, the description in sdist and wheel is README.md as it stands: it installs from
 the checkout and its links are relative. Once the owner has set it, the description installs from PyPI and its
-links lead to the files of the release, on a forge whose paths are GitHub's. `make release-check` fails while it
-is empty.
+links lead to the release's files, on a forge whose paths are GitHub's. `make release-check` fails while it is
+empty.
 """
 
 from __future__ import annotations
