@@ -2,8 +2,9 @@
 
 `Idempotence` is the accumulator's drain gate: it numbers batches when they are drained and holds back those
 that must not be sent yet. The sender reports the outcome of each batch. With transactions,
-``transactions.manager.Enrolment`` tracks which partitions are in the open one. The rules that brokers check
-are in Kafka's ``ProducerAppendInfo``; decisions and their reasons: ``docs/decisions/idempotence.md``.
+``transactions.manager.TransactionPartitions`` tracks which partitions are in the open one. The rules that
+brokers check are in Kafka's ``ProducerAppendInfo``; decisions and their reasons:
+``docs/decisions/idempotence.md``.
 """
 
 from __future__ import annotations

@@ -20,21 +20,21 @@ from splashdam.accumulator.backoff import Backoff
 from splashdam.accumulator.batch import ProducerBatch
 from splashdam.accumulator.readiness import DrainGate, OpenGate
 from splashdam.model.cluster import Node
+from splashdam.model.counters import Windows
 from splashdam.model.errors import IllegalStateError, KafkaError
-from splashdam.model.tally import Windows
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
 from splashdam.net.connection.connection import Authenticator
-from splashdam.net.guard import Guard
+from splashdam.net.reentrant_lock import ReentrantLock
+from splashdam.sender.broker_links import BrokerLink, BrokerLinks, LinkState
 from splashdam.sender.cluster_requests import ClusterRequests
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
 from splashdam.sender.idempotence import Idempotence
-from splashdam.sender.links import BrokerLink, LinkDirectory, LinkState
 from splashdam.sender.metadata import Metadata, MetadataWaiter, run_waiters
 from splashdam.sender.settings import SenderSettings
 from splashdam.sender.shipping import NodeBatches, Shipping
-from splashdam.sender.statistics import Counters, SenderStatistics
+from splashdam.sender.statistics import SenderCounters, SenderStatistics
 from splashdam.sender.telemetry.telemetry_sender import TelemetrySender
 from splashdam.sender.wakeup import Wakeup
 
@@ -76,7 +76,7 @@ class Sender:
         metadata: Metadata,
         connect: Connect,
         clock: Clock,
-        guard: Guard,
+        guard: ReentrantLock,
         wakeup: Wakeup,
         on_drained: Callable[[], None] = lambda: None,
         authenticator: Authenticator | None = None,
@@ -90,7 +90,7 @@ class Sender:
             clock=clock,
             guard=guard,
             wakeup=wakeup,
-            counters=Counters(
+            counters=SenderCounters(
                 Windows(settings.metrics_num_samples, settings.metrics_sample_window_ms, clock.now_ms())
             ),
             random=random,
@@ -101,7 +101,7 @@ class Sender:
         self.transactions = _transactions(settings, random)
         self._idempotence = _idempotence(settings, self.transactions)
         self._completion = Completion(self._context, self._idempotence, self.transactions, on_batch)
-        self._links = LinkDirectory(
+        self._links = BrokerLinks(
             settings.bootstrap,
             self._make_link,
             settings.connections_max_idle_ms,
@@ -124,7 +124,7 @@ class Sender:
     @property
     def _gate(self) -> DrainGate:
         if self.transactions is not None:
-            return self.transactions.enrolment
+            return self.transactions.partitions
         return self._idempotence or OpenGate()
 
     def _make_coordination(self) -> Coordination | None:
@@ -140,7 +140,7 @@ class Sender:
         return self._completion.fatal
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> SenderCounters:
         """The counters; their windows are rolled under the guard."""
         return self._context.counters
 

@@ -28,9 +28,9 @@ from splashdam.model.values import TopicPartition
 from splashdam.net.connection.in_flight import PendingResponse
 from splashdam.record.batch import HEADER_BYTES, Codec
 from splashdam.record.compression import Compression
+from splashdam.sender.broker_links import BrokerLink, BrokerLinks
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
-from splashdam.sender.links import BrokerLink, LinkDirectory
 from splashdam.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -153,7 +153,7 @@ def seal_and_fit(
         if fitting and used_bytes + size_bytes > max_request_size:
             completion.put_back(batch, now_ms)
             return False
-        accumulator.give_surplus_back(batch)
+        accumulator.release_surplus(batch)
         return True
 
     for batch in batches:
@@ -201,7 +201,7 @@ class Shipping:
     def __init__(
         self,
         context: SenderContext,
-        links: LinkDirectory,
+        links: BrokerLinks,
         completion: Completion,
         gate: DrainGate,
         transactions: TransactionManager | None = None,

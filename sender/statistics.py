@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from splashdam.accumulator.batch import ProducerBatch
-from splashdam.model.tally import Tally, Windows
+from splashdam.model.counters import WindowedCounters, Windows
 from splashdam.net.connection.in_flight import Traffic
 
 
@@ -49,7 +49,7 @@ class SenderStatistics(NamedTuple):
     turns: int = 0
 
 
-class TopicTally(Tally):
+class TopicCounters(WindowedCounters):
     """Counters of one topic.
 
     Attributes:
@@ -69,11 +69,11 @@ class TopicTally(Tally):
     records_failed: int = 0
 
 
-class Counters(Tally):
+class SenderCounters(WindowedCounters):
     """The growing totals; only the sender's task writes them. Names as in ``SenderStatistics``, and:
 
     Args:
-        windows: rolls this tally, and those of topics and brokers.
+        windows: rolls these counters, and those of topics and brokers.
 
     Attributes:
         windows: as above.
@@ -121,18 +121,18 @@ class Counters(Tally):
         super().__init__(windows.samples)
         windows.add(self)
         self.windows = windows
-        self.topics: dict[str, TopicTally] = {}
+        self.topics: dict[str, TopicCounters] = {}
         self.brokers: dict[tuple[str, int], Traffic] = {}
         self.on_new: Callable[[], object] = lambda: None
 
-    def topic(self, name: str) -> TopicTally:
+    def topic(self, name: str) -> TopicCounters:
         """The counters of a topic, made on first use."""
-        tally = self.topics.get(name)
-        if tally is None:
-            tally = self.topics[name] = TopicTally(self.windows.samples)
-            self.windows.add(tally)
+        counters = self.topics.get(name)
+        if counters is None:
+            counters = self.topics[name] = TopicCounters(self.windows.samples)
+            self.windows.add(counters)
             self.on_new()
-        return tally
+        return counters
 
     def traffic(self, host: str, port: int) -> Traffic:
         """The traffic counters of an address, made on first use."""

@@ -1,6 +1,6 @@
 """How threads wake each other.
 
-``Wakeup`` wakes the sender, ``HandOver`` makes the application wait for it, ``Latch`` is a one-time event.
+``Wakeup`` wakes the sender, ``GilHandOver`` makes the application wait for it, ``Latch`` is a one-time event.
 """
 
 from __future__ import annotations
@@ -119,21 +119,21 @@ _MANY_BYTES = 4096
 
 
 class Wakes(Protocol):
-    """The sender's ``Wakeup``, as ``HandOver`` sees it."""
+    """The sender's ``Wakeup``, as ``GilHandOver`` sees it."""
 
     def wake(self) -> None:
         """Wake the sender."""
 
 
 class FreeBytes(Protocol):
-    """The accumulator, as ``HandOver`` sees it."""
+    """The accumulator, as ``GilHandOver`` sees it."""
 
     @property
     def free_bytes(self) -> int:
         """Memory that no batch has reserved."""
 
 
-class HandOver:
+class GilHandOver:
     """Wakes the sender for application threads, and makes them wait if they are too far ahead of it.
 
     A thread that waits for the GIL gets it after 5 ms unless its holder releases it, and the sender needs it

@@ -13,10 +13,10 @@ FIRST = "## Group `producer-metrics`"
 
 
 def as_markdown() -> str:
-    """The tables."""
+    """Return the tables as Markdown."""
     parts = [
         *_table(FIRST, PRODUCER),
-        *_table("### In the same group, only here", OWN),
+        *_table("### In the same group, but not in Kafka", OWN),
         *_table("## Groups `producer-node-metrics.node-N`, one per broker", NODE),
         *_table("## Groups `producer-topic-metrics.T`, one per topic", TOPIC),
         *_table("## Group `kafka-metrics-count`", [COUNT]),
@@ -39,7 +39,7 @@ def _quoted(names: str) -> str:
 
 
 def main() -> None:
-    """Keeps what stands above the tables."""
+    """Write the tables, and keep the prose above them."""
     written_by_hand, _, _ = PAGE.read_text().partition(FIRST)
     PAGE.write_text(written_by_hand + as_markdown())
 

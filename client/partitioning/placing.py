@@ -1,6 +1,6 @@
 """Which partition a record goes to: the one rule of the producer, and what it looks at for each topic.
 
-A record comes here from the slow side of ``send``, from ``Admission``, ``send_many`` and ``send_arrow``.
+A record comes here from the slow side of ``send``, from ``PendingSend``, ``send_many`` and ``send_arrow``.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from splashdam.client.future import RecordFuture
 from splashdam.client.partitioning.partitioners import ClusterView, DefaultPartitioner, hashed_partition
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.values import TopicPartition
-from splashdam.net.guard import Guard
+from splashdam.net.reentrant_lock import ReentrantLock
 from splashdam.record.batch import HEADER_BYTES
-from splashdam.record.kernel import BulkRecords, PartitionLane, StraightPath, TopicLanes
+from splashdam.record.kernel import BulkRecords, FastPath, PartitionLane, TopicLanes
 from splashdam.record.kernel.bulk.bulk import NULL_KEY_SLOT
 from splashdam.sender.metadata import Metadata
 
@@ -38,7 +38,7 @@ def place(
     3. else, for a record with a key, the hash of the key modulo the number of all partitions;
     4. else the sticky partition of the topic (KIP-794).
 
-    ``StraightPath`` has 1, 3 and 4 once in each twin, because its records must not cost a call;
+    ``FastPath`` has 1, 3 and 4 once in each twin, because its records must not cost a call;
     ``tests/client/partitioning/test_placing.py`` holds the twins to this function.
 
     Args:
@@ -54,7 +54,7 @@ def place(
     if key is None:
         return None
     missed, lanes.missed = lanes.missed, None
-    if missed is not None and missed[0] is key:  # the straight path has hashed it, and found no open batch
+    if missed is not None and missed[0] is key:  # the fast path has hashed it, and found no open batch
         return missed[1]
     return lanes.lanes[hashed_partition(key, len(lanes.lanes))]
 
@@ -149,7 +149,7 @@ class TopicRoute(TopicLanes):
 
 
 class RouteTable:
-    """The routes of a producer's topics, published in its straight path.
+    """The routes of a producer's topics, published in its fast path.
 
     They are dropped when the metadata change, and made again on demand.
 
@@ -166,9 +166,9 @@ class RouteTable:
     def __init__(
         self,
         *,
-        path: StraightPath[RecordFuture],
+        path: FastPath[RecordFuture],
         metadata: Metadata,
-        guard: Guard,
+        guard: ReentrantLock,
         draw: Draw,
         lane: Callable[[TopicPartition], PartitionLane],
         forget_lanes: Callable[[Container[str]], None],

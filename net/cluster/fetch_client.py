@@ -27,7 +27,7 @@ from splashdam.net.cluster.cluster_connections import ClusterConnections, open_c
 from splashdam.net.cluster.metadata_reading import by_leader
 from splashdam.net.connect import Connect
 from splashdam.net.connection.connection import Authenticator
-from splashdam.record.aborted import ABORT, AbortedTransactions, control_type
+from splashdam.record.aborted_transactions import ABORT, AbortedTransactions, control_type
 from splashdam.record.batch import BatchHeader
 from splashdam.record.reader import Record, read_records
 from splashdam.record.stored import iter_stored_headers, stored_crc_ok
@@ -311,7 +311,7 @@ class FetchedBatches:
         batches: whole batches. The first may begin before the requested offset (it is returned whole), or
             after it (compaction removed the records between). Checksums are not checked.
         aborted: with read_committed the aborted transactions that have records here; see
-            `splashdam.record.aborted.AbortedTransactions`.
+            `splashdam.record.aborted_transactions.AbortedTransactions`.
         next_offset: offset to read next: after the last batch, control batches included; the requested offset
             if there are no batches.
         high_watermark: high watermark of the partition.

@@ -12,8 +12,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 
+from splashdam.model.counters import WindowedCounters
 from splashdam.model.errors import IllegalStateError, KafkaError, ProtocolError
-from splashdam.model.tally import Tally
 from splashdam.model.values import Buffer
 from splashdam.net.clock import Clock
 from splashdam.net.connection.negotiation import decode_answer
@@ -22,7 +22,7 @@ from splashdam.wire.message import Request, Response
 from splashdam.wire.registry import response_class
 
 
-class Traffic(Tally):
+class Traffic(WindowedCounters):
     """Counters of the connections to one broker; ``Connection`` and the code that opens it count.
 
     Attributes:

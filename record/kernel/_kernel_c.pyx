@@ -32,7 +32,7 @@ from types import GenericAlias
 
 from splashdam.model.errors import IllegalArgumentError, IllegalStateError
 from splashdam.model.values import RecordMetadata, TopicPartition
-from splashdam.record.kernel.building import straight
+from splashdam.record.kernel.building import fast_path
 from splashdam.record.kernel.outcomes import outcome_table
 from splashdam.record.kernel.bulk.blob_column import DAMAGED_ROW
 from splashdam.record.checksum import crc32c
@@ -102,7 +102,7 @@ include "building/buffer.pxi"
 include "building/murmur2.pxi"
 include "outcomes/outcome.pxi"
 include "building/lanes.pxi"
-include "building/straight.pxi"
+include "building/fast_path.pxi"
 include "reading/walk.pxi"
 include "reading/records.pxi"
 include "reading/columns.pxi"

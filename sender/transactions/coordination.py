@@ -10,9 +10,9 @@ import trio
 
 from splashdam.model.errors import KafkaConnectionError, KafkaError
 from splashdam.net.connection.in_flight import PendingResponse
+from splashdam.sender.broker_links import BrokerLink, BrokerLinks
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
-from splashdam.sender.links import BrokerLink, LinkDirectory
 from splashdam.sender.transactions.manager import TransactionManager
 from splashdam.sender.transactions.requests import CoordinatorRequest
 from splashdam.wire.message import Request
@@ -24,7 +24,7 @@ class Coordination:
     def __init__(
         self,
         context: SenderContext,
-        links: LinkDirectory,
+        links: BrokerLinks,
         completion: Completion,
         manager: TransactionManager,
     ) -> None:

@@ -4,7 +4,7 @@ One request is in flight at a time: FindCoordinator, InitProducerId, AddPartitio
 them, with KIP-890), TxnOffsetCommit, EndTxn. Semantics are those of Kafka's ``TransactionManager``; the
 differences are in ``docs/decisions/transactions.md``.
 
-``Enrolment`` is the drain gate: it tracks which partitions are in the transaction.
+``TransactionPartitions`` is the drain gate: it tracks which partitions are in the transaction.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class TransactionManager:
         cause: why the transaction can only be aborted, or why the producer failed for good; else None.
         v2: the open transaction follows KIP-890.
         sequences: numbers the batches, under identities that the coordinator assigns.
-        enrolment: the drain gate of the accumulator.
+        partitions: the drain gate of the accumulator.
         ended: decided calls whose waiters have not run yet.
         on_change: called after each change of ``state``.
         last_error: why the last request is retried, for messages; None if it is not.
@@ -163,7 +163,7 @@ class TransactionManager:
         self.cause: BaseException | None = None
         self.v2 = False
         self.sequences = Idempotence(own_epochs=False)
-        self.enrolment = Enrolment(self.sequences)
+        self.partitions = TransactionPartitions(self.sequences)
         self.ended: deque[PendingCall] = deque()
         self.on_change: Callable[[], None] = lambda: None
         self._level = 0
@@ -203,7 +203,7 @@ class TransactionManager:
         self._refuse_unless(TransactionState.READY, "begin_transaction")
         self._advance(TransactionEvent.BEGIN)
         self.v2 = self._level >= V2_LEVEL
-        self.enrolment.begin(implicit=self.v2)
+        self.partitions.begin(implicit=self.v2)
         self._groups.clear()
         self._unsure = self._renew = self._skip_end = False
 
@@ -405,7 +405,7 @@ class TransactionManager:
             self._advance(event)
             self._call = call
             if operation is Operation.ABORT:
-                self.enrolment.wanted.clear()
+                self.partitions.wanted.clear()
                 self._drop_offsets(TransactionAbortedError("the transaction was aborted"))
         return call
 
@@ -435,7 +435,7 @@ class TransactionManager:
         self._advance(TransactionEvent.HOLD)
         assert self._call is not None
         producer_id, epoch = self.sequences.identity
-        has_something = self.enrolment.added or self._groups or self._unsure
+        has_something = self.partitions.added or self._groups or self._unsure
         self._call.prepared = PreparedTransaction(
             self._key.key, producer_id, epoch, is_empty=not has_something
         )
@@ -444,7 +444,7 @@ class TransactionManager:
     def _completed(self) -> None:
         """The coordinator has ended the transaction, or there was nothing to end."""
         self.sequences.settle()
-        self.enrolment.begin(implicit=False)
+        self.partitions.begin(implicit=False)
         self._groups.clear()
         stuck = self.sequences.unsettled
         renewable = self._can_renew or not self.sequences.identified
@@ -484,7 +484,7 @@ class TransactionManager:
 
     def _advance(self, event: TransactionEvent) -> None:
         self.state = next_state(TRANSITIONS, self.state, event, "a transactional producer")
-        self.enrolment.open = self.state in _OPEN
+        self.partitions.open = self.state in _OPEN
         self.on_change()
 
     def _deny(self, error: KafkaError) -> None:
@@ -503,7 +503,7 @@ class TransactionManager:
         if self.state is TransactionState.PREPARING:
             self._hold()
             return None
-        if (self.enrolment.added or self._groups or self._unsure) and not self._skip_end:
+        if (self.partitions.added or self._groups or self._unsure) and not self._skip_end:
             committed = self.state is TransactionState.COMMITTING
             return requests.end(self._writer, committed=committed, v2=self.v2)
         self._completed()
@@ -512,8 +512,8 @@ class TransactionManager:
     def _addition(self) -> CoordinatorRequest | None:
         if self._adding is not None:
             return self._adding
-        if self.enrolment.wanted:
-            self._adding = requests.add_partitions(self._writer, self.enrolment.ask_for_wanted())
+        if self.partitions.wanted:
+            self._adding = requests.add_partitions(self._writer, self.partitions.ask_for_wanted())
             return self._adding
         if not self._offsets:
             return None
@@ -588,13 +588,13 @@ class TransactionManager:
 
     def _wait_ms(self, request: CoordinatorRequest, error: KafkaError) -> float:
         busy = error_code(error) == ErrorCode.CONCURRENT_TRANSACTIONS
-        if busy and request.kind is RequestKind.ADD_PARTITIONS and not self.enrolment.added:
+        if busy and request.kind is RequestKind.ADD_PARTITIONS and not self.partitions.added:
             return FIRST_ADD_WAIT_MS
         return self._backoff.next_ms()
 
     def _add_decided(self, request: CoordinatorRequest, *, added: bool) -> None:
         if request.kind is RequestKind.ADD_PARTITIONS:
-            self.enrolment.add_decided(added=added)
+            self.partitions.add_decided(added=added)
             self._adding = None
         elif request.kind is RequestKind.ADD_OFFSETS:
             if added:
@@ -607,7 +607,7 @@ def error_code(error: KafkaError) -> int:
     return error.code if isinstance(error, BrokerResponseError) else 0
 
 
-class Enrolment:
+class TransactionPartitions:
     """The drain gate of a transactional producer, in front of that of ``sequences``. Pure.
 
     Args:

@@ -168,7 +168,7 @@ def test_parts_of_a_compressed_batch_were_charged_for_its_compressed_bytes():
     """They hold the records as they were: what was given back is owed, until the parts give it back again."""
     gzip = Compression(Codec.GZIP)
     accumulator, futures, batch = accumulator_of([b"x" * 5000] * 16, compression=gzip)
-    accumulator.give_surplus_back(batch)
+    accumulator.release_surplus(batch)
     assert batch.charged_bytes < 5000
     parts = accumulator.split_and_reenqueue(batch, 5)
     charged = accumulator.buffer_memory - accumulator.free_bytes
@@ -176,7 +176,7 @@ def test_parts_of_a_compressed_batch_were_charged_for_its_compressed_bytes():
     for part in parts:
         assert drain(accumulator) is part
         part.seal(gzip)
-        accumulator.give_surplus_back(part)
+        accumulator.release_surplus(part)
         assert part.charged_bytes < 5000
         accumulator.complete(part, 0, -1)
     assert accumulator.free_bytes == accumulator.buffer_memory

@@ -80,7 +80,7 @@ def test_a_producer_imports_what_it_uses(tcp_cluster: Any) -> None:
         "client.transactions.transactions",
         "embedded_broker",
         "record.arrow",
-        "record.bulk_places",
+        "record.bulk_locations",
         "net.sasl",
         "net.tls",
         "record.columns",

@@ -224,7 +224,7 @@ def test_callbacks_may_send_and_close_but_not_wait(tcp_cluster: Any, undelivered
     assert tcp_cluster.values("six", 4) == [b"to a topic not known yet", b"and another"]
 
 
-def test_a_late_record_for_a_topic_that_never_comes(tcp_cluster: Any, undelivered: Any) -> None:
+def test_a_deferred_record_for_a_topic_that_never_comes(tcp_cluster: Any, undelivered: Any) -> None:
     """Its future fails after ``max_block_ms``; the sender goes on meanwhile."""
     with KafkaProducer(bootstrap_servers=tcp_cluster.address, max_block_ms=300) as producer:
         late: list[Any] = []

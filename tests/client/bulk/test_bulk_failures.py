@@ -30,7 +30,7 @@ from splashdam.model.errors import (
     KafkaTimeoutError,
 )
 from splashdam.model.values import TopicPartition
-from splashdam.record.bulk_places import BulkPlaces
+from splashdam.record.bulk_locations import BulkLocations
 from splashdam.wire.messages.produce import ProduceRequest
 
 VALUES = [b"%03d" % number + bytes(97) for number in range(300)]
@@ -273,11 +273,11 @@ class Outcome:
 
 def test_two_threads_that_ask_whether_it_is_done() -> None:
     """Neither makes the other skip a batch that is not done."""
-    places = BulkPlaces(spread=False)
+    locations = BulkLocations(spread=False)
     first, second = Outcome(done=True), Outcome(done=False)
     for outcome in (first, second):
-        places.add(outcome, 0)  # type: ignore[arg-type]  # all that is asked of it
-    delivery = BulkDelivery(places)
+        locations.add(outcome, 0)  # type: ignore[arg-type]  # all that is asked of it
+    delivery = BulkDelivery(locations)
     first.ask = delivery.done
     assert not delivery.done()
     second.is_done = True

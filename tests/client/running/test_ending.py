@@ -145,8 +145,8 @@ def test_closing_takes_the_waiters_for_metadata_under_the_guard(
     assert all(held)
 
 
-def test_an_errand_that_raises_index_error_is_not_hushed_up(tcp_cluster: Any) -> None:
-    """It is an error like any other, and the later errands are still there."""
+def test_a_loop_call_that_raises_index_error_is_not_swallowed(tcp_cluster: Any) -> None:
+    """The caller sees the error, and later calls still run: the queue's own IndexError is not meant."""
     core = KafkaProducer(bootstrap_servers=tcp_cluster.address)._core
     core.begin_close()
     assert wait_in_thread(core.finished, 30)

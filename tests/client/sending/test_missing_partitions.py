@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from splashdam.client.producer import KafkaProducer
-from splashdam.client.sending.lookup import DOUBT_MS
+from splashdam.client.sending.lookup import MISSING_PARTITION_MS
 from splashdam.model.errors import BulkSendError, IllegalArgumentError, WouldBlock
 from splashdam.wire.messages.metadata import MetadataRequest
 
@@ -97,7 +97,7 @@ async def test_send_nowait_refuses_once_the_answer_is_there(cluster: Any, autoju
             producer.send_nowait("two", b"v", partition=9)
         await trio.sleep(2)
         cluster.scripted.create_topic("two", 10)
-        await trio.sleep(DOUBT_MS / 1000)
+        await trio.sleep(MISSING_PARTITION_MS / 1000)
         with pytest.raises(WouldBlock):  # that answer is too old to refuse by
             producer.send_nowait("two", b"v", partition=9)
         await trio.sleep(2)

@@ -17,7 +17,7 @@ from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.model.errors import IllegalStateError
 
 
-@pytest.mark.parametrize("serializer", [None, bytes], ids=["straight", "slow"])
+@pytest.mark.parametrize("serializer", [None, bytes], ids=["fast path", "slow path"])
 def test_threads_that_send_while_another_one_commits(tmp_path: Path, serializer: Any) -> None:
     """Each record is refused, or it is in exactly the transaction in which its ``send`` returned."""
     with (

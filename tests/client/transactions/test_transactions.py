@@ -165,10 +165,10 @@ async def test_records_need_a_transaction(
     assert cluster.values("one") == [b"in"] * 3
 
 
-async def test_records_go_straight_inside_a_transaction(
+async def test_records_take_the_fast_path_inside_a_transaction(
     autojump_clock: MockClock, cluster: Any, transactional: Any
 ) -> None:
-    """The flag is set once for all records: the straight path takes them, and not outside."""
+    """The flag is set once for all records: the fast path takes them, and not outside."""
     async with transactional(linger_ms=1000) as producer:
         await producer.init_transactions()
         path = producer._path

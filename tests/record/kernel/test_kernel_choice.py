@@ -48,7 +48,7 @@ def test_both_have_the_same_names(twins: tuple[ModuleType, ModuleType]) -> None:
         "NowaitSends",
         "PartitionLane",
         "Sends",
-        "StraightPath",
+        "FastPath",
         "TopicLanes",
     ):
         faces = [{each for each in dir(getattr(twin, name)) if not each.startswith("_")} for twin in twins]

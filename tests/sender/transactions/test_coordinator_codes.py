@@ -106,7 +106,7 @@ def test_the_first_addition_waits_20_ms() -> None:
     assert talk.manager.due_in_ms(talk.now_ms) == 20
     talk.now_ms += 20
     talk.reply(talk.until(RequestKind.ADD_PARTITIONS))
-    talk.manager.enrolment.wanted.add(new_batch().topic_partition._replace(partition=1))
+    talk.manager.partitions.wanted.add(new_batch().topic_partition._replace(partition=1))
     talk.reply(talk.until(RequestKind.ADD_PARTITIONS), 51)
     assert talk.manager.due_in_ms(talk.now_ms) == 100
 

@@ -383,7 +383,7 @@ class BrokerLink:
         self.state = next_state(TRANSITIONS, self.state, event, f"the link to {self.node}")
 
 
-class LinkDirectory:
+class BrokerLinks:
     """Links by node id; bootstrap addresses have the ids -1, -2, ….
 
     Args:

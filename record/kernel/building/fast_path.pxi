@@ -7,8 +7,8 @@ is wrong.
 
 @cython.no_gc_clear  # a finalizer may send while the collector takes a cycle apart
 @cython.final
-cdef class StraightPath:
-    """See ``straight.StraightPath``."""
+cdef class FastPath:
+    """See ``fast_path.FastPath``."""
 
     cdef public bint closed
     cdef public bint detour
@@ -34,7 +34,7 @@ cdef class StraightPath:
         self._fits_bytes = fits_bytes
 
     def publish(self, topic, TopicLanes lanes not None):
-        """See ``straight.StraightPath.publish``."""
+        """See ``fast_path.FastPath.publish``."""
         if lanes._sticky is None:
             raise IllegalStateError("these lanes were not initialized")
         if type(topic) is str:  # others may compare in Python
@@ -44,11 +44,11 @@ cdef class StraightPath:
             self._lanes = lanes
 
     def route(self, topic):
-        """See ``straight.StraightPath.route``."""
+        """See ``fast_path.FastPath.route``."""
         return self._routes.get(topic) if type(topic) is str else None
 
     def clear(self):
-        """See ``straight.StraightPath.clear``."""
+        """See ``fast_path.FastPath.clear``."""
         cdef dict empty = {}
         cdef dict before = self._routes  # kept to the end, like the others: what it frees may run Python code
         cdef object topic = self._topic
@@ -58,7 +58,7 @@ cdef class StraightPath:
         self._lanes = None
 
     def try_send(self, topic, value, key=None, headers=None, partition=None, timestamp_ms=None):
-        """See ``straight.StraightPath.try_send``."""
+        """See ``fast_path.FastPath.try_send``."""
         return self.take(topic, value, key, headers, partition, timestamp_ms)
 
     cdef FutureCell take(
@@ -150,23 +150,23 @@ cdef class StraightPath:
 
 
 cdef class NowaitSends:
-    """See ``straight.NowaitSends``."""
+    """See ``fast_path.NowaitSends``."""
 
-    cdef StraightPath _straight
+    cdef FastPath _fast_path
 
     __class_getitem__ = classmethod(GenericAlias)
 
     @property
     def _path(self):
-        return self._straight
+        return self._fast_path
 
     @_path.setter
-    def _path(self, StraightPath path not None):
-        self._straight = path
+    def _path(self, FastPath path not None):
+        self._fast_path = path
 
     def send_nowait(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None):
         cdef FutureCell future
-        cdef StraightPath path = self._straight
+        cdef FastPath path = self._fast_path
         if path is not None and path.plain:
             future = path.take(topic, value, key, headers, partition, timestamp_ms)
             if future is not None:
@@ -175,11 +175,11 @@ cdef class NowaitSends:
 
 
 cdef class Sends(NowaitSends):
-    """See ``straight.Sends``."""
+    """See ``fast_path.Sends``."""
 
     def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None):
         cdef FutureCell future
-        cdef StraightPath path = self._straight
+        cdef FastPath path = self._fast_path
         if path is not None and path.plain:
             future = path.take(topic, value, key, headers, partition, timestamp_ms)
             if future is not None:
@@ -187,5 +187,5 @@ cdef class Sends(NowaitSends):
         return self._own_send(topic, value, key, headers, partition, timestamp_ms)
 
 
-NowaitSends.send_nowait.__doc__ = straight.NowaitSends.send_nowait.__doc__
-Sends.send.__doc__ = straight.Sends.send.__doc__
+NowaitSends.send_nowait.__doc__ = fast_path.NowaitSends.send_nowait.__doc__
+Sends.send.__doc__ = fast_path.Sends.send.__doc__
