@@ -305,6 +305,6 @@ MISSING: Final[Mapping[str, str]] = {
     " failed-reauthentication-*, reauthentication-latency-*": "a refused login is raised as an error"
     " with its cause, and not counted",
     "txn-prepare-time-ns-total": "KIP-939 is not released; `prepare_transaction` is not timed",
-    "version, commit-id, start-time-ms (group app-info)": "a metric is a number here; see `splashdam.__version__`",
+    "version, commit-id, start-time-ms (group app-info)": "they are not numbers; see `splashdam.__version__`",
 }
 """Metrics of Java's producer that do not exist here, and why."""

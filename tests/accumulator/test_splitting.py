@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splashdam.accumulator import batch as batches
+from splashdam.accumulator import splitting
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.accumulator.open_batches import Appended
 from splashdam.model.cluster import ClusterMetadata, Node, PartitionInfo, TopicInfo
@@ -143,7 +143,7 @@ def test_division_trusts_the_size_the_batch_had(monkeypatch):
         limits.append((limit["max_bytes"], limit["max_records"]))
         return read_records(data, **limit)
 
-    monkeypatch.setattr(batches, "read_records", read)
+    monkeypatch.setattr(splitting, "read_records", read)
     accumulator, _, batch = accumulator_of([b"x" * 1000] * 5, compression=Compression(Codec.GZIP))
     assert len(batch.sealed) < 1000
     assert len(accumulator.split_and_reenqueue(batch, 7)) == 2
