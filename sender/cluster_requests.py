@@ -90,7 +90,7 @@ class ClusterRequests:
             return min(self._want_link(nursery, now_ms), left_ms)
         topics = self._context.metadata.begin(now_ms, self._context.accumulator.queued_topics())
         if self._idempotence is not None:
-            self._idempotence.doubt(self._context.metadata.topics_in_use)
+            self._idempotence.expect_expiry(self._context.metadata.topics_in_use)
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=topic) for topic in topics],
             allow_auto_topic_creation=self._context.settings.allow_auto_create_topics,

@@ -23,7 +23,7 @@ class SenderStatistics(NamedTuple):
         records_sent: records in batches that were acknowledged (or written, with ``acks=0``).
         records_failed: records whose batch failed, expired or was aborted.
         retries: batches queued again.
-        splits: batches that were divided.
+        splits: batches that were split after MESSAGE_TOO_LARGE.
         expired: batches whose delivery timeout passed.
         latency_ms_total: time from writing a ProduceRequest to its response, summed.
         answers: ProduceResponses.
@@ -70,13 +70,14 @@ class TopicCounters(WindowedCounters):
 
 
 class SenderCounters(WindowedCounters):
-    """The growing totals; only the sender's task writes them. Names as in ``SenderStatistics``, and:
+    """The sender's totals, which only its task writes. Attributes as in ``SenderStatistics``, and those
+    below.
 
     Args:
-        windows: rolls these counters, and those of topics and brokers.
+        windows: rolls these counters, and those of topics and brokers, to the next window.
 
     Attributes:
-        windows: as above.
+        windows: the argument.
         topics: by name.
         on_new: called when a topic or broker is added; must not block.
         brokers: by host and port, since node ids are learnt later.
@@ -126,7 +127,7 @@ class SenderCounters(WindowedCounters):
         self.on_new: Callable[[], object] = lambda: None
 
     def topic(self, name: str) -> TopicCounters:
-        """The counters of a topic, made on first use."""
+        """Return the counters of a topic, made on first use."""
         counters = self.topics.get(name)
         if counters is None:
             counters = self.topics[name] = TopicCounters(self.windows.samples)
@@ -135,7 +136,7 @@ class SenderCounters(WindowedCounters):
         return counters
 
     def traffic(self, host: str, port: int) -> Traffic:
-        """The traffic counters of an address, made on first use."""
+        """Return the traffic counters of an address, made on first use."""
         traffic = self.brokers.get((host, port))
         if traffic is None:
             traffic = self.brokers[host, port] = Traffic(self.windows.samples)

@@ -108,8 +108,7 @@ async def open_fetch_client(
         bootstrap,
         connect=connect,
         clock=clock,
-        client_id=settings.client_id,
-        request_timeout_ms=settings.request_timeout_ms,
+        settings=settings,
         authenticator=authenticator,
         awaits_first_broker=settings.awaits_first_broker,
     ) as connections:

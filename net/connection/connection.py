@@ -478,8 +478,12 @@ def renewal_delay_ms(lifetime_ms: float, random: Callable[[], float]) -> float:
     return lifetime_ms * (0.85 + 0.1 * random())
 
 
-def distrust(error: BaseException | None) -> AuthenticationError | None:
-    """Return the AuthenticationError among the causes of an error, or None."""
+def authentication_cause(error: BaseException | None) -> AuthenticationError | None:
+    """Return the AuthenticationError among the causes of an error, or None.
+
+    With TLS 1.3 a client learns only from its first read that the broker refused its certificate
+    (decisions/security.md).
+    """
     seen: set[int] = set()  # an error raised from itself is its own cause
     while error is not None and id(error) not in seen:
         if isinstance(error, AuthenticationError):

@@ -90,7 +90,7 @@ def test_records_survive_any_number_of_splits(sizes, codec):
 
 
 def test_parts_keep_within_batch_size():
-    """An oversized batch is divided at batch_size; the first record of a part always fits."""
+    """An oversized batch is split at batch_size; the first record of a part always fits."""
     accumulator, _, batch = accumulator_of([b"x" * 100] * 50)
     accumulator.batch_bytes = 700
     parts = accumulator.split_and_reenqueue(batch, 7)
@@ -135,8 +135,8 @@ def test_parts_go_before_newer_batches():
     assert drain(accumulator).outcome is newer.outcome
 
 
-def test_division_trusts_the_size_the_batch_had(monkeypatch):
-    """A batch above the reader's default limit is divided as well: its own size is the limit."""
+def test_splitting_trusts_the_size_the_batch_had(monkeypatch):
+    """A batch above the reader's default limit is split as well: its own size is the limit."""
     limits = []
 
     def read(data, **limit):
