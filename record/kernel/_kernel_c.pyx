@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, auto_pickle=False
-"""The hot kernels compiled. The Python twin of each part says what its classes do; the bytes are equal.
+"""The kernels, compiled. The Python twin of each part documents its classes; both write the same bytes.
 
 Two rules keep this safe without a lock:
 

@@ -1,11 +1,10 @@
 """``send`` for a record that fits into the open batch of its partition: one call, no lock, no Python frame.
 
-Nothing is refused here. What is unusual in any way is left to the slow path, which does all checks and says what
-is wrong.
+It reports no errors: an unusual argument makes the record take the slow path, which does all checks.
 """
 
 
-@cython.no_gc_clear  # a finalizer may send while the collector takes a cycle apart
+@cython.no_gc_clear  # a finalizer may send while the garbage collector breaks a cycle
 @cython.final
 cdef class FastPath:
     """See ``fast_path.FastPath``."""
@@ -14,7 +13,7 @@ cdef class FastPath:
     cdef public bint detour
     cdef readonly bint plain
     cdef dict _routes
-    cdef object _topic  # published last, and its lanes: most producers have one topic
+    cdef object _topic  # the topic published last, with its lanes: most producers send to one topic
     cdef TopicLanes _lanes
     cdef object _wall_ns
     cdef type _future_type
@@ -37,8 +36,8 @@ cdef class FastPath:
         """See ``fast_path.FastPath.publish``."""
         if lanes._sticky is None:
             raise IllegalStateError("these lanes were not initialized")
-        if type(topic) is str:  # others may compare in Python
-            before = (self._routes.get(topic), self._topic, self._lanes)  # these go last
+        if type(topic) is str:  # a subclass may have a Python __eq__
+            before = (self._routes.get(topic), self._topic, self._lanes)  # freed last: a key's finalizer may send
             self._routes[topic] = lanes
             self._topic = topic
             self._lanes = lanes
@@ -50,7 +49,7 @@ cdef class FastPath:
     def clear(self):
         """See ``fast_path.FastPath.clear``."""
         cdef dict empty = {}
-        cdef dict before = self._routes  # kept to the end, like the others: what it frees may run Python code
+        cdef dict before = self._routes  # freed at the end, as the others: a finalizer may run Python code
         cdef object topic = self._topic
         cdef TopicLanes lanes = self._lanes
         self._routes = empty
@@ -64,7 +63,7 @@ cdef class FastPath:
     cdef FutureCell take(
         self, object topic, object value, object key, object headers, object partition, object timestamp_ms
     ):
-        """The future, or None where the record has to go the slow way."""
+        """Append the record and return its future, or None if it cannot take the fast path."""
         if self.closed or self.detour or type(topic) is not str:
             return None
         cdef Py_ssize_t size_bytes = 0
@@ -93,7 +92,7 @@ cdef class FastPath:
             return None
         cdef FutureCell future = new_cell(self._future_type)
 
-        # The clock and the allocation may have run Python code. From here on nothing does.
+        # The clock and the allocation may have run Python code, which may close the batch; from here on none runs.
         if headers is not None:
             if not plain_headers(headers):
                 return None
@@ -135,7 +134,7 @@ cdef class FastPath:
             lane = <PartitionLane>PyTuple_GET_ITEM(route.lanes, number)
             if append_to(lane, future, timestamp, key, value, headers):
                 return True
-            route.missed = (key, lane)  # once per batch: nothing was appended, so this may run a finalizer
+            route.missed = (key, lane)  # nothing was appended yet, so a finalizer may run here
             return False
         else:
             if route.sticky_bytes >= route.sticky_limit_bytes:
