@@ -235,7 +235,7 @@ class Completion:
             self._counters.expired += 1
             self._drop(batch, self._timeout(batch))
         # A batch that expires in flight fails now, but its response is awaited: it usually tells whether the
-        # sequence numbers are used (decisions/idempotence.md).
+        # sequence numbers are used (docs/decisions/idempotence.md).
         for batch in list(self.in_flight):
             if batch.state is BatchState.IN_FLIGHT and self._is_late(batch, now_ms):
                 self._counters.expired += 1

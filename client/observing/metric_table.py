@@ -1,7 +1,7 @@
 """Every metric of a producer in one table: name, unit, meaning, and the counters it is computed from.
 
 Names, groups and units are Kafka's (and kafka-python's) where they have the metric; ``OWN`` holds those that
-only this producer has. ``tools/metrics_page.py`` writes ``docs/metrics.md`` from this table.
+only this producer has. ``tools/metrics_page.py`` writes ``docs/reference/metrics.md`` from this table.
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ class RecordIntake:
         if timestamp_ms is None:
             timestamp_ms = self.clock.wall_ns() // 1_000_000
         # With linger 0 most records only lack an open batch: a pending send would cost more than the record
-        # (decisions/producer-threads.md).
+        # (docs/decisions/producer-threads.md).
         if not (more_follow or self.path.detour):
             future = self._open_batch(topic, key, value, headers, partition, timestamp_ms)
             if future is not None:
@@ -298,7 +298,7 @@ class RecordIntake:
             if stay_is_over(route, sticky_bytes):
                 return None
         # `interrupted`: a signal handler or `__del__` inside `send` may not touch what its own thread is
-        # changing, so its record is deferred (decisions/producer-threads.md).
+        # changing, so its record is deferred (docs/decisions/producer-threads.md).
         if lane.buffer is not None or size_bytes > self.fits_bytes or self.guard.interrupted():
             return None
         future = self.guard.run(self._append_new, lane, timestamp_ms, key, value, headers)

@@ -482,7 +482,7 @@ def authentication_cause(error: BaseException | None) -> AuthenticationError | N
     """Return the AuthenticationError among the causes of an error, or None.
 
     With TLS 1.3 a client learns only from its first read that the broker refused its certificate
-    (decisions/security.md).
+    (docs/decisions/security.md).
     """
     seen: set[int] = set()  # an error raised from itself is its own cause
     while error is not None and id(error) not in seen:
