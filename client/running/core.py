@@ -463,7 +463,7 @@ class LoopCalls:
             self.do_all()
 
     async def run(self) -> None:
-        """The task."""
+        """Run the queued functions in the loop, until cancelled."""
         while True:
             await self._wakeup.sleep()
             self.do_all()

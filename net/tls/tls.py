@@ -163,7 +163,7 @@ class TlsStream(trio.abc.Stream):
         return _distinguished_name(certificate["subject"]) if certificate else None
 
     async def send_all(self, data: Buffer) -> None:
-        """Send all."""
+
         try:
             await self._tls.send_all(data)
         except trio.BrokenResourceError as error:
@@ -175,7 +175,7 @@ class TlsStream(trio.abc.Stream):
             await self.send_all(data)
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Wait for room."""
+
         await self._tls.wait_send_all_might_not_block()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
