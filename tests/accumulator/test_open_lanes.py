@@ -157,7 +157,7 @@ def test_batches_open_as_large_as_the_last_one_was(make_bench, make_cluster):
 
 
 def test_scarce_memory_goes_to_records_not_to_expectations(make_bench, make_cluster):
-    """Where the last batch's size is not free, a batch opens with what its record needs."""
+    """If the size of the last batch is not free, a batch opens with the size of its first record."""
     bench, cluster = make_bench(batch_bytes=8000, buffer_memory=20_000), make_cluster(1, 1)
     fill(bench, 60)
     turn(bench, cluster)
@@ -184,7 +184,7 @@ def test_memory_of_a_full_batch_is_used_again(make_bench, make_cluster):
 
 
 def test_lanes_of_topics_that_are_gone_are_forgotten(make_bench, make_cluster):
-    """But not one with an open batch; whoever kept another finds that it takes nothing."""
+    """A lane with an open batch stays; a stale lane accepts no record."""
     bench = make_bench()
     accumulator = bench.accumulator
     kept, idle = accumulator.lane(TopicPartition("t", 0)), accumulator.lane(TopicPartition("t", 1))

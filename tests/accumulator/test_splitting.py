@@ -116,8 +116,8 @@ def test_flush_waits_for_the_parts():
     assert outcome.done()
 
 
-def test_single_record_is_not_divided():
-    """There is nothing to divide; the sender refuses it instead."""
+def test_single_record_is_not_split():
+    """It cannot be split; the sender fails it instead."""
     accumulator, _, batch = accumulator_of([b"x"])
     with pytest.raises(IllegalStateError, match="with 1 records cannot be split"):
         accumulator.split_and_reenqueue(batch, 7)

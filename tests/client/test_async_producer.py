@@ -71,7 +71,7 @@ async def test_outside_of_the_block_nothing_is_sent(cluster: Any, autojump_clock
 
 
 async def test_the_blocks_own_exception_comes_out_as_it_is(cluster: Any, autojump_clock: Any) -> None:
-    """Not wrapped into a group by the nursery inside, and what was sent is delivered."""
+    """The inner nursery does not wrap it into a group, and records sent before are delivered."""
     futures = []
 
     async def fail_in_the_block() -> None:
@@ -350,7 +350,7 @@ async def test_acks_0_completes_without_offset(cluster: Any, autojump_clock: Any
 
 
 async def test_a_finalizer_inside_the_guard_may_send(cluster: Any, autojump_clock: Any) -> None:
-    """It is queued and delivered a little later; its future is an ordinary one."""
+    """Its record is queued and delivered a little later; the future is an ordinary one."""
     sent: list[Any] = []
     async with cluster.producer() as producer:
         await producer.prepare("two")

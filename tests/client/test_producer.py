@@ -77,7 +77,7 @@ def test_the_surface_is_kafka_pythons() -> None:
 
 @ENDS
 def test_the_constructor_connects_to_nobody(closed_port: str) -> None:
-    """It returns at once; the first record that has to wait says what is wrong."""
+    """It returns at once; the error comes with the first record that has to wait."""
     watch = Watch()
     with KafkaProducer(bootstrap_servers=closed_port, max_block_ms=500) as producer:
         assert not producer.bootstrap_connected()

@@ -98,7 +98,7 @@ def test_is_re_entrant() -> None:
 def test_ctrl_c_on_the_way_in_or_out_of_the_guard_left_it_taken_for_ever(
     entrance: Entrance, ctrl_c: Callable[[float], None]
 ) -> None:
-    """It strikes wherever Python code can be interrupted; the lock is free after it each time."""
+    """Ctrl-C comes at every place where Python code can be interrupted; the lock is free afterwards."""
     guard = entrance.guard
     for number in range(150):
         ctrl_c(0.0002 + 0.00001 * (number % 20))

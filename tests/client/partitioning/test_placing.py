@@ -44,14 +44,14 @@ class Topic:
             lane.open(self.kernel.BatchBuffer(200), self.kernel.BatchOutcome(lane.topic_partition))
 
     def number(self, lane: Any) -> int:
-        """Of the lane, or of the sticky one for None."""
+        """Return the lane's partition number; that of the sticky one for None."""
         return int((self.route.sticky if lane is None else lane).topic_partition.partition)
 
 
 @TWINS
 @given(data=st.data(), count=COUNTS, key=KEYS)
 def test_the_fast_path_follows_the_rule(twin: str, data: st.DataObject, count: int, key: Any) -> None:
-    """Of a random topic: the given partition, else the key's hash, else the sticky partition."""
+    """A record goes to the given partition, else by its key's hash, else to the sticky partition."""
     partition = data.draw(st.none() | st.integers(min_value=0, max_value=count - 1))
     topic = Topic(kernel_named(twin), count)
     topic.open()
@@ -106,7 +106,7 @@ def test_the_rows_of_a_bulk_follow_the_rule(count: int, rows: list[tuple[Any, in
 
 
 def test_the_applications_partitioner_comes_before_the_key() -> None:
-    """And after the partition that it gave."""
+    """A partition given with the record comes before both."""
     topic = Topic(chosen, 5)
     assert place(topic.route, None, b"key", lambda: 4) is topic.lanes[4]
     assert place(topic.route, 2, b"key", lambda: 4) is topic.lanes[2]

@@ -227,7 +227,7 @@ async def test_a_producer_is_entered_once(tmp_path: Any) -> None:
 
 
 def test_ctrl_c_in_the_block_waits_for_the_exit_timeout_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A silent broker would otherwise hold whoever interrupts until ``delivery_timeout_ms``."""
+    """A silent broker would otherwise delay Ctrl-C until ``delivery_timeout_ms``."""
     limits: list[float | None] = []
     monkeypatch.setattr(KafkaProducer, "close", lambda _producer, timeout=None: limits.append(timeout))
     for interruption in (KeyboardInterrupt, ValueError):
@@ -238,7 +238,7 @@ def test_ctrl_c_in_the_block_waits_for_the_exit_timeout_only(monkeypatch: pytest
 
 
 def test_under_asyncio_the_trio_producer_says_what_to_use() -> None:
-    """The first thing that somebody who comes from asyncio tries."""
+    """It is the first mistake of users who come from asyncio."""
 
     async def enter() -> None:
         async with AsyncKafkaProducer(bootstrap_servers="127.0.0.1:1"):

@@ -87,7 +87,7 @@ def test_the_senders_own_thread_never_waits(ahead: Ahead, hand_over: GilHandOver
 
 
 def test_a_sender_without_turns_keeps_nobody(ahead: Ahead) -> None:
-    """A callback may hold it up, or it has ended: the wait is short, whoever comes."""
+    """A callback may block the sender, or it has ended: every caller's wait is short."""
     hand_over = GilHandOver(ahead, ahead, 16_384, in_sender_thread=SENDER_THREADS.here)
     ahead.free_bytes -= HAND_OVER_BYTES
     hand_over.wake()

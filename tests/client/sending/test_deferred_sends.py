@@ -27,7 +27,7 @@ async def send_late(producer: Any, *arguments: Any, **options: Any) -> Any:
 
 
 async def test_deferred_records_keep_their_order(cluster: Any, autojump_clock: Any) -> None:
-    """Also where the first of them has to wait for its topic."""
+    """The order holds also if the first of them has to wait for its topic."""
     async with cluster.producer() as producer:
         futures = [await send_late(producer, "one", b"%d" % number) for number in range(5)]
         assert not any(future.is_done for future in futures)

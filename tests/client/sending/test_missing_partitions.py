@@ -26,7 +26,7 @@ def questions(cluster: Any) -> int:
 async def test_a_missing_partition_is_refused_after_one_question(
     cluster: Any, autojump_clock: Any, prepared: bool
 ) -> None:
-    """Not after ``max_block_ms``, which is 60 s; the error is a ``ValueError``, as kafka-python's."""
+    """It does not take ``max_block_ms`` (60 s); the error is a ``ValueError``, as kafka-python's."""
     async with cluster.producer() as producer:
         if prepared:
             await producer.prepare("two")

@@ -188,7 +188,7 @@ def test_topics_by_name(kernel: ModuleType) -> None:
 
 
 def test_a_lane_has_one_batch(kernel: ModuleType) -> None:
-    """Who opens another has forgotten to withdraw the first."""
+    """Opening a second batch is a bug: the first was not withdrawn."""
     road = Road(kernel)
     lane = road.lanes[0]
     with pytest.raises(IllegalStateError, match="is open already"):
