@@ -128,7 +128,6 @@ class PairConnect:
         self._hand_over = hand_over
 
     async def __call__(self, host: str, port: int) -> trio.SocketStream:
-
         await trio.lowlevel.checkpoint()
         ours, theirs = socket_pair()
         try:

@@ -113,7 +113,6 @@ class ClusterClient:
     async def leader(
         self, topic_partition: TopicPartition, request: Question[R], read: Callable[[R], T]
     ) -> T:
-
         async def find() -> Connection:
             return await self._leader(topic_partition)
 
@@ -169,7 +168,6 @@ class ClusterClient:
         return await self._ask(f"the coordinator of {key!r}", find, request, read, newest)
 
     async def broker(self, node: Node, request: Question[R], read: Callable[[R], T]) -> T:
-
         async def find() -> Connection:
             return await self._connections.to(node)
 

@@ -357,7 +357,7 @@ def fetch_request(
     topic: str, topic_id: bytes, positions: Mapping[int, int], limits: FetchSettings, version: int
 ) -> tuple[FetchRequest, int]:
     """Make a request without a session, and its version: one with topic ids only if the id is known."""
-    if topic_id == NO_UUID:
+    if topic_id == NO_UUID:  # brokers before Kafka 2.8 have no topic ids
         version = min(version, _FIRST_VERSION_WITH_TOPIC_IDS - 1)
     elif version < _FIRST_VERSION_WITH_TOPIC_IDS:
         topic_id = NO_UUID
@@ -409,6 +409,8 @@ def _read_partition(
     if data.error_code:
         raise error_for(data.error_code, f"fetch of {where} at offset {position}")
     batches = data.records if isinstance(data.records, memoryview) else memoryview(b"")
+    # A broker cuts the last batch off at the byte limit: only whole batches count. Offsets go by the headers,
+    # since compaction may have removed a batch's last records.
     end, next_offset = 0, position
     for start, header in iter_stored_headers(batches):
         end, next_offset = start + header.size_bytes, max(position, header.next_offset)
