@@ -1,4 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: freethreading_compatible=False
+# What rests on the interpreter lock: docs/decisions/batch-ownership.md.
 """Writes to and reads from a socket, with a short wait, without the GIL. ``streams.py`` documents both.
 
 The Python twin takes the GIL again after each piece that the socket accepts. While a thread of the application

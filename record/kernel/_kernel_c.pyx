@@ -1,4 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, auto_pickle=False
+# cython: freethreading_compatible=False
+# What rests on the interpreter lock: docs/decisions/batch-ownership.md.
 """The kernels, compiled. The Python twin of each part documents its classes; both write the same bytes.
 
 Two rules keep this safe without a lock:
