@@ -312,14 +312,14 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
 
     @timed("txn_init_ns")
     def init_transactions(self) -> None:
-        """Makes this the one producer of its ``transactional_id``: call it once, before all else.
+        """Get the producer id of the ``transactional_id``: call this once, before the first transaction.
 
-        Earlier producers of this name are fenced, and what they have left open is aborted. Calling it again
-        does nothing.
+        The coordinator fences earlier producers with the same ``transactional_id``, and aborts a transaction
+        that they left open. Calling it again does nothing.
 
         Raises:
             KafkaTimeoutError: the coordinator was not found, or did not answer, within ``max_block_ms``.
-            KafkaError: the cluster refuses; after 31 and 53, which are about rights, it may be called again.
+            KafkaError: the cluster refuses. After an authorization error (31, 53) it may be called again.
             IllegalStateError: there is no ``transactional_id``, or the producer is closed.
         """
         transactions = self._transactions()
@@ -328,7 +328,7 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
 
     @timed("txn_begin_ns")
     def begin_transaction(self) -> None:
-        """Opens a transaction: all records go into it until it is committed or aborted. Does not wait.
+        """Begin a transaction: all records belong to it until it is committed or aborted. Does not wait.
 
         Raises:
             IllegalStateError: ``init_transactions`` was not called, or a transaction is open.
@@ -373,7 +373,7 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         KIP-939's; its requests are not used, so it works with any cluster that supports transactions.
 
         Returns:
-            the identity of the transaction, for whoever ends it.
+            the identity of the transaction, with which another process can end it.
 
         Raises:
             TransactionFailedError: a record of the transaction failed, ``__cause__`` says why. Abort it.

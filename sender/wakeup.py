@@ -62,7 +62,9 @@ class Wakeup:
         """Sleep until the next wake; return at once if there was one already."""
         if self._ends is _NONE:
             self._ends = _open()
-        if self._rung:  # read here and not on waking: the sender's turn comes first
+        # Emptied before the next sleep and not on waking: the sender's turn should not wait for a system
+        # call.
+        if self._rung:
             self._rung = False
             try:  # noqa: SIM105 (as above)
                 os.read(self._ends.reader, _MANY_BYTES)
@@ -74,7 +76,8 @@ class Wakeup:
                 await trio.lowlevel.checkpoint()
             else:
                 await trio.lowlevel.wait_readable(self._ends.reader)
-                self._rung = True  # perhaps by a waker that took the flag before the last sleep
+                # The bytes may be those of a waker that took the flag before the last sleep: a needless turn.
+                self._rung = True
         finally:
             self._rung |= not self._armed  # a waker that took the flag has written, or will
             self._armed = False
@@ -119,14 +122,14 @@ _MANY_BYTES = 4096
 
 
 class Wakes(Protocol):
-    """The sender's ``Wakeup``, as ``GilHandOver`` sees it."""
+    """What ``GilHandOver`` needs of the sender's ``Wakeup``."""
 
     def wake(self) -> None:
         """Wake the sender."""
 
 
 class FreeBytes(Protocol):
-    """The accumulator, as ``GilHandOver`` sees it."""
+    """What ``GilHandOver`` needs of the accumulator."""
 
     @property
     def free_bytes(self) -> int:
@@ -175,7 +178,7 @@ class GilHandOver:
     def drained(self) -> None:
         """Release the waiting threads after a drain, or after memory came back. Called by the sender."""
         self._free_bytes = self._memory.free_bytes
-        while self._gates:  # only this thread takes any out
+        while self._gates:  # only this thread removes gates, so the check holds for the next line
             self._gates.popleft().release()
 
 

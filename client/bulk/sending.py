@@ -253,7 +253,11 @@ class BulkSend:
         return min(rows * (row_bytes + RECORD_FRAMING_BYTES), ahead_bytes) // partitions
 
     def _stamp(self) -> None:
-        """Read the clock: once per batch, or once per record if records are submitted one by one."""
+        """Read the clock for the records that follow.
+
+        This happens where a record goes off the fast path, which is at least once per batch: to read it for
+        every record would cost as much as to append a small one.
+        """
         now_ms = self._intake.clock.wall_ms() if self._timestamp_ms is None else self._timestamp_ms
         self._stamped_ms = now_ms
         self._locations.stamp(now_ms)
@@ -403,10 +407,15 @@ def row_parts(
     now_ms: int,
     what: str = "record",
 ) -> RowParts:
-    """The parts of records, checked; what is null in ``timestamps`` is ``now_ms``. Errors call each ``what``.
+    """Check the arguments that each record has for itself.
+
+    Args:
+        headers, partitions, timestamps: one entry per record, or None if no record has its own.
+        now_ms: replaces null timestamps.
+        what: what a record is called in messages.
 
     Raises:
-        TypeError, ValueError, OverflowError: one is not what it must be; the text names the record.
+        TypeError, ValueError, OverflowError: an entry is invalid; the message names the record.
     """
     lists = headers if isinstance(headers, HeaderLists) else None
     return RowParts(
@@ -424,7 +433,7 @@ def _is_many(given: Any) -> bool:
 
 
 def _is_one_for_all(headers: Any) -> bool:
-    """A dict, or pairs. What else is a list holds the headers of each record: None, a dict, or pairs."""
+    """Whether these headers (a dict, or a list of pairs) are for all records; else each entry is for one."""
     if not _is_many(headers):
         return True
     if not isinstance(headers, list | tuple):
@@ -443,7 +452,7 @@ def _slots(partitions: Sequence[Any], what: str) -> array[int]:
         slots = array(
             "H", [NULL_KEY_SLOT if each is None else each for each in partitions] if nulls else partitions
         )
-    except (TypeError, OverflowError):  # some are wrong, or large
+    except (TypeError, OverflowError):  # an entry is invalid, or too large for a slot: look at each
         return array("H", _each(partitions, _slot, what))
     plain = ODD_KEY_SLOT not in slots and slots.count(NULL_KEY_SLOT) == nulls
     return slots if plain else array("H", _each(partitions, _slot, what))
@@ -457,9 +466,10 @@ def _timestamps(timestamps: Sequence[Any], now_ms: int, what: str) -> array[int]
     try:
         nulls = not isinstance(timestamps, array) and None in timestamps
         taken = array("q", [now_ms if each is None else each for each in timestamps] if nulls else timestamps)
-    except (TypeError, OverflowError):  # some are wrong, or of another type
+    except (TypeError, OverflowError):  # an entry is invalid, or of another type: look at each
         taken = array("q", (-1,))
-    if taken.tobytes()[_HIGH_BYTE::8].isascii():  # no sign bit is set
+    # One C call finds a negative timestamp among thousands: a byte with the sign bit set is not ASCII.
+    if taken.tobytes()[_HIGH_BYTE::8].isascii():
         return taken
     return array(
         "q", _each(timestamps, lambda each: now_ms if each is None else check_timestamp_ms(each), what)
@@ -470,7 +480,7 @@ def _encoded(headers: Sequence[Any], what: str) -> list[bytes]:
     blocks = [block for block in map(header_block, headers) if block is not None]
     if len(blocks) == len(headers):
         return blocks
-    # There is a dict among them, for example, or a mistake.
+    # The kernel encodes pairs only: there is a dict among them, for example, or a mistake.
     return list(_each(headers, lambda each: encode_headers(tuple(header_pairs(each))), what))
 
 

@@ -383,7 +383,7 @@ class ProducerCore:
     async def _end_when_abandoned(self) -> None:
         await self._abandoned.wait()
         await trio.sleep(self.settings.exit_timeout_ms / 1000)
-        self._give_up("because nobody referred to it any more")
+        self._give_up("because nothing referred to it any more")
 
     def _give_up(self, why: str) -> None:
         """End without a caller to raise to: log once, with the number of undelivered records."""

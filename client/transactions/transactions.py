@@ -116,7 +116,7 @@ class Transactions:
         return self._call(lambda: self._manager.send_offsets(read, group), Operation.OFFSETS.value)
 
     def wait_in_thread(self, call: PendingCall, timeout: float | None = None) -> None:
-        """Blocks until ``call`` has ended; by default as long as ``max_block_ms``. Raises as ``finish``."""
+        """Block until ``call`` has ended, by default for ``max_block_ms`` at most. Raises as ``finish``."""
         wait_in_thread(call.finished, self.timeout if timeout is None else timeout)
         self.finish(call)
 
@@ -181,7 +181,8 @@ class Transactions:
         elif intake.refuse is None:
             intake.refuse = self.refusal
             intake.transaction += 1
-            core.accumulator.close_batches()  # a concurrent append finds it closed
+            # An append on the fast path may have passed the check of `refuse`; it finds no open batch now.
+            core.accumulator.close_batches()
 
     def _timed_out(self, call: PendingCall) -> KafkaTimeoutError:
         manager, core = self._manager, self._core
