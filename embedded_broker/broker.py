@@ -43,7 +43,7 @@ from splashdam.embedded_broker.topics.disk_failures import DiskFailures
 from splashdam.embedded_broker.topics.parking import FetchParking
 from splashdam.embedded_broker.topics.topics import Topics
 from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
-from splashdam.embedded_broker.transactions.verification import RemoteCoordinators
+from splashdam.embedded_broker.transactions.verification import RemoteEnrolments
 from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
 from splashdam.model.errors import IllegalStateError
 from splashdam.net.clock import Clock, SystemClock
@@ -93,7 +93,7 @@ class Broker:
         groups: coordinator of consumer groups.
         offsets: committed by groups.
         transactions: coordinator of transactions.
-        remote_coordinators: what other coordinators say of transactions.
+        enrolments: what other coordinators say of transactions.
         configs: dynamic ones.
         telemetry: metrics that clients push (KIP-714).
         interception: holds an interceptor of requests, if there is one; it may be replaced.
@@ -153,7 +153,7 @@ class Broker:
         self.groups = GroupCoordinator(self)
         self.offsets = GroupOffsets(self, self.groups)
         self.transactions = TransactionCoordinator(self, nursery.start_soon)
-        self.remote_coordinators = RemoteCoordinators(self)
+        self.enrolments = RemoteEnrolments(self)
         self.member = ClusterMember(
             self, {CONSUMER_OFFSETS: self.groups, TRANSACTION_STATE: self.transactions}
         )

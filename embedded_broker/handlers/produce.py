@@ -1,7 +1,7 @@
 """Produce 3–13: append one batch to each partition; ``Log.append_as_leader`` checks it.
 
 ApiVersions names it from version 0: librdkafka before 2.11.1 switches compression off where 0 is missing
-(apache/kafka#18727); a request below 3 closes the connection. Transactional batches are added or verified
+(apache/kafka#18727); a request below 3 closes the connection. Transactional batches are enrolled
 first (``transactions/verification.py``): from version 12 on they bring their partition into the transaction.
 
 Where ``flush.messages`` makes a sync due, the answer waits for it: the batches of one wake, and those of
@@ -40,12 +40,7 @@ from splashdam.embedded_broker.producing.appending import (
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.partitions import leader_elsewhere, leader_log
 from splashdam.embedded_broker.transactions.error_mapping import FIRST_IMPLICIT_PRODUCE
-from splashdam.embedded_broker.transactions.verification import (
-    ProducerPartition,
-    RemoteAnswer,
-    add_or_verify,
-    producer_of,
-)
+from splashdam.embedded_broker.transactions.verification import Consent, Enrolment, enrol, producer_of
 from splashdam.model.broker_errors import (
     BrokerResponseError,
     ErrorCode,
@@ -90,7 +85,7 @@ def produce(request: ProduceRequest, context: RequestContext) -> Steps[Answer]:
     if context.version >= _FIRST_TOPIC_ID_VERSION:
         yield from _name_topics(request, context.broker.topics)
     if request.transactional_id is not None:
-        coordinator = context.broker.remote_coordinators.coordinator_elsewhere(request.transactional_id)
+        coordinator = context.broker.enrolments.coordinator_elsewhere(request.transactional_id)
         if coordinator is not None:
             return Parked(partial(_append_with_consent, coordinator, request, context))
     return (yield from _append_in_order(_Asked(request, context)))
@@ -106,31 +101,27 @@ def _append_in_order(asked: _Asked) -> Steps[Answer]:
 async def _append_with_consent(
     coordinator: int, request: ProduceRequest, context: RequestContext
 ) -> Response | None:
-    """Append after the other broker that coordinates the transaction has added or verified the partitions."""
+    """Append after the other broker that coordinates the transaction has enrolled the partitions."""
     broker, transactional_id = context.broker, request.transactional_id or ""
     is_implicit = context.version >= FIRST_IMPLICIT_PRODUCE
-    wanted = await broker.turns.finish_steps(_partitions_to_add(request, broker), context.account)
-    remote_answer = await broker.remote_coordinators.ask(
-        coordinator, transactional_id, wanted, is_implicit=is_implicit
-    )
-    return await broker.turns.finish(
-        _append_in_order(_Asked(request, context, remote_answer)), context.account
-    )
+    wanted = await broker.turns.finish_steps(_to_enrol(request, broker), context.account)
+    consent = await broker.enrolments.ask(coordinator, transactional_id, wanted, is_implicit=is_implicit)
+    return await broker.turns.finish(_append_in_order(_Asked(request, context, consent)), context.account)
 
 
-def _partitions_to_add(request: ProduceRequest, broker: TakesBatches) -> Steps[list[ProducerPartition]]:
+def _to_enrol(request: ProduceRequest, broker: TakesBatches) -> Steps[list[Enrolment]]:
     wanted = []
     for topic in request.topic_data:
         for number, data in enumerate(topic.partition_data, 1):
             if number % PARTITIONS_IN_A_UNIT == 0:
                 yield 1
             topic_partition = TopicPartition(topic.name, data.index)
-            if _needs_coordinator(topic_partition, data.records, broker):
-                wanted.append(ProducerPartition(topic_partition, producer_of(data.records or b"")))
+            if _must_enrol(topic_partition, data.records, broker):
+                wanted.append(Enrolment(topic_partition, producer_of(data.records or b"")))
     return wanted
 
 
-def _needs_coordinator(topic_partition: TopicPartition, batch: Buffer | None, broker: TakesBatches) -> bool:
+def _must_enrol(topic_partition: TopicPartition, batch: Buffer | None, broker: TakesBatches) -> bool:
     """Return whether a batch may be the first of its transaction in a partition that this broker leads."""
     log = broker.logs.logs.get(topic_partition)
     if log is None or batch is None or len(batch) < HEADER_BYTES:
@@ -192,7 +183,7 @@ class _Asked(NamedTuple):
 
     request: ProduceRequest
     context: RequestContext
-    remote_answer: RemoteAnswer | None = None
+    consent: Consent | None = None
     """The answer of the other broker that coordinates the transaction."""
 
 
@@ -217,7 +208,7 @@ def _append(
         while not may_append(log, batch, validated):
             validated = yield from _validated(log, batch, context)
             batch, log = _find(place, data, asked)
-        state_log = _add_or_verify(batch, log, asked)
+        state_log = _enrolled(batch, log, asked)
         replication = log.replication if request.acks == _ALL else None
         if replication is not None:
             replication.check_enough_in_sync()
@@ -271,18 +262,16 @@ def _find(place: _Place, data: PartitionProduceData, asked: _Asked) -> tuple[Buf
     return batch, log
 
 
-def _add_or_verify(batch: Buffer, log: Log, asked: _Asked) -> Log | None:
-    """Add or verify the partition of a transactional batch; return the state log if it was written to."""
+def _enrolled(batch: Buffer, log: Log, asked: _Asked) -> Log | None:
+    """Enrol the partition of a transactional batch; return the state log if it was written to."""
     if not batch[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
         return None
-    request, context, remote_answer = asked
-    return add_or_verify(
-        context.broker, request.transactional_id, batch, log, context.version, remote_answer=remote_answer
-    )
+    request, context, consent = asked
+    return enrol(context.broker, request.transactional_id, batch, log, context.version, consent=consent)
 
 
 def _state_to_sync(asked: _Asked) -> Steps[Log | None]:
-    """Add or verify the partitions that are synced; return the state log if it must be synced before them."""
+    """Enrol the partitions that are synced; return the state log if it has to be synced before them."""
     request, context, _ = asked
     if request.transactional_id is None:
         return None
@@ -296,7 +285,7 @@ def _state_to_sync(asked: _Asked) -> Steps[Log | None]:
             if log is not None and log.settings.flush_messages == 1:
                 with suppress(BrokerResponseError):  # raised again, and answered, at the append
                     batch, log = _find(place, data, asked)
-                    state_log = _add_or_verify(batch, log, asked) or state_log
+                    state_log = _enrolled(batch, log, asked) or state_log
     return state_log if state_log is not None and not state_log.is_synced else None
 
 

@@ -17,11 +17,7 @@ from splashdam.embedded_broker.groups.offset_commit import CheckedOffsets, check
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
-from splashdam.embedded_broker.transactions.verification import (
-    ProducerPartition,
-    RemoteAnswer,
-    join_transaction,
-)
+from splashdam.embedded_broker.transactions.verification import Consent, Enrolment, join_transaction
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.storage.log import Log
 from splashdam.wire.message import Response
@@ -40,7 +36,7 @@ _FIRST_TOPIC_ID_VERSION = 6
 @handles(TxnOffsetCommitRequest, versions=range(7))
 def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) -> Steps[Answer]:
     """Append the legal offsets to the transaction; answer with a code for each partition."""
-    coordinator = context.broker.remote_coordinators.coordinator_elsewhere(request.transactional_id)
+    coordinator = context.broker.enrolments.coordinator_elsewhere(request.transactional_id)
     if coordinator is not None:
         return Parked(partial(_commit_with_consent, coordinator, request, context))
     return (yield from _commit_all(request, context, None))
@@ -49,28 +45,26 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) 
 async def _commit_with_consent(
     coordinator: int, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> Response | None:
-    """Commit after the other broker that coordinates the transaction has added or verified the partition."""
+    """Commit after the other broker that coordinates the transaction has enrolled the partition."""
     broker, wanted = context.broker, []
     with suppress(BrokerResponseError):  # raised again, and answered, at the commit
         producer = ProducerIdentity(request.producer_id, request.producer_epoch)
-        wanted.append(ProducerPartition(broker.offsets.partition_of(request.group_id), producer))
+        wanted.append(Enrolment(broker.offsets.partition_of(request.group_id), producer))
     is_implicit = context.version >= _FIRST_IMPLICIT_VERSION
-    remote_coordinators = broker.remote_coordinators
-    remote_answer = await remote_coordinators.ask(
-        coordinator, request.transactional_id, wanted, is_implicit=is_implicit
-    )
-    return await broker.turns.finish(_commit_all(request, context, remote_answer), context.account)
+    enrolments = broker.enrolments
+    consent = await enrolments.ask(coordinator, request.transactional_id, wanted, is_implicit=is_implicit)
+    return await broker.turns.finish(_commit_all(request, context, consent), context.account)
 
 
 def _commit_all(
-    request: TxnOffsetCommitRequest, context: RequestContext, remote_answer: RemoteAnswer | None
+    request: TxnOffsetCommitRequest, context: RequestContext, consent: Consent | None
 ) -> Steps[Answer]:
     found = yield from checked_offsets(
         request.topics, context.broker, names_ids=context.version >= _FIRST_TOPIC_ID_VERSION
     )
     appended = Appended()
     try:
-        for log in _commit(request, context, found, remote_answer) if found.offsets else ():
+        for log in _commit(request, context, found, consent) if found.offsets else ():
             appended.add(log)
     except BrokerResponseError as error:
         found.refuse(_code(error, context.version))
@@ -85,10 +79,7 @@ def _commit_all(
 
 
 def _commit(
-    request: TxnOffsetCommitRequest,
-    context: RequestContext,
-    found: CheckedOffsets,
-    remote_answer: RemoteAnswer | None,
+    request: TxnOffsetCommitRequest, context: RequestContext, found: CheckedOffsets, consent: Consent | None
 ) -> list[Log]:
     """Append, and return the logs that the answer has to wait for."""
     broker, group_id = context.broker, request.group_id
@@ -103,7 +94,7 @@ def _commit(
         producer,
         broker.offsets.partition_of(group_id),
         context.version >= _FIRST_IMPLICIT_VERSION,
-        remote_answer=remote_answer,
+        consent=consent,
     )
     member = Member(
         request.generation_id_or_member_epoch, request.member_id, request.group_instance_id, found.offsets

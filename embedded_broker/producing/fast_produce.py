@@ -19,7 +19,7 @@ from splashdam.embedded_broker.producing.appending import (
     is_appended_as_sent,
     refuse,
 )
-from splashdam.embedded_broker.transactions.verification import AddsToTransactions, add_or_verify
+from splashdam.embedded_broker.transactions.verification import Enrols, enrol
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.options import MAX_LONG
 from splashdam.record.batch import TRANSACTIONAL_BIT
@@ -86,7 +86,7 @@ class ProduceTemplates:
         templates[template.key] = template
 
 
-class TakesFastProduce(TakesBatches, AddsToTransactions, Protocol):
+class TakesFastProduce(TakesBatches, Enrols, Protocol):
     """What the fast path needs of the broker; the attributes are those of `Broker`."""
 
     turns: Turns
@@ -167,7 +167,7 @@ class FastProduce:
                 self.is_heavy = True
                 return None
         if batch[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
-            add_or_verify(self._broker, None, batch, log, version)
+            enrol(self._broker, None, batch, log, version)
         return append_batch(log, batch, self._broker, validated)
 
     def _of_other_size(

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.topics.parking import FetchParking
     from splashdam.embedded_broker.topics.topics import Topics
     from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
-    from splashdam.embedded_broker.transactions.verification import RemoteCoordinators
+    from splashdam.embedded_broker.transactions.verification import RemoteEnrolments
     from splashdam.model.values import TopicPartition
     from splashdam.net.clock import Clock
     from splashdam.storage.manager.log_manager import LogManager
@@ -74,7 +74,7 @@ class AskedBroker(Protocol):
     configs: DynamicConfigs
     controller: Controller
     disk_failures: DiskFailures
-    remote_coordinators: RemoteCoordinators
+    enrolments: RemoteEnrolments
     fetch_sessions: FetchSessions
     groups: GroupCoordinator
     leadership: Leadership

@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from splashdam.storage.producers.state import Verification
 
 
-class AddsToTransactions(Protocol):
-    """What ``add_or_verify`` needs of a broker; the attributes are those of `Broker`."""
+class Enrols(Protocol):
+    """What ``enrol`` needs of a broker; the attributes are those of `Broker`."""
 
     settings: BrokerSettings
     logs: LogManager
-    remote_coordinators: RemoteCoordinators
+    enrolments: RemoteEnrolments
     transactions: TransactionCoordinator
 
 
@@ -58,14 +58,14 @@ def producer_of(batch: Buffer) -> ProducerIdentity:
     return ProducerIdentity(producer_id, epoch)
 
 
-def add_or_verify(
-    broker: AddsToTransactions,
+def enrol(
+    broker: Enrols,
     transactional_id: str | None,
     batch: Buffer,
     log: Log,
     version: int,
     *,
-    remote_answer: RemoteAnswer | None = None,
+    consent: Consent | None = None,
 ) -> Log | None:
     """Make sure that a transactional batch belongs to an open transaction of its producer.
 
@@ -88,22 +88,22 @@ def add_or_verify(
     is_implicit = version >= FIRST_IMPLICIT_PRODUCE
     try:
         return join_transaction(
-            broker, transactional_id, producer, log.topic_partition, is_implicit, remote_answer=remote_answer
+            broker, transactional_id, producer, log.topic_partition, is_implicit, consent=consent
         )
     except BrokerResponseError as error:
         raise produce_error(error, version) from error
 
 
 def join_transaction(
-    broker: AddsToTransactions,
+    broker: Enrols,
     transactional_id: str,
     producer: ProducerIdentity,
     topic_partition: TopicPartition,
     is_implicit: bool,
     *,
-    remote_answer: RemoteAnswer | None = None,
+    consent: Consent | None = None,
 ) -> Log | None:
-    """As ``add_or_verify``, for a partition whose log may not exist yet.
+    """As ``enrol``, for a partition whose log may not exist yet.
 
     Args:
         broker: that leads the partition.
@@ -111,7 +111,7 @@ def join_transaction(
         producer: its id and epoch.
         topic_partition: that it is about to write to.
         is_implicit: the request adds the partition to the transaction, as since KIP-890.
-        remote_answer: the answer of a coordinator on another broker, if the request asked one.
+        consent: the answer of a coordinator on another broker, if the request asked one.
 
     Raises:
         BrokerResponseError: from the coordinator.
@@ -121,10 +121,10 @@ def join_transaction(
         return None
     if not is_implicit and not broker.settings.transactions.transaction_partition_verification_enable:
         return None
-    if broker.remote_coordinators.coordinator_elsewhere(transactional_id) is not None:
-        if remote_answer is None:
+    if broker.enrolments.coordinator_elsewhere(transactional_id) is not None:
+        if consent is None:
             raise NotCoordinatorError("the coordinator has moved to another broker, which was not asked")
-        remote_answer.check(ProducerPartition(topic_partition, producer))
+        consent.check(Enrolment(topic_partition, producer))
         return None
     coordinator = broker.transactions
     if is_implicit:
@@ -134,14 +134,14 @@ def join_transaction(
     return None
 
 
-class ProducerPartition(NamedTuple):
+class Enrolment(NamedTuple):
     """A producer and a partition that it is about to write to."""
 
     topic_partition: TopicPartition
     producer: ProducerIdentity
 
 
-class RemoteAnswer:
+class Consent:
     """The answer of a coordinator on another broker about the partitions of one request.
 
     The request may take many turns, and its transaction may end meanwhile. So the answer for a partition is
@@ -157,14 +157,14 @@ class RemoteAnswer:
     def __init__(
         self,
         logs: LogManager,
-        verifications: Mapping[ProducerPartition, Verification | None],
-        said: Mapping[ProducerPartition, BrokerResponseError | None],
+        verifications: Mapping[Enrolment, Verification | None],
+        said: Mapping[Enrolment, BrokerResponseError | None],
     ) -> None:
         self._logs = logs
         self._verifications = verifications
         self._said = said
 
-    def check(self, partition: ProducerPartition) -> None:
+    def check(self, enrolment: Enrolment) -> None:
         """Check that the coordinator has agreed, and that its answer is still valid.
 
         Raises:
@@ -172,13 +172,13 @@ class RemoteAnswer:
             NotCoordinatorError: it was not asked, or the partition was created or deleted since.
             InvalidTxnStateError: the transaction has ended since.
         """
-        if partition not in self._said:
+        if enrolment not in self._said:
             raise NotCoordinatorError("the coordinator, another broker, was not asked about the partition")
-        error = self._said[partition]
+        error = self._said[enrolment]
         if error is not None:
             raise error
-        log = self._logs.logs.get(partition.topic_partition)
-        verification, producer_id = self._verifications[partition], partition.producer.producer_id
+        log = self._logs.logs.get(enrolment.topic_partition)
+        verification, producer_id = self._verifications[enrolment], enrolment.producer.producer_id
         if log is None and verification is None:
             return
         if log is None or verification is None:
@@ -192,13 +192,13 @@ class RemoteAnswer:
 
 
 class AsksCoordinators(OwnsTopics, KnowsPartitions, Protocol):
-    """What `RemoteCoordinators` needs of its broker; the attributes are those of `Broker`."""
+    """What `RemoteEnrolments` needs of its broker; the attributes are those of `Broker`."""
 
     controller: Controller
     peers: InterBrokerClient
 
 
-class RemoteCoordinators:
+class RemoteEnrolments:
     """Asks coordinators on other brokers (Kafka's ``AddPartitionsToTxnManager``).
 
     Args:
@@ -220,30 +220,30 @@ class RemoteCoordinators:
         return leader.node_id
 
     async def ask(
-        self, node_id: int, transactional_id: str, wanted: Iterable[ProducerPartition], *, is_implicit: bool
-    ) -> RemoteAnswer:
-        """Ask about all partitions of a request, one producer after the other.
+        self, node_id: int, transactional_id: str, enrolments: Iterable[Enrolment], *, is_implicit: bool
+    ) -> Consent:
+        """Ask about all enrolments of a request, one producer after the other.
 
         Args:
             node_id: of the coordinator.
             transactional_id: of the producer.
-            wanted: producers and partitions of the request.
+            enrolments: producers and partitions of the request.
             is_implicit: the coordinator adds the partitions to the transaction; otherwise it only verifies.
 
         Returns:
             Its answer; COORDINATOR_NOT_AVAILABLE (15) for each partition if it cannot be reached.
         """
-        verifications = {each: self._verification(each) for each in wanted}
-        said: dict[ProducerPartition, BrokerResponseError | None] = {}
+        verifications = {each: self._verification(each) for each in enrolments}
+        said: dict[Enrolment, BrokerResponseError | None] = {}
         for producer in dict.fromkeys(each.producer for each in verifications):
             partitions = [each.topic_partition for each in verifications if each.producer == producer]
             asked = _request(transactional_id, producer, partitions, is_implicit)
             said.update(await self._ask(node_id, asked, producer, partitions))
-        return RemoteAnswer(self._broker.logs, verifications, said)
+        return Consent(self._broker.logs, verifications, said)
 
-    def _verification(self, partition: ProducerPartition) -> Verification | None:
-        log = self._broker.logs.logs.get(partition.topic_partition)
-        return None if log is None else log.producers.verification(partition.producer.producer_id)
+    def _verification(self, enrolment: Enrolment) -> Verification | None:
+        log = self._broker.logs.logs.get(enrolment.topic_partition)
+        return None if log is None else log.producers.verification(enrolment.producer.producer_id)
 
     async def _ask(
         self,
@@ -251,17 +251,17 @@ class RemoteCoordinators:
         request: AddPartitionsToTxnRequest,
         producer: ProducerIdentity,
         partitions: list[TopicPartition],
-    ) -> dict[ProducerPartition, BrokerResponseError | None]:
+    ) -> dict[Enrolment, BrokerResponseError | None]:
         try:
             answer = await self._broker.peers.ask(node_id, request)
         except KafkaError as error:
             unknown = CoordinatorNotAvailableError(f"node {node_id} cannot be reached: {error}")
-            return dict.fromkeys((ProducerPartition(each, producer) for each in partitions), unknown)
+            return dict.fromkeys((Enrolment(each, producer) for each in partitions), unknown)
         if answer.error_code:
             refused = error_for(answer.error_code, f"refused by the coordinator, node {node_id}")
-            return dict.fromkeys((ProducerPartition(each, producer) for each in partitions), refused)
+            return dict.fromkeys((Enrolment(each, producer) for each in partitions), refused)
         return {
-            ProducerPartition(TopicPartition(topic.name, each.partition_index), producer): (
+            Enrolment(TopicPartition(topic.name, each.partition_index), producer): (
                 error_for(each.partition_error_code, f"refused by the coordinator, node {node_id}")
                 if each.partition_error_code
                 else None

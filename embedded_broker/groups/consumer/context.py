@@ -62,7 +62,7 @@ class PatternMatches:
 
 
 @attrs.frozen(kw_only=True)
-class DecisionContext:
+class World:
     """What a decision depends on besides the group; passed to every decision.
 
     Attributes:

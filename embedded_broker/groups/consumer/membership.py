@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 from splashdam.embedded_broker.answering.turns import UNIT_BYTES
 from splashdam.embedded_broker.configs.groups import GroupTimes, assignor_names, group_times
 from splashdam.embedded_broker.groups.consumer.assignors import assignor_of
-from splashdam.embedded_broker.groups.consumer.context import DecisionContext, PatternMatches
+from splashdam.embedded_broker.groups.consumer.context import PatternMatches, World
 from splashdam.embedded_broker.groups.consumer.group import Change, ConsumerGroup, Draft
 from splashdam.embedded_broker.groups.consumer.heartbeat import Heartbeat, fence, hear, leave
 from splashdam.embedded_broker.groups.consumer.member import (
@@ -110,7 +110,7 @@ class Hearing:
         self._membership = membership
         self._ask = ask
         self._seed = seed
-        self._context = membership.context()
+        self._world = membership.world()
         self.size_bytes = units * UNIT_BYTES
 
     def do(self, _max_bytes: int) -> Decided[HeartbeatReply]:
@@ -123,9 +123,9 @@ class Hearing:
 
     def _decide(self, asked: Heartbeat, draft: Draft) -> HeartbeatReply:
         if asked.member_epoch < 0:
-            leave(draft, asked, self._context)
+            leave(draft, asked, self._world)
             return HeartbeatReply(asked.member_id, asked.member_epoch)
-        heard = hear(draft, asked, self._context)
+        heard = hear(draft, asked, self._world)
         epoch = heard.member.current.member_epoch
         assigned = None if heard.assigned is None else by_topic(heard.assigned)
         return HeartbeatReply(asked.member_id, epoch, assigned=assigned)
@@ -325,10 +325,10 @@ class ConsumerMembership:
         self.keep_alive(reply.member_id)
         return reply._replace(heartbeat_interval_ms=self.times().heartbeat_interval_ms)
 
-    def context(self) -> DecisionContext:
+    def world(self) -> World:
         """Return what a decision depends on besides the group, as of now."""
         settings = self.host.settings
-        return DecisionContext(
+        return World(
             topics=self.host.topics,
             matches=self._matches,
             assignors=assignor_names(settings.groups.group_consumer_assignors),
@@ -343,7 +343,7 @@ class ConsumerMembership:
     @property
     def assignor(self) -> str:
         """The assignor of the next target assignment."""
-        return assignor_of(self.group, self.context())
+        return assignor_of(self.group, self.world())
 
     # --- decisions and timers -------------------------------------------------------------------------------
 
@@ -460,7 +460,7 @@ class ConsumerMembership:
             "group %s: member %s is removed: it %s", quoted(self.group.group_id), quoted(member_id), reason
         )
         try:
-            self.decide(lambda draft: fence(draft, member_id, self.context()))
+            self.decide(lambda draft: fence(draft, member_id, self.world()))
         except BrokerResponseError as error:
             _log.warning(
                 "group %s: member %s cannot be removed: %s",

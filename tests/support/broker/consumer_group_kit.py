@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from splashdam.embedded_broker.groups.consumer.context import DecisionContext, PatternMatches
+from splashdam.embedded_broker.groups.consumer.context import PatternMatches, World
 from splashdam.embedded_broker.groups.consumer.group import ConsumerGroup, Draft, TopicShape
 from splashdam.embedded_broker.groups.consumer.heartbeat import Heard, Heartbeat, fence, hear, leave
 from splashdam.embedded_broker.groups.consumer.member import LEAVING, Share, TopicIdPartition
@@ -43,7 +43,7 @@ class GroupInMemory:
         self.topics = topics
         self.log: list[tuple[bytes, bytes | None]] = []
         others = [each for each in ("uniform", "range") if each != assignor]
-        self.context = DecisionContext(
+        self.world = World(
             topics=topics,
             matches=PatternMatches(),
             assignors=[assignor, *others],
@@ -54,20 +54,20 @@ class GroupInMemory:
     def hear(self, asked: Heartbeat) -> Heard:
         """A heartbeat and its answer."""
         draft = Draft(self.group)
-        answer = hear(draft, asked, self.context)
+        answer = hear(draft, asked, self.world)
         self._keep(draft)
         return answer
 
     def leave(self, asked: Heartbeat) -> None:
         """A heartbeat that leaves."""
         draft = Draft(self.group)
-        leave(draft, asked, self.context)
+        leave(draft, asked, self.world)
         self._keep(draft)
 
     def fence(self, member_id: str) -> None:
         """A session that ended."""
         draft = Draft(self.group)
-        fence(draft, member_id, self.context)
+        fence(draft, member_id, self.world)
         self._keep(draft)
 
     def _keep(self, draft: Draft) -> None:
