@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.answering.answers import Answer
-from splashdam.embedded_broker.answering.turns import Steps, in_steps
+from splashdam.embedded_broker.execution.answers import Answer
+from splashdam.embedded_broker.execution.turns import Steps, in_steps
 from splashdam.embedded_broker.authorization.refusals import (
     CODES,
     REASONS,

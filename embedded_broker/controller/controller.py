@@ -15,10 +15,10 @@ from typing import Protocol
 
 import attrs
 
-from splashdam.embedded_broker.answering.answers import Address
+from splashdam.embedded_broker.execution.answers import Address
 from splashdam.embedded_broker.controller.election import IsEligible, changed, without_broker
-from splashdam.embedded_broker.controller.journal import DirectoryJournal, Keeps
-from splashdam.embedded_broker.controller.producer_ids import HandsOutIds
+from splashdam.embedded_broker.controller.journal import DirectoryJournal, ChangeStore
+from splashdam.embedded_broker.controller.producer_ids import ProducerIdSource
 from splashdam.embedded_broker.controller.reassignment import advanced, check_replicas
 from splashdam.embedded_broker.controller.replica_placement import placed
 from splashdam.embedded_broker.controller.state import (
@@ -87,7 +87,7 @@ class Controller:
     """
 
     def __init__(
-        self, journal: Keeps, producer_ids: HandsOutIds, is_unclean: IsUnclean, random: Random | None = None
+        self, journal: ChangeStore, producer_ids: ProducerIdSource, is_unclean: IsUnclean, random: Random | None = None
     ) -> None:
         self.state = ClusterState()
         self.changes = 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from splashdam.embedded_broker.answering.answers import Address
+from splashdam.embedded_broker.execution.answers import Address
 from splashdam.embedded_broker.controller.state import (
     BrokerState,
     ClusterChange,
@@ -32,7 +32,7 @@ _MOST_CHANGES = 10_000
 """After so many changes a new snapshot is written."""
 
 
-class Keeps(Protocol):
+class ChangeStore(Protocol):
     """Stores changes before they take effect."""
 
     def keep(self, change: ClusterChange, before: ClusterState) -> None:
@@ -87,7 +87,7 @@ class Journal:
         return state
 
     def keep(self, change: ClusterChange, before: ClusterState) -> None:
-        """See `Keeps`."""
+        """See `ChangeStore`."""
         if self._changes.must_rewrite or self._changes.length >= _MOST_CHANGES:
             self._rewrite(before)
         self._changes.append(encode_change(change))
@@ -134,7 +134,7 @@ class DirectoryJournal:
         return state
 
     def keep(self, change: ClusterChange, before: ClusterState) -> None:
-        """See `Keeps`."""
+        """See `ChangeStore`."""
         if change.resources:
             resources = {(each.kind, each.name): kept for each, kept in change.resources.items()}
             self._logs.registry.put_resources(resources)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import attrs
 
-from splashdam.embedded_broker.answering.answers import Address
-from splashdam.embedded_broker.controller.producer_ids import HandsOutIds
+from splashdam.embedded_broker.execution.answers import Address
+from splashdam.embedded_broker.controller.producer_ids import ProducerIdSource
 from splashdam.embedded_broker.controller.state import NOBODY, PartitionState
 from splashdam.model.values import TopicPartition
 
@@ -33,7 +33,7 @@ class Leadership(Protocol):
     """What handlers ask about the cluster."""
 
     @property
-    def producer_ids(self) -> HandsOutIds:
+    def producer_ids(self) -> ProducerIdSource:
         """The source of producer ids, unique in the cluster."""
         ...
 
@@ -83,7 +83,7 @@ class LeadershipMap:
         leaders: of every partition.
     """
 
-    producer_ids: HandsOutIds
+    producer_ids: ProducerIdSource
     addresses: dict[int, Address] = attrs.field(factory=dict)
     leaders: dict[TopicPartition, Leader] = attrs.field(factory=dict)
 
@@ -122,7 +122,7 @@ class LeadershipMap:
 
 
 _EVERYWHERE = ("0.0.0.0", "::")
-"""Wildcard hosts: they say where a broker listens, not how to reach it."""
+"""Wildcard addresses: a broker listens on them, but no client can connect to them."""
 
 
 class ClusterView:
@@ -138,7 +138,7 @@ class ClusterView:
         self._node_id = node_id
 
     @property
-    def producer_ids(self) -> HandsOutIds:
+    def producer_ids(self) -> ProducerIdSource:
         """See `Leadership`."""
         return self._controller.producer_ids
 

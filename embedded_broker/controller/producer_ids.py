@@ -20,7 +20,7 @@ _BLOCK = 1000
 _VERSION = "0"
 
 
-class HandsOutIds(Protocol):
+class ProducerIdSource(Protocol):
     """Source of producer ids; see `ProducerIds`."""
 
     def next_id(self) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from splashdam.embedded_broker.answering.turns import CHANGE_UNITS, Steps
+from splashdam.embedded_broker.execution.turns import CHANGE_UNITS, Steps
 from splashdam.embedded_broker.dynamic_configs.resources import (
     RESOURCES,
     ConfigResource,

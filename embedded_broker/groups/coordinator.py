@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class SetOnGroups(Protocol):
+class GroupConfigs(Protocol):
     """Knows the dynamic configs of groups."""
 
     def of_group(self, group_id: str) -> Mapping[str, str]:
@@ -54,7 +54,7 @@ class CoordinatesGroups(OwnsTopics, KnowsPartitions, Protocol):
     """What a coordinator needs of its broker; the attributes are those of `Broker`."""
 
     @property
-    def configs(self) -> SetOnGroups:
+    def configs(self) -> GroupConfigs:
         """The dynamic configs of groups."""
         ...
 

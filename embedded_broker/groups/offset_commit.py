@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, UNIT_BYTES, Steps, in_steps
+from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, UNIT_BYTES, Steps, in_steps
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset, NewOffset
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
 from splashdam.model.values import TopicPartition

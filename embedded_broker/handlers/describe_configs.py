@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.answering.turns import Steps
+from splashdam.embedded_broker.execution.turns import Steps
 from splashdam.embedded_broker.configs.described import ConfigEntry
 from splashdam.embedded_broker.dynamic_configs.resources import (
     RESOURCES,

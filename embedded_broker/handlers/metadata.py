@@ -1,5 +1,4 @@
-"""Metadata 0–13: the brokers, and the topics asked for; missing ones are created where that is allowed (facts
-B9, B10).
+"""Metadata 0–13: the brokers, and the topics asked for; missing ones are created where that is allowed.
 
 Versions 0–3 imply auto-creation, later ones say so. Version 0 asks for all topics with an empty list, later
 ones with null. From version 12 on topics may be asked for by id. A partition without a leader is answered
@@ -11,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from splashdam.embedded_broker.answering.turns import (
+from splashdam.embedded_broker.execution.turns import (
     CHANGE_UNITS,
     PARTITION_UNITS,
     PARTITIONS_IN_A_UNIT,
@@ -55,8 +54,8 @@ _FIRST_ID_VERSION = 12
 def metadata(request: MetadataRequest, context: RequestContext) -> Steps[MetadataResponse]:
     """Answer with brokers and topics; each topic has its error code."""
     broker, rack_of = context.broker, context.broker.controller.state.rack_of
-    if context.version < _FIRST_ID_VERSION and any(map(_is_by_id, request.topics or ())):
-        return _refusal(request.topics or ())
+    if context.version < _FIRST_ID_VERSION and any(map(_is_by_id, request.topics or)):
+        return _refusal(request.topics or)
     answer = MetadataResponse(
         brokers=[
             MetadataResponseBroker(
@@ -91,7 +90,7 @@ def _is_by_id(asked: MetadataRequestTopic) -> bool:
 
 
 def _refusal(topics: Iterable[MetadataRequestTopic]) -> MetadataResponse:
-    """Versions 10 and 11 have a field for ids, and no meaning for it."""
+    """Refuse topics named by id: versions 10 and 11 have the field, but Kafka does not accept it there."""
     return MetadataResponse(
         topics=[
             MetadataResponseTopic(
@@ -195,7 +194,7 @@ def _described(topic: Topic, request: MetadataRequest, context: RequestContext) 
 
 def described_partition(topic_partition: TopicPartition, broker: AskedBroker) -> MetadataResponsePartition:
     """Describe a partition; error 5 if it has no leader."""
-    state = broker.leadership.partition(topic_partition) or PartitionState((), (), NOBODY, -1)
+    state = broker.leadership.partition(topic_partition) or PartitionState((),, NOBODY, -1)
     return MetadataResponsePartition(
         error_code=ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NOBODY else 0,
         partition_index=topic_partition.partition,

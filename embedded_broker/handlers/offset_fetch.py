@@ -1,7 +1,6 @@
-"""OffsetFetch 1–10: the committed offsets of groups; several groups from version 8 on, topics by id in 10
-(facts B28).
+"""OffsetFetch 1–10: the committed offsets of groups; several groups from version 8 on, topics by id in 10.
 
-What was never committed is offset -1 without an error, be it of a group that nobody has heard of.
+A partition without a committed offset is answered with -1 and no error, also for an unknown group.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps, parted
+from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps, parted
 from splashdam.embedded_broker.groups.group import NOBODY, Group, Member
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
@@ -69,7 +68,7 @@ def _group_answer(
     if context.version >= _FIRST_TOPIC_ID_VERSION:
         if topics is not None:
             unknown, topics = yield from parted(topics, lambda each: by_id(each.topic_id) is None)
-        for topic in topics or ():
+        for topic in topics or:
             known = by_id(topic.topic_id)
             topic.name = "" if known is None else known.name
     member = Member(asked.member_epoch, asked.member_id or "")
@@ -111,7 +110,7 @@ def _found(
         group, refused = None, ErrorCode(error.code)
     wanted: Iterable[TopicPartition]
     if asked is None:
-        wanted = sorted(group.offsets) if group is not None else ()
+        wanted = sorted(group.offsets) if group is not None else
     else:
         wanted = (TopicPartition(topic.name, index) for topic in asked for index in topic.partition_indexes)
     topics: dict[str, list[_Offset]] = {}

@@ -12,7 +12,7 @@ from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.answering.answers import Address
+    from splashdam.embedded_broker.execution.answers import Address
     from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
     from splashdam.embedded_broker.controller.controller import Controller
     from splashdam.embedded_broker.dynamic_configs.stored import DynamicConfigs

@@ -1,4 +1,4 @@
-"""What a partition leader knows of its followers, and what follows from it: high watermark and ISR. Pure.
+"""A leader's state of its followers, from which high watermark and ISR follow. Pure.
 
 The rules are Kafka's (Partition.scala). A follower's fetch carries its log end offset, which acknowledges all
 records below. The high watermark is the lowest log end offset of the replicas that are in sync or about to

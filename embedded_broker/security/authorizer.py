@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable, Iterator
 
-from splashdam.embedded_broker.answering.answers import Requester
+from splashdam.embedded_broker.execution.answers import Requester
 from splashdam.embedded_broker.security.acls import (
     WILDCARD,
     WILDCARD_PRINCIPAL,

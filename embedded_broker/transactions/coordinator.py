@@ -49,7 +49,7 @@ from splashdam.storage.background import log_failures
 from splashdam.storage.topic_names import TRANSACTION_STATE
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.controller.producer_ids import HandsOutIds
+    from splashdam.embedded_broker.controller.producer_ids import ProducerIdSource
     from splashdam.storage.log import Log
 
 _log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ _RETRY_MS, _LONGEST_RETRY_MS = 1_000, 60_000
 class CoordinatesTransactions(OwnsTopics, CompletesTransactions, Protocol):
     """What a coordinator needs of its broker; the attributes are those of `Broker`."""
 
-    producer_ids: HandsOutIds
+    producer_ids: ProducerIdSource
 
 
 class TransactionCoordinator:
@@ -366,7 +366,7 @@ class TransactionCoordinator:
         while True:
             delay_ms = self.step(clock.now_ms(), clock.wall_ms())
             with trio.move_on_after(delay_ms / 1000):
-                if self._completion.is_owing:
+                if self._completion.needs_retry:
                     await trio.sleep_forever()
                 await self._completion.wait_refused()
 
@@ -392,7 +392,7 @@ class TransactionCoordinator:
             self._next_expiry_ms = now_ms + expiry_ms
             self._expire(wall_ms - settings.transactions.transactional_id_expiration_ms)
         due = [self._next_abort_ms, self._next_expiry_ms]
-        if self._completion.is_owing:
+        if self._completion.needs_retry:
             if now_ms >= self._next_retry_ms:
                 self._completion.retry()
                 self._next_retry_ms = now_ms + self._retry_ms

@@ -9,7 +9,7 @@ import os
 from typing import Any
 
 from lab.simulator.cluster import PORT, ROOT, BrokerNode, Parts, SimulatedCluster
-from splashdam.embedded_broker.answering.answers import Address
+from splashdam.embedded_broker.execution.answers import Address
 from splashdam.embedded_broker.controller.leadership import LeadershipMap
 from splashdam.embedded_broker.controller.producer_ids import ProducerIds
 from splashdam.model.broker_errors import KafkaStorageError

@@ -18,7 +18,7 @@ import trio
 from lab.simulator.cluster import BrokerNode, End, Parts, SimulatedCluster
 from lab.simulator.report import RunRecord
 from lab.simulator.scenario import ReplicationPlan
-from splashdam.embedded_broker.answering.answers import Address
+from splashdam.embedded_broker.execution.answers import Address
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.controller.controller import Controller, Member
 from splashdam.embedded_broker.controller.election import changed, moved

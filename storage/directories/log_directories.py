@@ -199,8 +199,8 @@ class LogDirectories:
         roots = [each.root for each in self.all]
 
         def look(directory: LogDirectory) -> None:
-            lying = find_partitions(self.files, directory.root, topics, roots=roots)
-            for topic_partition, path in lying.items():
+            here = find_partitions(self.files, directory.root, topics, roots=roots)
+            for topic_partition, path in here.items():
                 found.setdefault(topic_partition, []).append(path)
 
         self._for_each_online(look)

@@ -84,7 +84,7 @@ class LogManager:
         cleaner: compacts the logs of compacted topics.
         files: the file system.
         on_log_start: called with partitions whose log start offset retention has moved.
-        coming: partitions created before their topic has them, by topic name.
+        prepared: partitions created before their topic has them, by topic name.
         removals: the directories to remove.
     """
 
@@ -302,9 +302,9 @@ class LogManager:
             for name, numbers in growing.items()
             if (prepared := self.prepared_for(self.topics[name], numbers)) is not None
         ]
-        not_made = [each for each in new if each.topic not in self.prepared]
+        unprepared = [each for each in new if each.topic not in self.prepared]
         for directory in self.directories.online:
-            refuse_taken_directories(self.files, directory.root, not_made)
+            refuse_taken_directories(self.files, directory.root, unprepared)
         self.put_topics(topics, coming)
         try:
             if new:
@@ -367,10 +367,10 @@ class LogManager:
         """Let the housekeeping remove prepared partitions, unless their topic has taken them."""
         if self.prepared.get(coming.topic.name) is coming:
             coming.is_given_up = True
-            self.removals.add(self._removal_of_coming(coming))
+            self.removals.add(self._removal_of_prepared(coming))
             self.wake()
 
-    def _removal_of_coming(self, coming: PreparedPartitions) -> Iterator[int]:
+    def _removal_of_prepared(self, coming: PreparedPartitions) -> Iterator[int]:
         yield from coming.remove()
         del self.prepared[coming.topic.name]
 
@@ -432,12 +432,12 @@ class LogManager:
         self.offline.forget(topics)
         of_topics = (TopicPartition(each.name, number) for each in topics for number in each.partitions)
         self.abandon_logs(each for each in of_topics if each in self.logs)
-        is_little = (
+        is_small = (
             not self.removals.is_under_way
             and sum(len(topic.partitions) for topic in topics) <= MAX_REMOVED_AT_ONCE
         )
         self.removals.add_topics(topics)
-        if full is not None or is_little:
+        if full is not None or is_small:
             self.removals.run()
         if full is not None:
             self.free_names()
@@ -498,10 +498,10 @@ class LogManager:
         Raises:
             KafkaStorageError: the disk refuses.
         """
-        for prepared in coming:
-            del self.prepared[prepared.topic.name]
-            topic = self.topics[prepared.topic.name]
-            for log in prepared.take(self.registry.settings_of(topic, self.settings_for)).values():
+        for each in prepared:
+            del self.prepared[each.topic.name]
+            topic = self.topics[each.topic.name]
+            for log in each.take(self.registry.settings_of(topic, self.settings_for)).values():
                 self._add_log(log)
         place = self.place()
         roots = {self.root: None}
@@ -569,9 +569,8 @@ class LogManager:
         if topic_partition not in self.logs:
             directory = self.directories.place(self.logs.values())()
             make_partition_directory(self.files, f"{directory.root}/{topic_partition}")
-            self.files.sync_directory(
-                directory.root
-            )  # before the log: a retry would find it and skip the sync
+            # Before the log is in ``logs``: a retry would find it there and skip the sync.
+            self.files.sync_directory(directory.root)
             topic = self.topics[topic_partition.topic]
             settings = self.registry.settings_of(topic, self.settings_for)
             self._add_log(self.make_log(topic_partition, topic.topic_id, directory, settings, now_ms))

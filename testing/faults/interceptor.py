@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from splashdam.embedded_broker.answering.answers import CloseConnectionError
+from splashdam.embedded_broker.execution.answers import CloseConnectionError
 from splashdam.embedded_broker.serving.dispatch import Interception, SilencedError
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.net.guard import Guard

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import trio
 
-from splashdam.embedded_broker.answering.answers import Answer, Parked
+from splashdam.embedded_broker.execution.answers import Answer, Parked
 from splashdam.embedded_broker.topics.internal_topics import answer_when_safe
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.wire.message import Response

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from splashdam.embedded_broker.answering.answers import Address
+from splashdam.embedded_broker.execution.answers import Address
 from splashdam.embedded_broker.controller.journal import CHANGES_NAME, FILE_NAME, Journal, decode_change
 from splashdam.embedded_broker.controller.state import (
     BrokerState,

@@ -16,7 +16,7 @@ from support.security.sasl_kit import Users
 from support.security.security_kit import PASSWORD, USER, MemoryCluster
 from trio.testing import MockClock
 
-from splashdam.embedded_broker.answering.answers import CloseConnectionError
+from splashdam.embedded_broker.execution.answers import CloseConnectionError
 from splashdam.embedded_broker.security.authentication import TRANSITIONS, SaslSession, SessionState
 from splashdam.net.clock import SystemClock
 from splashdam.net.sasl.unsecured_jws import unsecured_token
@@ -48,7 +48,7 @@ async def shake(talk: Talk, mechanism: str = "PLAIN", version: int = 1) -> Any:
     return await talk.ask(SaslHandshakeRequest(mechanism=mechanism), version)
 
 
-async def prove(talk: Talk, message: bytes = PLAIN, version: int = 2) -> SaslAuthenticateResponse:
+async def authenticate(talk: Talk, message: bytes = PLAIN, version: int = 2) -> SaslAuthenticateResponse:
     return await talk.ask(SaslAuthenticateRequest(auth_bytes=message), version)
 
 
@@ -169,10 +169,10 @@ async def test_hashing_a_password_does_not_hold_up_the_loop(
     autojump_clock: MockClock, cluster: MemoryCluster, talk: Talk, version: int
 ) -> None:
     """A million iterations take half a second, in which no other client would be served."""
-    aside, run = [], cluster.files.run
+    beside, run = [], cluster.files.run
 
     async def noted(work: Any) -> Any:
-        aside.append(work)
+        beside.append(work)
         return await run(work)
 
     cluster.files.run = noted  # type: ignore[method-assign]  # to see who uses it
@@ -182,7 +182,7 @@ async def test_hashing_a_password_does_not_hold_up_the_loop(
     else:
         await talk.stream.send_all(framed(PLAIN))
         assert await talk.stream.receive_some(4) == b"\0\0\0\0"
-    assert len(aside) == 1
+    assert len(beside) == 1
     assert (await ask_metadata(talk)).brokers
 
 
@@ -311,8 +311,8 @@ async def test_a_token_validator_of_ones_own(autojump_clock: MockClock, caplog: 
 def test_the_table_of_states_has_an_end() -> None:
     """Every state can fail, and nothing leads out of failure."""
     failing = {state for state, event in TRANSITIONS if event.name == "FAIL"}
-    assert failing == set(SessionState) - {SessionState.REFUSED}
-    assert not [state for state, _ in TRANSITIONS if state is SessionState.REFUSED]
+    assert failing == set(SessionState) - {SessionState.FAILED}
+    assert not [state for state, _ in TRANSITIONS if state is SessionState.FAILED]
 
 
 @given(
@@ -336,13 +336,13 @@ def test_whatever_is_asked_nobody_gets_in_without_a_proof(steps: list[Any]) -> N
             answer = session.choose(step, 1)
             chosen = step if not answer.error_code else ""
         elif isinstance(step, bytes):
-            was_known = session.is_known
-            session.prove(step)
-            if session.is_known and not was_known:
+            was_authenticated = session.is_authenticated
+            session.authenticate(step)
+            if session.is_authenticated and not was_authenticated:
                 assert (chosen, step) == ("PLAIN", b"\0anna\0s3cret")
         else:
             try:
                 session.admit(step)
             except CloseConnectionError:
                 break
-            assert session.is_known or step in (17, 18, 36)
+            assert session.is_authenticated or step in (17, 18, 36)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from splashdam.embedded_broker.groups.consumer.context import PatternMatches, World
+from splashdam.embedded_broker.groups.consumer.context import PatternMatches, DecisionContext
 from splashdam.embedded_broker.groups.consumer.group import ConsumerGroup, Draft, TopicShape
-from splashdam.embedded_broker.groups.consumer.heartbeat import Heard, Heartbeat, fence, hear, leave
+from splashdam.embedded_broker.groups.consumer.heartbeat import HeartbeatOutcome, Heartbeat, fence, apply_heartbeat, leave
 from splashdam.embedded_broker.groups.consumer.member import LEAVING, Share, TopicIdPartition
 from splashdam.embedded_broker.groups.consumer.records import decode_change, encode_change
 
@@ -43,7 +43,7 @@ class GroupInMemory:
         self.topics = topics
         self.log: list[tuple[bytes, bytes | None]] = []
         others = [each for each in ("uniform", "range") if each != assignor]
-        self.world = World(
+        self.context = DecisionContext(
             topics=topics,
             matches=PatternMatches(),
             assignors=[assignor, *others],
@@ -51,23 +51,23 @@ class GroupInMemory:
             wall_ms=1_000,
         )
 
-    def hear(self, asked: Heartbeat) -> Heard:
+    def apply_heartbeat(self, asked: Heartbeat) -> HeartbeatOutcome:
         """A heartbeat and its answer."""
         draft = Draft(self.group)
-        answer = hear(draft, asked, self.world)
+        answer = apply_heartbeat(draft, asked, self.context)
         self._keep(draft)
         return answer
 
     def leave(self, asked: Heartbeat) -> None:
         """A heartbeat that leaves."""
         draft = Draft(self.group)
-        leave(draft, asked, self.world)
+        leave(draft, asked, self.context)
         self._keep(draft)
 
     def fence(self, member_id: str) -> None:
         """A session that ended."""
         draft = Draft(self.group)
-        fence(draft, member_id, self.world)
+        fence(draft, member_id, self.context)
         self._keep(draft)
 
     def _keep(self, draft: Draft) -> None:
@@ -106,11 +106,11 @@ class FakeMember:
         self.owned: Share = frozenset()
         self.told: Share = frozenset()
 
-    def beat(self, *, is_heard: bool = True, gives_up: bool = True) -> Heard:
+    def beat(self, *, is_heard: bool = True, gives_up: bool = True) -> HeartbeatOutcome:
         """A heartbeat; ``is_heard``: its answer arrives; ``gives_up``: first it revokes what it should."""
         if gives_up:
             self.owned &= self.told
-        answer = self._group.hear(self.request())
+        answer = self._group.apply_heartbeat(self.request())
         if is_heard:
             self.epoch = answer.member.current.member_epoch
             if answer.assigned is not None:

@@ -25,7 +25,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import trio
 
-from splashdam.embedded_broker.answering.answers import Account, Answer, Parked
+from splashdam.embedded_broker.execution.answers import Account, Answer, Parked
 from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, OverLimitError
 from splashdam.wire.message import Response
 
@@ -142,7 +142,7 @@ class Turns:
 
     Attributes:
         left: units left in this turn. After a checkpoint the caller calls ``begin``.
-        beside: how many works were done beside the loop.
+        beside: number of works that were done beside the loop.
     """
 
     def __init__(self, run: Run, now_ms: Callable[[], float]) -> None:
@@ -195,8 +195,8 @@ class Turns:
 
     def answer(self, steps: Steps[Answer], account: Account) -> Answer:
         """Return the answer of a handler that is a generator: at once, if this turn is enough."""
-        course = _Course(steps, account, self)
-        return course.result if course.go_on() else Parked(partial(_finish, course))
+        runner = _StepRunner(steps, account, self)
+        return runner.result if runner.go_on() else Parked(partial(_finish, runner))
 
     async def finish(self, steps: Steps[Answer], account: Account) -> Response | None:
         """As ``answer``, and wait for it."""
@@ -204,11 +204,11 @@ class Turns:
 
     async def finish_steps(self, steps: Steps[T], account: Account) -> T:
         """Return what a generator returns, after as many turns as it takes."""
-        return await _Course(steps, account, self).finish()
+        return await _StepRunner(steps, account, self).finish()
 
 
-class _Course(Generic[T]):
-    """A generator of one request in the middle of its steps.
+class _StepRunner(Generic[T]):
+    """Runs the steps of one generator, over as many turns as they take.
 
     Attributes:
         result: what it returned, once ``go_on`` has returned true.
@@ -346,8 +346,8 @@ class _Places:
         return bool(self._heavy and self._heavy_free)
 
 
-async def _finish(course: _Course[Answer]) -> Response | None:
-    return await _waited(await course.resume())
+async def _finish(runner: _StepRunner[Answer]) -> Response | None:
+    return await _waited(await runner.resume())
 
 
 async def _waited(answer: Answer) -> Response | None:
