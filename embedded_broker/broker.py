@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from splashdam.embedded_broker.execution.answers import Address
-from splashdam.embedded_broker.execution.turns import Turns
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.topics import allows_unclean_election, topic_settings
 from splashdam.embedded_broker.controller.controller import Controller
@@ -21,6 +19,8 @@ from splashdam.embedded_broker.controller.journal import CHANGES_NAME, FILE_NAME
 from splashdam.embedded_broker.controller.leadership import ClusterView, Leadership, begin_leader_epochs
 from splashdam.embedded_broker.controller.producer_ids import ProducerIds
 from splashdam.embedded_broker.dynamic_configs.stored import DynamicConfigs
+from splashdam.embedded_broker.execution.answers import Address
+from splashdam.embedded_broker.execution.turns import Turns
 from splashdam.embedded_broker.fetching.replica_fetches import NoReplicas, TakesReplicaFetches
 from splashdam.embedded_broker.fetching.sessions import FetchSessions
 from splashdam.embedded_broker.groups.coordinator import GroupCoordinator

@@ -409,7 +409,7 @@ class ClusterOptions:
     config: Mapping[str, Any]
 
     def __attrs_post_init__(self) -> None:
-        """Refuse illegal numbers of brokers and ports, and node ids: the cluster numbers its brokers itself."""
+        """Refuse illegal numbers of brokers and ports, and node ids: the cluster gives them itself."""
         if type(self.brokers) is not int or self.brokers < 1:
             raise KafkaConfigurationError(f"brokers={self.brokers!r}: it is a whole number, 1 or more")
         check_port(self.port)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from splashdam.embedded_broker.execution.answers import Answer, CloseConnectionError, Parked
-from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps, parted
 from splashdam.embedded_broker.authorization.refusals import (
     REASONS,
     add_refused,
@@ -14,6 +12,8 @@ from splashdam.embedded_broker.authorization.refusals import (
     then,
     topic_name,
 )
+from splashdam.embedded_broker.execution.answers import Answer, CloseConnectionError, Parked
+from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps, parted
 from splashdam.embedded_broker.fetching.reading import close_slice
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import PlainHandler, RequestContext, guards
@@ -297,9 +297,7 @@ def delete_topics(
         known = name or (found.name if found is not None else None)
         if known is None or context.authorize(Operation.DELETE, ResourceType.TOPIC, known):
             return True
-        may_see_name = name is not None or context.authorize(
-            Operation.DESCRIBE, ResourceType.TOPIC, known
-        )
+        may_see_name = name is not None or context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, known)
         others.append((known if may_see_name else None, topic_id))
         return False
 

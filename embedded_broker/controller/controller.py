@@ -15,9 +15,8 @@ from typing import Protocol
 
 import attrs
 
-from splashdam.embedded_broker.execution.answers import Address
 from splashdam.embedded_broker.controller.election import IsEligible, changed, without_broker
-from splashdam.embedded_broker.controller.journal import DirectoryJournal, ChangeStore
+from splashdam.embedded_broker.controller.journal import ChangeStore, DirectoryJournal
 from splashdam.embedded_broker.controller.producer_ids import ProducerIdSource
 from splashdam.embedded_broker.controller.reassignment import advanced, check_replicas
 from splashdam.embedded_broker.controller.replica_placement import placed
@@ -31,6 +30,7 @@ from splashdam.embedded_broker.controller.state import (
     PartitionState,
     Resource,
 )
+from splashdam.embedded_broker.execution.answers import Address
 from splashdam.model.broker_errors import (
     BrokerResponseError,
     ErrorCode,
@@ -87,7 +87,11 @@ class Controller:
     """
 
     def __init__(
-        self, journal: ChangeStore, producer_ids: ProducerIdSource, is_unclean: IsUnclean, random: Random | None = None
+        self,
+        journal: ChangeStore,
+        producer_ids: ProducerIdSource,
+        is_unclean: IsUnclean,
+        random: Random | None = None,
     ) -> None:
         self.state = ClusterState()
         self.changes = 0

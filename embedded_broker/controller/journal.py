@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from splashdam.embedded_broker.execution.answers import Address
 from splashdam.embedded_broker.controller.state import (
     BrokerState,
     ClusterChange,
@@ -15,6 +14,7 @@ from splashdam.embedded_broker.controller.state import (
     PartitionState,
     Resource,
 )
+from splashdam.embedded_broker.execution.answers import Address
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.change_log import ChangeLog
 from splashdam.storage.directories.partition_metadata import format_uuid, parse_uuid

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import attrs
 
-from splashdam.embedded_broker.execution.answers import Address
 from splashdam.embedded_broker.controller.producer_ids import ProducerIdSource
 from splashdam.embedded_broker.controller.state import NOBODY, PartitionState
+from splashdam.embedded_broker.execution.answers import Address
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:

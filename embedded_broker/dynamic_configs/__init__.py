@@ -1,4 +1,4 @@
 """Dynamic configs: stored ones, the resources that have them, and changes that clients ask for.
 
-May import: execution, configs, controller, telemetry, topics.
+May import: configs, controller, execution, telemetry, topics.
 """

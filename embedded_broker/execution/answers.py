@@ -34,8 +34,8 @@ class Parked:
     lets_others_begin: bool = False
     """Whether later requests of the connection may be handled meanwhile; the answers keep their order.
 
-    Only for requests that have taken effect already and wait for a sync or for replicas: anything else could be
-    overtaken by its successor, and batches of one producer would change places.
+    Only for requests that have taken effect already and wait for a sync or for replicas: anything else could
+    be overtaken by its successor, and batches of one producer would change places.
     """
 
 
@@ -80,8 +80,8 @@ class Account:
 
     Attributes:
         party: the unit of fairness for work beside the loop.
-        spent_ms: time spent so far, in the loop and beside it; counts for ``request_percentage``. The caller of
-            the handler adds the first turn, `Turns` adds the others.
+        spent_ms: time spent so far, in the loop and beside it; counts for ``request_percentage``. The caller
+            of the handler adds the first turn, `Turns` adds the others.
         is_heavy: the request's work was tried in a turn, and was too much for it.
     """
 

@@ -175,7 +175,7 @@ class FullFetch(FetchContext):
     def answer(self, fetched: list[Fetched], now_ms: float) -> FetchAnswer:
         """As `FetchContext.answer`."""
         session_id = self._sessions.try_to_create(self._request, now_ms)
-        for each in fetched if session_id else:
+        for each in fetched if session_id else ():
             each.partition.note(each.answer, each.size_bytes)
         return FetchAnswer(0, session_id, fetched)
 
@@ -342,7 +342,7 @@ class FetchSession:
             follower.was_caught_up(self.used_ms)
 
     def _watch(self, key: PartitionKey, where: TopicPartition) -> None:
-        keys = self._watched.get(where,)
+        keys = self._watched.get(where, ())
         if key in keys or self.is_closed:
             return
         self._watched[where] = (*keys, key)

@@ -19,8 +19,8 @@ from splashdam.embedded_broker.groups.consumer.membership import (
     Asked,
     ConsumerMembership,
     Decided,
-    HeartbeatWork,
     HeartbeatReply,
+    HeartbeatWork,
 )
 from splashdam.embedded_broker.groups.consumer.migration import to_consumer
 from splashdam.embedded_broker.groups.group import Group, GroupHost, Membership
@@ -126,9 +126,14 @@ def heartbeat_of(groups: GroupTable, group_id: str, asked: Asked) -> Steps[Heart
         conversion = _conversion_of(groups, group_id, known)
         membership = ConsumerMembership(group_id, groups)
         decided = yield from _decided(membership.heartbeat_work(asked, conversion), round_number)
-        if _membership_of(groups, group_id) is known and _conversion_of(groups, group_id, known) == conversion:
+        if (
+            _membership_of(groups, group_id) is known
+            and _conversion_of(groups, group_id, known) == conversion
+        ):
             break
-    reply = membership.finish_heartbeat(decided, [(key, None) for key in (known.record_keys if known else ())])
+    reply = membership.finish_heartbeat(
+        decided, [(key, None) for key in (known.record_keys if known else ())]
+    )
     if known is not None:
         known.dismiss(ErrorCode.REBALANCE_IN_PROGRESS)
     groups.replace_membership(group_id, membership)

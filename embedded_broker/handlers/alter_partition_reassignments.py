@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from splashdam.embedded_broker.execution.turns import AT_ONCE, PARTITIONS_IN_A_UNIT, Steps
 from splashdam.embedded_broker.controller.controller import Controller
 from splashdam.embedded_broker.controller.reassignment import begun, cancelled, check_replicas
 from splashdam.embedded_broker.controller.state import PartitionState
+from splashdam.embedded_broker.execution.turns import AT_ONCE, PARTITIONS_IN_A_UNIT, Steps
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.model.values import TopicPartition

@@ -1,7 +1,7 @@
 """AlterUserScramCredentials 0: set and delete SCRAM credentials. Clients hash the passwords.
 
-A change counts at once. As in Kafka a request may name each user only once, and makes all changes of a user or
-none; an error for one user does not affect the others.
+A change counts at once. As in Kafka a request may name each user only once, and makes all changes of a user
+or none; an error for one user does not affect the others.
 """
 
 from __future__ import annotations

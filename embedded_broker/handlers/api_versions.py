@@ -1,8 +1,9 @@
 """ApiVersions 0–5: which API keys the broker serves, computed from the registered handlers.
 
-An unknown version is answered in version 0 with error 35 and the same list, so that the client can try again. Features are announced: at level 2 of ``transaction.version`` clients use transactions of KIP-890,
-at level 1 of ``group.version`` there are groups of KIP-848. A client of version 5 names the cluster and node
-that it means to reach; any other broker tells it to bootstrap again (KIP-1242).
+An unknown version is answered in version 0 with error 35 and the same list, so that the client can try again.
+Features are announced: at level 2 of ``transaction.version`` clients use transactions of KIP-890, at level 1
+of ``group.version`` there are groups of KIP-848. A client of version 5 names the cluster and node that it
+means to reach; any other broker tells it to bootstrap again (KIP-1242).
 """
 
 from __future__ import annotations

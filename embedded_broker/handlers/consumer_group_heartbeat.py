@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from splashdam.embedded_broker.execution.answers import Answer
-from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.groups import assignor_names
+from splashdam.embedded_broker.execution.answers import Answer
+from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps
 from splashdam.embedded_broker.groups.consumer.heartbeat import Heartbeat
 from splashdam.embedded_broker.groups.consumer.member import (
     JOINING,
@@ -61,12 +61,12 @@ def _asked(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> A
         request.member_epoch,
         partial(_heartbeat, request, context, member_id),
         (
-            len(names or)
-            + sum(1 + len(each.partitions) for each in owned or)
+            len(names or ())
+            + sum(1 + len(each.partitions) for each in owned or ())
             + PATTERN_ELEMENTS * bool(request.subscribed_topic_regex)
         ),
-        names or,
-        says_much=any(each is not None for each in (names, owned, request.subscribed_topic_regex)),
+        names or (),
+        has_content=any(each is not None for each in (names, owned, request.subscribed_topic_regex)),
     )
 
 
@@ -103,7 +103,7 @@ def _authorize(request: ConsumerGroupHeartbeatRequest, context: RequestContext) 
         raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED, "reading with this group is not allowed")
     if context.broker.authorizer is None:
         return
-    for number, name in enumerate(request.subscribed_topic_names or, 1):
+    for number, name in enumerate(request.subscribed_topic_names or (), 1):
         if number % PARTITIONS_IN_A_UNIT == 0:
             yield 1
         if not context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name):

@@ -61,7 +61,7 @@ def _extend(asked: CreatePartitionsTopic, validate_only: bool, context: RequestC
             ErrorCode.POLICY_VIOLATION,
             f"the request asks for {new} partitions more; {MAX_PARTITIONS} is the most at once",
         )
-    assignments = [each.broker_ids for each in asked.assignments or]
+    assignments = [each.broker_ids for each in asked.assignments or ()]
     if asked.assignments == [] and new > 0:
         raise error_for(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{new} partitions are new, none is assigned")
     controller = context.broker.controller

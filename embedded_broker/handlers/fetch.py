@@ -11,9 +11,9 @@ from functools import partial
 
 import trio
 
+from splashdam.embedded_broker.configs.broker_settings import RACK_AWARE_SELECTOR
 from splashdam.embedded_broker.execution.answers import Answer, Parked
 from splashdam.embedded_broker.execution.turns import Steps
-from splashdam.embedded_broker.configs.broker_settings import RACK_AWARE_SELECTOR
 from splashdam.embedded_broker.fetching.reading import (
     FIRST_TOPIC_ID_VERSION,
     FetchLimits,
@@ -22,9 +22,9 @@ from splashdam.embedded_broker.fetching.reading import (
 )
 from splashdam.embedded_broker.fetching.sessions import (
     FetchContext,
-    SessionRequest,
     PartitionKey,
     SessionPartition,
+    SessionRequest,
 )
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.parking import FetchIsolation, FetchWaiter
@@ -125,7 +125,9 @@ def _limits_of(request: FetchRequest, context: RequestContext) -> FetchLimits:
     )
 
 
-def _session_request_of(request: FetchRequest, context: RequestContext, *, is_follower: bool) -> SessionRequest:
+def _session_request_of(
+    request: FetchRequest, context: RequestContext, *, is_follower: bool
+) -> SessionRequest:
     """Return the request with every partition once: as in Kafka, the last mention in place of the first."""
     uses_topic_ids = context.version >= FIRST_TOPIC_ID_VERSION
     asked: dict[PartitionKey, SessionPartition] = {}

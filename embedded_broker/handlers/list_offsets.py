@@ -1,11 +1,11 @@
 """ListOffsets 1–11: offsets by timestamp, and the special ones.
 
-Special timestamps: -1 latest (the high watermark), -2 earliest, -3 the record with the largest timestamp (v7+),
--4 earliest on local disk (v8+), -5 latest in tiered storage (v9+), -6 earliest pending upload (v11+). There is
-no tiered storage, so the last two give -1. The latest offset is the last stable offset for read_committed, and
-the log end offset for other brokers; records at or above it are not found by time.
-After an election the latest offset is not available (78) until the high watermark has reached the offset at
-which the leader's epoch began: an earlier leader may have told consumers a higher one.
+Special timestamps: -1 latest (the high watermark), -2 earliest, -3 the record with the largest timestamp
+(v7+), -4 earliest on local disk (v8+), -5 latest in tiered storage (v9+), -6 earliest pending upload (v11+).
+There is no tiered storage, so the last two give -1. The latest offset is the last stable offset for
+read_committed, and the log end offset for other brokers; records at or above it are not found by time. After
+an election the latest offset is not available (78) until the high watermark has reached the offset at which
+the leader's epoch began: an earlier leader may have told consumers a higher one.
 
 A look-up by time may go through many batches, and unpack them: it takes as many turns as it needs
 (``execution/turns.py``).

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
+from splashdam.embedded_broker.controller.state import NOBODY, PartitionState
 from splashdam.embedded_broker.execution.turns import (
     CHANGE_UNITS,
     PARTITION_UNITS,
     PARTITIONS_IN_A_UNIT,
     Steps,
 )
-from splashdam.embedded_broker.controller.state import NOBODY, PartitionState
 from splashdam.embedded_broker.handlers.create_topics import (
     PARTITIONS_TOGETHER,
     TOPICS_TOGETHER,
@@ -54,8 +54,8 @@ _FIRST_ID_VERSION = 12
 def metadata(request: MetadataRequest, context: RequestContext) -> Steps[MetadataResponse]:
     """Answer with brokers and topics; each topic has its error code."""
     broker, rack_of = context.broker, context.broker.controller.state.rack_of
-    if context.version < _FIRST_ID_VERSION and any(map(_is_by_id, request.topics or)):
-        return _refusal(request.topics or)
+    if context.version < _FIRST_ID_VERSION and any(map(_is_by_id, request.topics or ())):
+        return _refusal(request.topics or ())
     answer = MetadataResponse(
         brokers=[
             MetadataResponseBroker(
@@ -194,7 +194,7 @@ def _described(topic: Topic, request: MetadataRequest, context: RequestContext) 
 
 def described_partition(topic_partition: TopicPartition, broker: AskedBroker) -> MetadataResponsePartition:
     """Describe a partition; error 5 if it has no leader."""
-    state = broker.leadership.partition(topic_partition) or PartitionState((),, NOBODY, -1)
+    state = broker.leadership.partition(topic_partition) or PartitionState((), (), NOBODY, -1)
     return MetadataResponsePartition(
         error_code=ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NOBODY else 0,
         partition_index=topic_partition.partition,

@@ -1,7 +1,7 @@
 """OffsetCommit 2–10: how far a group has read.
 
-A commit without a generation creates a missing group: consumers that use ``assign()`` and admin tools commit so.
-A group with members accepts commits from its members only. Version 10 names topics by id.
+A commit without a generation creates a missing group: consumers that use ``assign()`` and admin tools commit
+so. A group with members accepts commits from its members only. Version 10 names topics by id.
 """
 
 from __future__ import annotations

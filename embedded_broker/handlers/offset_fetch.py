@@ -68,7 +68,7 @@ def _group_answer(
     if context.version >= _FIRST_TOPIC_ID_VERSION:
         if topics is not None:
             unknown, topics = yield from parted(topics, lambda each: by_id(each.topic_id) is None)
-        for topic in topics or:
+        for topic in topics or ():
             known = by_id(topic.topic_id)
             topic.name = "" if known is None else known.name
     member = Member(asked.member_epoch, asked.member_id or "")
@@ -110,7 +110,7 @@ def _found(
         group, refused = None, ErrorCode(error.code)
     wanted: Iterable[TopicPartition]
     if asked is None:
-        wanted = sorted(group.offsets) if group is not None else
+        wanted = sorted(group.offsets) if group is not None else ()
     else:
         wanted = (TopicPartition(topic.name, index) for topic in asked for index in topic.partition_indexes)
     topics: dict[str, list[_Offset]] = {}

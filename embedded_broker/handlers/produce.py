@@ -40,7 +40,12 @@ from splashdam.embedded_broker.producing.appending import (
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.partitions import leader_elsewhere, leader_log
 from splashdam.embedded_broker.transactions.error_mapping import FIRST_IMPLICIT_PRODUCE
-from splashdam.embedded_broker.transactions.verification import CoordinatorVerdict, Enrolment, enrol, producer_of
+from splashdam.embedded_broker.transactions.verification import (
+    CoordinatorVerdict,
+    Enrolment,
+    enrol,
+    producer_of,
+)
 from splashdam.model.broker_errors import (
     BrokerResponseError,
     ErrorCode,

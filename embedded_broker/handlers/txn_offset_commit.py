@@ -17,7 +17,11 @@ from splashdam.embedded_broker.groups.offset_commit import CheckedOffsets, check
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
-from splashdam.embedded_broker.transactions.verification import CoordinatorVerdict, Enrolment, join_transaction
+from splashdam.embedded_broker.transactions.verification import (
+    CoordinatorVerdict,
+    Enrolment,
+    join_transaction,
+)
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.storage.log import Log
 from splashdam.wire.message import Response
@@ -64,7 +68,7 @@ def _commit_all(
     )
     appended = Appended()
     try:
-        for log in _commit(request, context, found, verdict) if found.offsets else:
+        for log in _commit(request, context, found, verdict) if found.offsets else ():
             appended.add(log)
     except BrokerResponseError as error:
         found.refuse(_code(error, context.version))
@@ -79,7 +83,10 @@ def _commit_all(
 
 
 def _commit(
-    request: TxnOffsetCommitRequest, context: RequestContext, found: CheckedOffsets, verdict: CoordinatorVerdict | None
+    request: TxnOffsetCommitRequest,
+    context: RequestContext,
+    found: CheckedOffsets,
+    verdict: CoordinatorVerdict | None,
 ) -> list[Log]:
     """Append, and return the logs that the answer has to wait for."""
     broker, group_id = context.broker, request.group_id

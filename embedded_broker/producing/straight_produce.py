@@ -1,8 +1,8 @@
 """The straight path of Produce requests: nothing is decoded, and the answer takes one ``pack``.
 
-Most requests differ from an earlier one only in client, correlation id and batch. They are recognized by their
-bytes (``wire.produce_template``), whichever client sent the first one, and go straight to the log. Others, and
-those whose answer has to wait, are decoded and handled as usual.
+Most requests differ from an earlier one only in client, correlation id and batch. They are recognized by
+their bytes (``wire.produce_template``), whichever client sent the first one, and go straight to the log.
+Others, and those whose answer has to wait, are decoded and handled as usual.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ _MAX_FAILURES = 64
 class ProduceTemplates:
     """The templates of all clients' requests, by version and bytes.
 
-    Learning a template costs more than answering a request. So once there is no room, only every eighth unknown
-    request is learned, in place of the oldest template: most of the known ones stay useful.
+    Learning a template costs more than answering a request. So once there is no room, only every eighth
+    unknown request is learned, in place of the oldest template: most of the known ones stay useful.
     """
 
     def __init__(self) -> None:

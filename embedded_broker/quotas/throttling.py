@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from splashdam.embedded_broker.execution.answers import Dispatched, encode_answer
-from splashdam.embedded_broker.quotas.client_quotas import QuotaClient, ClientQuotas
+from splashdam.embedded_broker.quotas.client_quotas import ClientQuotas, QuotaClient
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.wire.fields import Part
 from splashdam.wire.message import Request, Response

@@ -131,8 +131,8 @@ class FollowedPartition:
 class LeaderFetcher:
     """Fetches from one other broker.
 
-    Changes are collected as they happen, so a request costs what has changed since the last one, and thousands of
-    idle partitions cost nothing.
+    Changes are collected as they happen, so a request costs what has changed since the last one, and
+    thousands of idle partitions cost nothing.
 
     Args:
         leader_id: node id of the other broker.

@@ -3,6 +3,6 @@
 ``socket_server`` accepts connections, ``client_connection`` serves one, ``dispatch`` decodes a request and
 calls its handler, ``registry`` has the handlers.
 
-May import: execution, configs, controller, dynamic_configs, fetching, groups, producing, quotas, security,
+May import: configs, controller, dynamic_configs, execution, fetching, groups, producing, quotas, security,
 telemetry, topics, transactions.
 """

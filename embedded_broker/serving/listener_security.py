@@ -10,8 +10,8 @@ from ssl import SSLContext
 
 import trio
 
-from splashdam.embedded_broker.execution.answers import Requester
 from splashdam.embedded_broker.configs.security import Listener, SecuritySettings
+from splashdam.embedded_broker.execution.answers import Requester
 from splashdam.embedded_broker.security.authentication import BrokerAuthority, SaslSession
 from splashdam.model.log_text import quoted
 from splashdam.model.secrets import Secret
@@ -26,7 +26,7 @@ _NAMES = (
     "ssl.truststore.location",
     "ssl.keystore.location",
     "ssl.keystore.key",
-    "ssl.truststore.location",  # of a revocation list, which Kafka keeps in the trust store; none is loaded here
+    "ssl.truststore.location",  # the revocation list: Kafka keeps it in the trust store
     "ssl.key.password",
     "ssl.cipher.suites",
 )

@@ -33,14 +33,14 @@ from splashdam.embedded_broker.security.permissions import (
 from splashdam.wire.message import Request, Response
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.execution.answers import Account
-    from splashdam.embedded_broker.execution.turns import Steps, Turns
     from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
     from splashdam.embedded_broker.controller.controller import Controller
     from splashdam.embedded_broker.controller.inter_broker_client import InterBrokerClient
     from splashdam.embedded_broker.controller.leadership import Leadership
     from splashdam.embedded_broker.controller.producer_ids import ProducerIdSource
     from splashdam.embedded_broker.dynamic_configs.stored import DynamicConfigs
+    from splashdam.embedded_broker.execution.answers import Account
+    from splashdam.embedded_broker.execution.turns import Steps, Turns
     from splashdam.embedded_broker.fetching.replica_fetches import TakesReplicaFetches
     from splashdam.embedded_broker.fetching.sessions import FetchSessions
     from splashdam.embedded_broker.groups.coordinator import GroupCoordinator
@@ -169,7 +169,8 @@ class RequestContext(NamedTuple):
 
         Args:
             partitions: their number.
-            strict_from: version of the request from which a client above its quota is refused, not only throttled.
+            strict_from: version of the request from which a client above its quota is refused, not only
+                throttled.
 
         Raises:
             BrokerResponseError: THROTTLING_QUOTA_EXCEEDED (89).

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trio
 
-from splashdam.embedded_broker.execution.answers import ANYBODY, Address
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings, parse_overrides
 from splashdam.embedded_broker.configs.security import Listener
+from splashdam.embedded_broker.execution.answers import ANYBODY, Address
 from splashdam.embedded_broker.security.access import AccessControl
 from splashdam.embedded_broker.serving.client_connection import ClientConnection, ServedBroker
 from splashdam.embedded_broker.serving.registry import Client
@@ -128,7 +128,8 @@ class SocketServer:
 
         Args:
             stream: the connection.
-            address: the address that answers name as this broker's; for TCP it is the one that the client reached.
+            address: the address that answers name as this broker's; for TCP it is the one that the client
+                reached.
             client_address: the client's address, if the stream does not know it. None: the client is in this
                 process, and limits on the number of connections do not apply.
             security: TLS and SASL of the listener; None: PLAINTEXT.

@@ -171,16 +171,16 @@ class FetchParking:
         self, topic_partition: TopicPartition, size_bytes: int, *, is_visible: bool = True
     ) -> None:
         """Report the append of a marker, which ends a transaction in the partition."""
-        for waiter in tuple(self._waiters.get(topic_partition,)):
+        for waiter in tuple(self._waiters.get(topic_partition, ())):
             waiter.appended(topic_partition, size_bytes, is_visible)
             waiter.stable_offset_moved(topic_partition)
 
     def high_watermark_moved(self, topic_partition: TopicPartition) -> None:
         """Report that the high watermark has moved."""
-        for waiter in tuple(self._waiters.get(topic_partition,)):
+        for waiter in tuple(self._waiters.get(topic_partition, ())):
             waiter.high_watermark_moved(topic_partition)
 
     def changed(self, topic_partition: TopicPartition) -> None:
         """Report that a partition was deleted or moved, or that its log start offset has changed."""
-        for waiter in tuple(self._waiters.get(topic_partition,)):
+        for waiter in tuple(self._waiters.get(topic_partition, ())):
             waiter.changed(topic_partition)

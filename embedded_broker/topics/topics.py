@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from splashdam.embedded_broker.execution.turns import PARTITION_UNITS, TURN_UNITS, Steps
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.topics import new_topic_settings
+from splashdam.embedded_broker.execution.turns import PARTITION_UNITS, TURN_UNITS, Steps
 from splashdam.embedded_broker.topics.parking import FetchParking
 from splashdam.model.broker_errors import BrokerResponseError, InvalidRequestError
 from splashdam.model.values import TopicPartition

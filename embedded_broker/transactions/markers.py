@@ -2,10 +2,10 @@
 
 Markers are written here, or by the brokers that lead the partitions, before EndTxn is answered: a consumer
 that reads after the commit sees its records, and the next transaction need not wait. If a log involved is
-synced before it acknowledges, the decision is synced before the first marker is written, and the markers before
-the final state, so that no power cut leaves half a transaction; in-sync replicas are waited for in the same
-places. A marker that is refused is tried again with a growing backoff; until then the producer is told to wait
-(51).
+synced before it acknowledges, the decision is synced before the first marker is written, and the markers
+before the final state, so that no power cut leaves half a transaction; in-sync replicas are waited for in the
+same places. A marker that is refused is tried again with a growing backoff; until then the producer is told
+to wait (51).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A transactional batch is appended only in an open transaction that has its partition (KIP-890).
 
-The coordinator is asked whether the partition was added, or told to add it. A coordinator on another broker is
-asked by AddPartitionsToTxn 4 or 5 before the batch is appended; its answer counts for this request only, and
-for each partition until the producer's next marker there.
+The coordinator is asked whether the partition was added, or told to add it. A coordinator on another broker
+is asked by AddPartitionsToTxn 4 or 5 before the batch is appended; its answer counts for this request only,
+and for each partition until the producer's next marker there.
 """
 
 from __future__ import annotations

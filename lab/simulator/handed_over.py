@@ -9,9 +9,9 @@ import os
 from typing import Any
 
 from lab.simulator.cluster import PORT, ROOT, BrokerNode, Parts, SimulatedCluster
-from splashdam.embedded_broker.execution.answers import Address
 from splashdam.embedded_broker.controller.leadership import LeadershipMap
 from splashdam.embedded_broker.controller.producer_ids import ProducerIds
+from splashdam.embedded_broker.execution.answers import Address
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.files.disk import Files

@@ -18,7 +18,6 @@ import trio
 from lab.simulator.cluster import BrokerNode, End, Parts, SimulatedCluster
 from lab.simulator.report import RunRecord
 from lab.simulator.scenario import ReplicationPlan
-from splashdam.embedded_broker.execution.answers import Address
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.controller.controller import Controller, Member
 from splashdam.embedded_broker.controller.election import changed, moved
@@ -31,6 +30,7 @@ from splashdam.embedded_broker.controller.state import (
     IsrAnswer,
     IsrProposal,
 )
+from splashdam.embedded_broker.execution.answers import Address
 from splashdam.embedded_broker.replication.replica_manager import Membership
 from splashdam.embedded_broker.topics.topics import new_internal_topic
 from splashdam.model.broker_errors import BrokerResponseError, NetworkExceptionError

@@ -245,8 +245,8 @@ class LogFile(ABC):
     async def _sync_under_way(self) -> AsyncIterator[None]:
         """Surround the disk's work in ``sync``.
 
-        The loop goes on meanwhile, so the log may grow or be cut: only what was there at the beginning counts as
-        synced, and nothing does after a cut.
+        The loop goes on meanwhile, so the log may grow or be cut: only what was there at the beginning counts
+        as synced, and nothing does after a cut.
         """
         self.cut_torn_tail()
         end, cuts = self.end, self._cuts

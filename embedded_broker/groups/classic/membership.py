@@ -12,8 +12,8 @@ from functools import partial
 
 from splashdam.embedded_broker.groups.classic.members import (
     ClassicMember,
-    JoinResult,
     GroupMembers,
+    JoinResult,
     SyncReply,
     SyncResult,
 )

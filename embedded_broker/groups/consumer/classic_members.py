@@ -229,7 +229,9 @@ class ClassicRequests:
         if not member_id and instance_id is not None:
             member_id = self._group.static_members.get(instance_id, "")
         member = self._known(self._group, member_id, instance_id)
-        self._membership.decide(partial(fence, member_id=member.member_id, context=self._membership.context()))
+        self._membership.decide(
+            partial(fence, member_id=member.member_id, context=self._membership.context())
+        )
 
     def left(self) -> None:
         """Do nothing: other members learn of it by their heartbeats."""

@@ -324,7 +324,9 @@ def _check_epoch(member: ConsumerMember, asked: Heartbeat) -> None:
         )
 
 
-def _update_metadata(draft: Draft, member: ConsumerMember, asked: Heartbeat, context: DecisionContext) -> bool:
+def _update_metadata(
+    draft: Draft, member: ConsumerMember, asked: Heartbeat, context: DecisionContext
+) -> bool:
     """Update the member's metadata; return whether its subscription has changed."""
     before = member.metadata
     after = MemberMetadata(

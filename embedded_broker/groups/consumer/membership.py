@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
-from splashdam.embedded_broker.execution.turns import UNIT_BYTES
 from splashdam.embedded_broker.configs.groups import GroupTimes, assignor_names, group_times
+from splashdam.embedded_broker.execution.turns import UNIT_BYTES
 from splashdam.embedded_broker.groups.consumer.assignors import assignor_of
-from splashdam.embedded_broker.groups.consumer.context import PatternMatches, DecisionContext
+from splashdam.embedded_broker.groups.consumer.context import DecisionContext, PatternMatches
 from splashdam.embedded_broker.groups.consumer.group import Change, ConsumerGroup, Draft
-from splashdam.embedded_broker.groups.consumer.heartbeat import Heartbeat, fence, apply_heartbeat, leave
+from splashdam.embedded_broker.groups.consumer.heartbeat import Heartbeat, apply_heartbeat, fence, leave
 from splashdam.embedded_broker.groups.consumer.member import (
     ConsumerMember,
     MemberState,
@@ -105,7 +105,11 @@ class HeartbeatWork:
     """
 
     def __init__(
-        self, membership: ConsumerMembership, ask: Callable[[], Heartbeat], conversion: Sequence[Change], units: int
+        self,
+        membership: ConsumerMembership,
+        ask: Callable[[], Heartbeat],
+        conversion: Sequence[Change],
+        units: int,
     ) -> None:
         self._membership = membership
         self._ask = ask

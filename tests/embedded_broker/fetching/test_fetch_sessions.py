@@ -14,9 +14,9 @@ from splashdam.embedded_broker.fetching.sessions import (
     FetchAnswer,
     FetchContext,
     Fetched,
-    SessionRequest,
     FetchSessions,
     SessionPartition,
+    SessionRequest,
     next_epoch,
 )
 from splashdam.model.broker_errors import BrokerResponseError

@@ -17,10 +17,10 @@ from trio.testing import MockClock
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.fetching.sessions import (
     FetchContext,
-    SessionRequest,
     FetchSessions,
     PartitionKey,
     SessionPartition,
+    SessionRequest,
 )
 from splashdam.embedded_broker.topics.parking import FetchParking, FetchWaiter
 from splashdam.model.broker_errors import ErrorCode

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from splashdam.embedded_broker.groups.consumer.context import PatternMatches, DecisionContext
+from splashdam.embedded_broker.groups.consumer.context import DecisionContext, PatternMatches
 from splashdam.embedded_broker.groups.consumer.group import ConsumerGroup, Draft, TopicShape
-from splashdam.embedded_broker.groups.consumer.heartbeat import HeartbeatOutcome, Heartbeat, fence, apply_heartbeat, leave
+from splashdam.embedded_broker.groups.consumer.heartbeat import (
+    Heartbeat,
+    HeartbeatOutcome,
+    apply_heartbeat,
+    fence,
+    leave,
+)
 from splashdam.embedded_broker.groups.consumer.member import LEAVING, Share, TopicIdPartition
 from splashdam.embedded_broker.groups.consumer.records import decode_change, encode_change
 
