@@ -104,7 +104,9 @@ class Cluster(NamedTuple):
         for node in found.nodes.values():
             try:
                 configs = await describe_configs(client, Resource.BROKER, str(node.node_id), node=node)
-            except BrokerResponseError:  # writers are not always authorized to describe configs
+            except (
+                BrokerResponseError
+            ):  # a client that may write is not always authorized to describe configs
                 return True
             if _AUTO_CREATE not in configs or configs[_AUTO_CREATE].value != "false":
                 return True

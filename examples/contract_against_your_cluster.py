@@ -22,7 +22,7 @@ from splashdam.testing.contract.vocabulary import Record
 WANTED = {
     "an_order_of_a_megabyte_arrives",
     "offsets_are_consecutive",
-    "a_compacted_topic_wants_keys",
+    "a_compacted_topic_requires_keys",
     "a_deleted_topic_is_gone",
 }
 

@@ -29,7 +29,7 @@ class Faults:
 
 
 class FaultyStream(trio.abc.Stream):
-    """A stream with faults. ``sent_bytes`` and ``received_bytes`` count the bytes that really passed."""
+    """A stream with faults. ``sent_bytes`` and ``received_bytes`` count the bytes that passed it."""
 
     def __init__(self, stream: trio.abc.Stream, faults: Faults) -> None:
         self.faults = faults

@@ -45,7 +45,7 @@ def list_(cluster: Cluster) -> None:
 
 
 class Progress(NamedTuple):
-    """Committed and newest offset of one partition."""
+    """A group, with the committed and the end offsets of its partitions."""
 
     group: GroupDescription
     committed: Mapping[TopicPartition, OffsetAndMetadata]
@@ -146,7 +146,7 @@ def reset(
 
 
 class Target(NamedTuple):
-    """The new position of a group; exactly one attribute is given."""
+    """The wanted position of a group: exactly one attribute is not None."""
 
     to: str | None
     to_offset: int | None

@@ -298,9 +298,9 @@ class LogManager:
         for each in new:
             growing.setdefault(each.topic, []).append(each.partition)
         prepared = [
-            each
+            found
             for name, numbers in growing.items()
-            if (each := self.prepared_for(self.topics[name], numbers)) is not None
+            if (found := self.prepared_for(self.topics[name], numbers)) is not None
         ]
         unprepared = [each for each in new if each.topic not in self.prepared]
         for directory in self.directories.online:
