@@ -110,32 +110,32 @@ class FakeMember:
         self.more = more
         self.epoch = 0
         self.owned: Share = frozenset()
-        self.told: Share = frozenset()
+        self.assigned: Share = frozenset()
 
     def beat(self, *, is_heard: bool = True, gives_up: bool = True) -> HeartbeatOutcome:
         """A heartbeat; ``is_heard``: its answer arrives; ``gives_up``: first it revokes what it should."""
         if gives_up:
-            self.owned &= self.told
+            self.owned &= self.assigned
         answer = self._group.apply_heartbeat(self.request())
         if is_heard:
             self.epoch = answer.member.current.member_epoch
             if answer.assigned is not None:
-                self.told = frozenset(answer.assigned)
-            if not self.owned - self.told:
-                self.owned = self.told
+                self.assigned = frozenset(answer.assigned)
+            if not self.owned - self.assigned:
+                self.owned = self.assigned
         return answer
 
     def request(self, **more: object) -> Heartbeat:
         """What it sends."""
         if self.epoch == 0:
-            self.owned = self.told = frozenset()
+            self.owned = self.assigned = frozenset()
         names = {"topic_names": self.topics, "rebalance_timeout_ms": 60_000, "owned": self.owned}
         return Heartbeat(self.member_id, self.epoch, **{**names, **self.more, **more})  # type: ignore[arg-type]  # a mapping of all kinds
 
     def leave(self) -> None:
         """Goes for good."""
         self._group.leave(self.request()._replace(member_epoch=LEAVING))
-        self.epoch, self.owned, self.told = 0, frozenset(), frozenset()
+        self.epoch, self.owned, self.assigned = 0, frozenset(), frozenset()
 
 
 def partitions(*names_and_numbers: tuple[str, int]) -> Share:
