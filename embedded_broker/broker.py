@@ -376,6 +376,7 @@ def _open_directory(
         settings: the broker's settings.
         membership: its place in a cluster, or None.
         leadership: replaces the controller's decisions about leaders.
+
     Raises:
         IllegalStateError: the directory is in use.
         KafkaStorageError: it cannot be used, or belongs to another cluster.

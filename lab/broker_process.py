@@ -100,6 +100,7 @@ class Broker:
 
 def free_port(count: int = 1) -> int:
     """Return a free port, or the first of ``count``, below the range from which the system takes local ports.
+
     While the broker is down its producers go on connecting. An attempt whose local port is the broker's port
     would connect to itself, and the broker could not listen there any more.
     """

@@ -1,4 +1,5 @@
 """Sends for minutes while a broker is killed, stopped and restarted; then compares the log with the ledgers.
+
 Records are numbered by stream and partition. Each acknowledged record must be in the log once, in order, at
 its offset; a record that was never sent must not be there; read_committed consumers see all records of a
 transaction or none. Every future must be resolved, buffer memory free, the processes' memory flat, and no

@@ -1,4 +1,5 @@
 """Runs every check that `make test` leaves out, as one list that can be resumed: ``make judges``.
+
 Each judge is a `make` target. Its closing line and status are stored in ``build/judges.json``, with the date,
 the duration and the commit of the product's code. A run continues with the judges that have not passed on
 that commit; a judge whose tools are missing is reported and not run. ``--list`` prints the table, ``--only
@@ -37,6 +38,7 @@ _INTERRUPTED = 130
 
 class Judge(NamedTuple):
     """One program that judges the product.
+
     Attributes:
         name: for ``--only``.
         about: what it tests with, or against.
@@ -77,6 +79,7 @@ JUDGES = (
 @attrs.frozen
 class Ruling:
     """The result of a judge's last run.
+
     Attributes:
         outcome: `PASSED`, `FAILED` or `NOT_HERE`.
         commit: of the product's code, with ``+`` if there were uncommitted changes.

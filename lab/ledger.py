@@ -1,4 +1,5 @@
 """The ledgers of a trial: numbered records with their results, which are compared with the log.
+
 A `Ledger` numbers the records of one stream, and stores the result of each: acknowledged, given up, aborted.
 `compared_with_log` reads the topic back with kafka-python, under both isolation levels, and reports records
 that are missing, duplicated, out of order, at another offset, or there although they must not be.
@@ -144,6 +145,7 @@ _PROMISES = {
 @attrs.define
 class Found:
     """The records of one stream that a consumer has read from one partition.
+
     Attributes:
         times: how often it has read each number.
         offsets: the last offset of each number.
@@ -222,6 +224,7 @@ def read_topic(
     address: str, topic: str, partitions: int, isolation: str = "read_uncommitted"
 ) -> Iterator[tuple[int, Sequence[Any]]]:
     """Read a topic from beginning to end with kafka-python; yield a partition and some of its records.
+
     Raises:
         ReadingEndedError: there was no record for a minute.
     """
@@ -259,11 +262,11 @@ def compare(log: Log, isolation: str, ledgers: Iterable[Path]) -> list[str]:
     wrong: Counter[str] = Counter()
     for path in ledgers:
         name = path.stem
-        results = {key[1]: bytearray(len(found.times)) for key, found in log.items() if key[0] == name}
+        counts_of = {key[1]: bytearray(len(found.times)) for key, found in log.items() if key[0] == name}
         for entry in entries(path):
-            told[entry.partition][entry.number] += 1
+            counts_of[entry.partition][entry.number] += 1
             wrong.update(_broken(entry, log[name, entry.partition], isolation, name))
-        for counts in told.values():
+        for counts in counts_of.values():
             wrong[f"{name}: futures that nobody resolved"] += counts.count(0)
             wrong[f"{name}: records with more than one result"] += sum(count > 1 for count in counts)
     for (name, partition), found in log.items():

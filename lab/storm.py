@@ -1,4 +1,5 @@
 """Sends with acks=all for minutes while brokers are killed, restarted and slowed down and leaders move.
+
 Then kafka-python must read every acknowledged record once, in order, at its offset, whichever replica leads;
 and all records of a transaction or none. The status is 1 if a promise is broken.
 """
@@ -98,6 +99,7 @@ def _compare(
 
 class ClusterFaults:
     """Kills, restarts and slows down the brokers of a cluster, and moves leaders.
+
     Args:
         cluster: a running cluster, which is in sync.
         dice: chooses faults and times.
@@ -123,6 +125,7 @@ class ClusterFaults:
 
     def run(self, seconds: float) -> None:
         """Cause faults for some seconds; afterwards all brokers run and are in sync.
+
         Raises:
             KafkaTimeoutError: the replicas do not get in sync.
         """

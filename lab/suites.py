@@ -1,4 +1,5 @@
 """Runs the tests of other Kafka clients against the embedded broker: ``make suites``.
+
 kafka-python's source distribution has its integration tests, which take any broker's address. They run
 unchanged against ``splashdam broker``, with the settings that they expect. Tests that cannot run, and those
 with a known difference, are listed below with the reason. aiokafka's distribution and kafkajs's npm package

@@ -1,4 +1,5 @@
 """A trial: a program that causes faults for a while, counts records afterwards, and ends with a verdict.
+
 Endurance, storm and pipeline chaos share this: arguments, a folder, the wait between two faults, the handling
 of interrupts, and the summary with the closing line.
 """

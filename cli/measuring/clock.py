@@ -28,6 +28,7 @@ def cpu_seconds() -> float:
 
 def peak_rss_bytes() -> int:
     """Return the highest resident size of this process.
+
     On Linux from /proc: ``ru_maxrss`` keeps the size of the parent that started this process by fork and
     exec.
     """

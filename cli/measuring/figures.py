@@ -109,6 +109,7 @@ class Results:
 
     def ratios(self, scenario: str, label: str, other: str, figure: Figure) -> list[float]:
         """Return how many times better one was than the other, for each round that has both.
+
         A slow moment of the machine slows both clients of a round, so rounds are compared, not medians.
         """
         mine, theirs = self.of(scenario, label, figure), self.of(scenario, other, figure)

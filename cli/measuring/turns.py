@@ -156,6 +156,7 @@ def measure_cold_start(
     security: Mapping[str, Any] = _PLAIN,
 ) -> Run:
     """Measure one client from its import to its first acknowledged record, and check that the record arrived.
+
     The first round has an unmeasured start before it, so that bytecode is compiled and files are cached.
 
     Raises:

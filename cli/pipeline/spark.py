@@ -229,6 +229,7 @@ def _end(interrupt: KeyboardInterrupt) -> NoReturn:
 
 def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
     """Return the interrupt that preceded a failure, or None.
+
     Ctrl-C goes to the whole process group: it also ends the JVM, and then cleaning up fails.
     """
     behind = error.__context__
@@ -262,6 +263,7 @@ def _started(
 @contextmanager
 def _bridge_silenced() -> Iterator[None]:
     """Silence the log of py4j for the block.
+
     py4j logs the errors that it raises. A root logger without handlers would print them, and after an
     interrupt a traceback.
     """

@@ -70,6 +70,7 @@ class Listener:
 
     def advertised_on(self, port: int) -> tuple[str, int] | None:
         """Return the address to advertise while the listener is open on ``port``.
+
         None: advertise to each client the address that it has reached.
         """
         if self.advertised is not None:

@@ -103,6 +103,7 @@ class _Group:
 
     def create(self) -> Steps[None]:
         """Create the checked topics in one change, or one by one if that change is refused.
+
         The partitions of a large topic are created first, in steps: no client may see the topic without them.
         """
         topics = self._context.broker.topics

@@ -1,4 +1,5 @@
 """Fetches and builds the drivers in other languages, once, into a cache.
+
 Each needs the tools of its language and the registry of its client. If something is missing, it is named, and
 the contract runs without that client.
 """
@@ -70,6 +71,7 @@ def franz_go(cache: Path) -> Driver:
 
 def java(cache: Path, jars: Path) -> Driver:
     """Build the driver for Kafka's own clients.
+
     The folder has their jars, and their version as its name.
 
     Raises:

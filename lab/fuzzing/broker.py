@@ -1,4 +1,5 @@
 """Sends hostile requests to brokers, and checks that they stay sane: ``make fuzz``.
+
 A finding is printed with the ``--seed`` and ``--kind`` that repeat it, and becomes a test in
 ``tests/embedded_broker/serving/test_what_the_fuzzer_found.py``.
 """
@@ -133,6 +134,7 @@ def watched() -> Iterator[Watch]:
 
 class Session:
     """Hostile clients of some brokers, which share what they learn from answers.
+
     Args:
         noise: chooses requests.
         brokers: the brokers under test.
@@ -268,6 +270,7 @@ async def _play_alone(
 
 class Known(NamedTuple):
     """State that must survive a restart.
+
     Attributes:
         ends: log end offsets.
         open_logs: logs with an open transaction. If the topic of its state was deleted, a start ends the
@@ -360,6 +363,7 @@ def run(kind: str, seed: int, requests: int) -> Session:
 
 def hunt(kind: str, seed: int, requests: int) -> Session:
     """Play a round; raise also for a request that holds the loop too long each time the round is played.
+
     Garbage collection is off meanwhile: it would come at the same request each time, mostly for the tests'
     objects.
     """

@@ -1,4 +1,5 @@
 """Hostile requests, made from the declarations of messages: nearly valid ones, nonsense, and broken frames.
+
 Nearly valid requests pass a handler's first checks: names come from small pools, related APIs follow each
 other, and values of earlier answers (members, producer ids, epochs, topic ids, sessions) are repeated.
 """
@@ -41,6 +42,7 @@ _MOST_BYTES = 8 << 20
 
 class RequestMaker:
     """Makes requests of every API that the broker serves.
+
     Args:
         noise: chooses everything.
     """

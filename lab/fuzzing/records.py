@@ -1,4 +1,5 @@
 """Searches for bytes on which the kernel's twins disagree, or that crash one of them.
+
 ``python -m lab.fuzzing.records --seconds 60 --seed 7``; add a finding to
 ``tests/record/kernel/reading/corpus.txt``. ``make sanitize`` runs it as well.
 """

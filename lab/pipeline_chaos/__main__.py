@@ -1,4 +1,5 @@
 """Kills a running ingest again and again, at random points, while a producer sends; then counts.
+
 One driver process ingests a topic into a Parquet, a Delta and an Iceberg table. Three kinds of kills: a
 Python worker in the middle of a task, the driver at any time, and the driver between the commit to a table
 and Spark's own commit. In the end each table must have each record of the log exactly once; else the status

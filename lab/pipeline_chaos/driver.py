@@ -1,4 +1,5 @@
 """The process that is killed: one Spark session, with an ingest into each wanted table.
+
 It prints a line of JSON for each micro-batch that it commits to a table. On standard input it takes ``ingest
 FORMAT``, which starts an ingest beside those that run, and ``die FORMAT``: it then kills itself after the
 next commit to that table, before Spark's own commit. It ends when its standard input ends.
@@ -40,6 +41,7 @@ _LOOK_SECONDS = 0.2
 
 class Commands:
     """The commands from standard input.
+
     Attributes:
         wanted: formats of the tables to fill.
     """
@@ -72,6 +74,7 @@ class Commands:
 
 class Ingests:
     """The queries of the process; a failed one is started again, as an operator would do.
+
     Args:
         spark: the session.
         servers: addresses of the cluster.

@@ -29,6 +29,7 @@ class DriverStuck(Exception):
 
 class Driver:
     """Driver processes one after the other, each with the JVM and the workers of its session.
+
     Args:
         servers: addresses of the cluster.
         folder: of tables, checkpoints and the drivers' log.
@@ -80,6 +81,7 @@ class Driver:
 
     def wait_for_commit(self, table_format: str) -> None:
         """Wait for the next commit to a table; commits reported before do not count.
+
         Raises:
             DriverStuck: there is none in time, or the driver ended.
         """
@@ -116,6 +118,7 @@ class Driver:
 
     def wait_for_busy_worker(self) -> int:
         """Return the process id of a Python worker in the middle of a task.
+
         Raises:
             DriverStuck: no worker is busy for a minute.
         """

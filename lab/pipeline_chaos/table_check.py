@@ -16,6 +16,7 @@ Records = Mapping[tuple[int, int], bytes]
 @attrs.define
 class TableCounts:
     """The differences between a table and the log.
+
     Attributes:
         records: records of the log.
         gaps: records that the table lacks.

@@ -1,4 +1,5 @@
 """The process of the producers: sends until its standard input ends, and prints a sample every second.
+
 Samples are lines of JSON on standard output; the last one has the numbers of records and the violations.
 """
 

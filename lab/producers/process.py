@@ -20,6 +20,7 @@ _PATIENCE_SECONDS = 3 * FINISH_SECONDS
 
 class Producers:
     """The process of the producers, and its samples.
+
     Args:
         address: of the brokers.
         folder: for ledgers.

@@ -44,11 +44,13 @@ class Pace:
 
 class Stream(ABC):
     """One producer and its records.
+
     Args:
         address: of the broker.
         folder: for ledgers.
         rate: records per second.
         seed: of its random choices.
+
     Attributes:
         violations: promises that were broken here.
         counts: how often each thing was exercised.

@@ -1,4 +1,5 @@
 """Injects errors into the answers to appends, consistently, as a real broker would answer.
+
 Two rules: a permanent error is repeated for every copy of the batch, also for one that arrives late over an
 old connection; and a batch that is written already is recognised before any error. No producer could be safe
 with a broker that breaks them.
@@ -23,6 +24,7 @@ OUT_OF_SEQUENCE = 45
 
 class AppendErrors:
     """Chooses errors for appends, and patches logs to raise them.
+
     Args:
         random: chooses.
         record: for the trace and the counts.

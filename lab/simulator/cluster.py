@@ -64,6 +64,7 @@ class BrokerNode:
 @attrs.frozen
 class Parts:
     """The parts of a cluster.
+
     Attributes:
         nodes: number of brokers.
         topics: created before anybody sends.
@@ -87,8 +88,10 @@ class Parts:
 
 class SimulatedCluster(ABC):
     """The brokers of one run; subclasses decide how they share partitions.
+
     Args:
         parts: the parts of the cluster.
+
     Attributes:
         nodes: by node id.
         topics: as given.

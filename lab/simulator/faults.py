@@ -18,6 +18,7 @@ _Act = Callable[[BrokerNode, PlannedFault], None]
 
 class FaultMaker:
     """Makes the faults of one run.
+
     Args:
         scenario: has the faults.
         cluster: has the brokers.

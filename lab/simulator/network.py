@@ -1,4 +1,5 @@
 """A network with delays: bytes travel, brokers stall, connections break at either end or at both.
+
 A connection that breaks only at the client's end lives on at the broker, as on a real network: the last bytes
 arrive late, while the client has a new connection already.
 """
@@ -24,6 +25,7 @@ Side = Literal["both", "client", "broker"]
 @attrs.define
 class Weather:
     """The conditions between the clients and one broker.
+
     Attributes:
         slowest_ms: longest travelling time of a piece.
         stalled_until: bytes sent before this time, in seconds, arrive after it; infinity loses them.
@@ -124,6 +126,7 @@ class SimulatedConnection:
 
 class SimulatedNetwork:
     """Hosts, ports and the weather in front of each host.
+
     Args:
         random: chooses delays, and how pieces are cut.
         record: for the trace and the counts.
@@ -176,6 +179,7 @@ class SimulatedNetwork:
 
     def cut(self, host: str, side: Side, late_s: float = 0.0) -> None:
         """Break the open connections to a host.
+
         Args:
             host: the host.
             side: the end that notices: ``client``, whose last bytes still arrive ``late_s`` later and are

@@ -61,6 +61,7 @@ def lost_wakeup(patch: pytest.MonkeyPatch) -> None:
 
 def buffer_reused_while_in_flight(patch: pytest.MonkeyPatch) -> None:
     """A batch's memory is overwritten when its request is sent, and not after the answer.
+
     (The pool refuses a buffer that somebody may read, so zeros stand for the next batch.)
     """
     ship = Shipping.ship

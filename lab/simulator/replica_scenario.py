@@ -1,4 +1,5 @@
 """The scenario of a seed on brokers that replicate: the same applications, other brokers, further faults.
+
 The further faults are between brokers, and between a broker and the controller.
 """
 

@@ -1,4 +1,5 @@
 """Brokers that replicate under one controller, over lines of the simulated network.
+
 `DistantController` stands between a broker and the controller: changes arrive late, requests and answers get
 lost. `ReplicaChecks` checks all the time that an epoch has one leader, and that committed records stay.
 """
@@ -57,10 +58,12 @@ def line_name(one: BrokerNode, other: BrokerNode) -> str:
 
 class ReplicatedCluster(SimulatedCluster):
     """A `SimulatedCluster` whose brokers replicate.
+
     Args:
         parts: as for `SimulatedCluster`.
         plan: settings of replication.
         random: places partitions.
+
     Attributes:
         plan: as given.
         controller: the real controller; brokers reach it through ``lines``.
@@ -250,9 +253,11 @@ class ReplicatedCluster(SimulatedCluster):
 
 class DistantController:
     """The controller as one broker sees it, over a line with faults.
+
     Args:
         controller: the controller.
         on_news: called after the broker has applied a change.
+
     Attributes:
         state: the cluster's state as far as the broker knows.
         hears: whether changes arrive; else they wait.
@@ -339,7 +344,9 @@ class _RemoteMember:
 
 class ReplicaChecks:
     """Checks the controller's decisions, and high watermarks, all the time.
+
     It serves as the controller's journal, so it sees each change before it takes effect.
+
     Args:
         cluster: has the replicas.
         record: for the trace, counts and violations.

@@ -9,6 +9,7 @@ import trio
 
 class RunRecord:
     """Trace, counts and violations of one run.
+
     Attributes:
         lines: the trace: virtual milliseconds, the event, and details.
         counts: how often each thing was exercised.

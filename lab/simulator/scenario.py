@@ -1,4 +1,5 @@
 """The scenario of a seed: cluster, topics, producers and faults, all drawn before anything runs.
+
 A seed has only some kinds of faults, so that some runs meet a single kind often, and other faults do not hide
 a wrong reaction to it.
 """
@@ -110,6 +111,7 @@ class ProducerPlan:
     @property
     def keeps_order(self) -> bool:
         """Whether its records are in the log in the order of its sends.
+
         With ``acks=0`` the last records of a broken connection may arrive after later ones.
         """
         one_by_one = self.options["max_in_flight_requests_per_connection"] == 1
@@ -136,6 +138,7 @@ class ReplicationPlan:
 @attrs.frozen
 class Scenario:
     """The run of one seed.
+
     Attributes:
         seed: decides everything.
         nodes: number of brokers.
@@ -230,6 +233,7 @@ def _topic(random: Random, number: int, *, durable: bool) -> NewTopic:
 
 def _narrow(topic: NewTopic) -> NewTopic:
     """Return the topic with one partition and small segments, so that a segment is closed during a sync.
+
     (This takes several producers: a broker does not read from a connection whose answer waits for the disk.)
     """
     largest = min(2_000, int(topic.configs["max.message.bytes"]))

@@ -37,6 +37,7 @@ _LONGEST_S = 3_600.0
 @attrs.frozen
 class Outcome:
     """The result of a run.
+
     Attributes:
         seed: of the run.
         violations: broken promises, in the order in which they were noticed.
@@ -54,6 +55,7 @@ class Outcome:
 
 def simulate(seed: int, *, replicated: bool = False) -> Outcome:
     """Run a seed, and return the result; broken promises are in ``violations`` and are not raised.
+
     Args:
         seed: decides everything.
         replicated: whether brokers replicate.

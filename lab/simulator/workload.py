@@ -31,6 +31,7 @@ PROMPT_S = 8.0
 @attrs.define(eq=False)
 class SentRecord:
     """One record with its future, and the result that the application got.
+
     Attributes:
         value: unique in the run.
         topic: of the record.
@@ -52,6 +53,7 @@ class SentRecord:
 
 class Workload:
     """One producer and its application.
+
     Args:
         plan: of the producer.
         seed: of its random choices.
@@ -61,6 +63,7 @@ class Workload:
         clock: of the run.
         record: for the trace, counts and violations.
         on_delivery: called at each delivery.
+
     Attributes:
         plan: as given.
         sent: the records that the producer has taken, in the order of the calls.

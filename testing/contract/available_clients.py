@@ -54,6 +54,7 @@ class Driver(NamedTuple):
 
 def checkout_drivers(jars: Sequence[Path]) -> Mapping[str, Callable[[], Driver]]:
     """Return functions that build the clients in Go, Java and JavaScript, by name; empty outside a checkout.
+
     Their sources are in ``lab/drivers``, which is not installed. No module of the package imports ``lab``, so
     ``toolchains`` is run from its path.
 

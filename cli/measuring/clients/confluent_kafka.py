@@ -69,6 +69,7 @@ def _flush(producer: Any) -> None:
 
 def produce(producer: Any, task: Task) -> Measurement:
     """Call ``produce`` without a callback.
+
     The loop is written out: a function around each call would cost time that the client does not take.
     """
     topic, produce_one = task.topic, producer.produce
@@ -118,6 +119,7 @@ def callback(producer: Any, task: Task) -> Measurement:
 
 def produce_batch(producer: Any, task: Task) -> Measurement:
     """Send lists of dicts, which are made beforehand. If the queue is full, send the refused records again.
+
     confluent-kafka marks a refused record by an entry in its dict; such a dict cannot be sent again as it is.
     """
     prepared = {len(chunk): [{"value": value} for value in chunk] for chunk in chunks(task)}
