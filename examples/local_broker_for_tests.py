@@ -13,7 +13,7 @@ from splashdam import EmbeddedBroker, KafkaProducer
 
 
 def place_order(producer: KafkaProducer, number: int) -> None:
-    """The code under test: it knows nothing of embedded brokers."""
+    """The code under test, which does not know that the broker is embedded."""
     producer.send("orders", f"order {number}".encode(), key=b"shop-1")
 
 

@@ -47,8 +47,9 @@ class KafkaPythonClient(BlockingClient):
 
     def name_of(self, error: BaseException) -> str:
         # An OSError has an ``errno``, too: the operating system's, not Kafka's.
-        is_kafkas = isinstance(error, kafka.errors.BrokerResponseError)
-        return name_of_code(error.errno) if is_kafkas else super().name_of(error)
+        if isinstance(error, kafka.errors.BrokerResponseError):
+            return name_of_code(error.errno)
+        return super().name_of(error)
 
     def producer(self, **options: Any) -> kafka.KafkaProducer:
         return kafka.KafkaProducer(bootstrap_servers=self.bootstrap_servers, client_id=CLIENT_ID, **options)
