@@ -66,7 +66,7 @@ class RecordErrors(BrokerResponseError):
 
 
 class InvalidRecordsError(RecordErrors, InvalidRecordError):
-    """Kafka's INVALID_RECORD with the records at fault, which a producer is told one by one (KIP-467)."""
+    """Kafka's INVALID_RECORD with the records at fault, which the answer lists one by one (KIP-467)."""
 
 
 class InvalidTimestampsError(RecordErrors, InvalidTimestampError):

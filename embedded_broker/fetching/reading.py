@@ -71,7 +71,7 @@ class FetchReading:
         limits: how much is read, and for whom.
         broker: this one.
         version: of the request.
-        is_repeat: the request was read before, and has waited; replication is not told of it again.
+        is_repeat: the request was read before, and has waited; replication does not count it again.
 
     Attributes:
         fetched: the results, in order; of a session only those that have changed.

@@ -44,7 +44,7 @@ class SessionPartition:
         log_start_offset: in the last answer, -1 for none.
         agreed: last fetched epoch, fetch offset and leader epoch for which nothing diverged.
         place: partitions with a lower one are read first.
-        idle_follower: the follower that fetches it, while it rests; told when that ends.
+        idle_follower: the follower that fetches it, while it has no request; notified when it has one again.
     """
 
     __slots__ = (
@@ -248,7 +248,7 @@ class FetchSession:
         awake: those that do not rest.
         epoch: of the next request.
         is_closed: it is kept no more; a fetch may still be at work on it.
-        wants_high_watermark: a partition's reader says, or has said, which one it knows.
+        wants_high_watermark: whether a reader's request has named the high watermark that it knows.
     """
 
     __slots__ = (
