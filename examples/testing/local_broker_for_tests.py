@@ -1,4 +1,4 @@
-"""A real broker in a test, in milliseconds. Run it: python examples/local_broker_for_tests.py
+"""A real broker in a test, in milliseconds. Run it: python examples/testing/local_broker_for_tests.py
 
 With pytest, `broker` below becomes a fixture: yield from inside the `with`, and let `tmp_path` be the
 directory.

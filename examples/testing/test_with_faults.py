@@ -1,4 +1,4 @@
-"""Tests of what a program does when Kafka fails. Run them: pytest examples/test_with_faults.py
+"""Tests of what a program does when Kafka fails. Run them: pytest examples/testing/test_with_faults.py
 
 The fixtures come with splashdam: a broker of its own for every test, within milliseconds. It speaks Kafka's
 protocol on TCP, so the code under test may use any client; here it is kafka-python.
