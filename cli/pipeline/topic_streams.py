@@ -77,7 +77,6 @@ class TopicStream:
         return spark.readStream.format("kafka-local").options(**options).load()
 
     def running(self, on_progress: OnProgress) -> Running:
-        """Return checkpoint and trigger."""
         from splashdam.pipeline.jobs.micro_batches import Running
 
         seconds = self.trigger_seconds

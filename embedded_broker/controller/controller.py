@@ -58,9 +58,7 @@ class Member(Protocol):
     """A running broker, as its controller sees it."""
 
     @property
-    def node_id(self) -> int:
-        """Id of the broker."""
-        ...
+    def node_id(self) -> int: ...
 
     def apply(self, change: ClusterChange) -> None:
         """Apply a change that has already taken effect in the controller's state.

@@ -87,7 +87,6 @@ class Journal:
         return state
 
     def keep(self, change: ClusterChange, before: ClusterState) -> None:
-        """See `ChangeStore`."""
         if self._changes.must_rewrite or self._changes.length >= _MOST_CHANGES:
             self._rewrite(before)
         self._changes.append(encode_change(change))
@@ -134,7 +133,6 @@ class DirectoryJournal:
         return state
 
     def keep(self, change: ClusterChange, before: ClusterState) -> None:
-        """See `ChangeStore`."""
         if change.resources:
             resources = {(each.kind, each.name): kept for each, kept in change.resources.items()}
             self._logs.registry.put_resources(resources)

@@ -89,7 +89,6 @@ class ClusterView:
 
     @property
     def producer_ids(self) -> ProducerIdSource:
-        """See `Leadership`."""
         return self._controller.producer_ids
 
     @property
@@ -118,16 +117,13 @@ class ClusterView:
         return dict(sorted({**found, self._node_id: reached_at}.items()))
 
     def leader_of(self, topic_partition: TopicPartition) -> Leader | None:
-        """See `Leadership`."""
         found = self._controller.state.partitions.get(topic_partition)
         return None if found is None else Leader(found.leader, found.leader_epoch)
 
     def partition(self, topic_partition: TopicPartition) -> PartitionState | None:
-        """See `Leadership`."""
         return self._controller.state.partitions.get(topic_partition)
 
     def hosts(self, node_id: int, topic_partition: TopicPartition) -> bool:
-        """See `Leadership`."""
         found = self._controller.state.partitions.get(topic_partition)
         return found is not None and node_id in found.replicas
 

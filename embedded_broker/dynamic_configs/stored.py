@@ -46,9 +46,7 @@ class ConfiguredBroker(Protocol):
     telemetry: ClientTelemetry
 
     @property
-    def node_id(self) -> int:
-        """The broker's."""
-        ...
+    def node_id(self) -> int: ...
 
 
 class DynamicConfigs:

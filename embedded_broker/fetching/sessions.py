@@ -87,7 +87,6 @@ class SessionPartition:
         return must_respond
 
     def forget_answer(self) -> None:
-        """Forget the last answer."""
         self.high_watermark = self.log_start_offset = -1
 
 
@@ -173,7 +172,6 @@ class FullFetch(FetchContext):
         self._request = request
 
     def answer(self, fetched: list[Fetched], now_ms: float) -> FetchAnswer:
-        """As `FetchContext.answer`."""
         session_id = self._sessions.try_to_create(self._request, now_ms)
         for each in fetched if session_id else ():
             each.partition.note(each.answer, each.size_bytes)
@@ -197,15 +195,12 @@ class IncrementalFetch(FetchContext):
 
     @property
     def wants_high_watermark(self) -> bool:
-        """As `FetchContext.wants_high_watermark`."""
         return self._session.wants_high_watermark
 
     def rest(self, partition: SessionPartition, follower: IdleFollower | None) -> None:
-        """As `FetchContext.rest`."""
         self._session.rest(partition, follower)
 
     def waited_for(self) -> list[TopicPartition]:
-        """As `FetchContext.waited_for`."""
         return []
 
     @property
@@ -215,7 +210,6 @@ class IncrementalFetch(FetchContext):
 
     @contextmanager
     def parked(self, waiter: FetchWaiter) -> Iterator[None]:
-        """As `FetchContext.parked`."""
         self._session.begin_wait(waiter)
         try:
             yield
@@ -389,25 +383,21 @@ class FetchSession:
                 self._wake(key, self.partitions[key])
 
     def appended(self, where: TopicPartition, size_bytes: int, is_visible: bool) -> None:
-        """As `Watcher.appended`."""
         self._wake_watched(where)
         for waiter in self._waiters:
             waiter.appended(where, size_bytes, is_visible)
 
     def high_watermark_moved(self, where: TopicPartition) -> None:
-        """As `Watcher.high_watermark_moved`."""
         self._wake_watched(where)
         for waiter in self._waiters:
             waiter.high_watermark_moved(where)
 
     def stable_offset_moved(self, where: TopicPartition) -> None:
-        """As `Watcher.stable_offset_moved`."""
         self._wake_watched(where)
         for waiter in self._waiters:
             waiter.stable_offset_moved(where)
 
     def changed(self, where: TopicPartition) -> None:
-        """As `Watcher.changed`."""
         self._wake_watched(where)
         for waiter in self._waiters:
             waiter.changed(where)
@@ -442,7 +432,6 @@ class FetchSessions:
         self._partitions = 0
 
     def __len__(self) -> int:
-        """Number of sessions."""
         return len(self._sessions)
 
     @property

@@ -45,9 +45,7 @@ class AskedTopic(Protocol):
     topic_id: bytes
 
     @property
-    def partitions(self) -> Sequence[AskedPartition]:
-        """Its partitions."""
-        ...
+    def partitions(self) -> Sequence[AskedPartition]: ...
 
 
 class AnsweredPartition(Protocol):
@@ -60,18 +58,14 @@ class AnsweredTopic(Protocol):
     """One topic of an answer."""
 
     @property
-    def partitions(self) -> Sequence[AnsweredPartition]:
-        """Its partitions."""
-        ...
+    def partitions(self) -> Sequence[AnsweredPartition]: ...
 
 
 class CommitAnswer(Protocol):
     """An answer of either request."""
 
     @property
-    def topics(self) -> Sequence[AnsweredTopic]:
-        """Topics of the answer."""
-        ...
+    def topics(self) -> Sequence[AnsweredTopic]: ...
 
 
 Committed = TypeVar("Committed", bound=CommitAnswer)

@@ -49,7 +49,6 @@ class ClientQuotas:
         self._buckets: dict[tuple[str, ...], TokenBucket] = {}
 
     def take(self, quotas: Quotas) -> None:
-        """Replace the quotas."""
         self._quotas = quotas
 
     @property

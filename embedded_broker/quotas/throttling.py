@@ -46,9 +46,7 @@ class MeteredClient(Protocol):
 class FetchedElsewhere(Protocol):
     """Undoes the effect of a Fetch answer that is not sent (``FetchSessions`` does)."""
 
-    def take_back(self, session_id: int, epoch: int, answered: Iterable[Any]) -> None:
-        """See ``FetchSessions.take_back``."""
-        ...
+    def take_back(self, session_id: int, epoch: int, answered: Iterable[Any]) -> None: ...
 
 
 class Meter:

@@ -81,7 +81,6 @@ class ClusterMember:
 
     @property
     def node_id(self) -> int:
-        """The broker's."""
         return self._broker.node_id
 
     def join(self) -> None:

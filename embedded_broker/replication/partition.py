@@ -39,18 +39,12 @@ class PartitionHost(Protocol):
     """What a partition needs of its broker."""
 
     @property
-    def node_id(self) -> int:
-        """Id of the broker."""
-        ...
+    def node_id(self) -> int: ...
 
     @property
-    def lag_time_max_ms(self) -> float:
-        """``replica.lag.time.max.ms``."""
-        ...
+    def lag_time_max_ms(self) -> float: ...
 
-    def now_ms(self) -> float:
-        """The time."""
-        ...
+    def now_ms(self) -> float: ...
 
     def is_eligible(self, node_id: int) -> bool:
         """Whether a broker may join an ISR."""

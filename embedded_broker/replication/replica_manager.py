@@ -45,9 +45,7 @@ class ControlsPartitions(Protocol):
     """What the replicas of a broker ask the controller."""
 
     @property
-    def state(self) -> ClusterState:
-        """The cluster's metadata."""
-        ...
+    def state(self) -> ClusterState: ...
 
     def alter_partitions(
         self, node_id: int, broker_epoch: int, proposals: Mapping[TopicPartition, IsrProposal]
@@ -66,9 +64,7 @@ class HasReplicas(Protocol):
     parking: FetchParking
 
     @property
-    def node_id(self) -> int:
-        """Id of the broker."""
-        ...
+    def node_id(self) -> int: ...
 
     def lose(self, partitions: list[TopicPartition]) -> None:
         """The disk below some logs has failed: move their leadership to other brokers."""
@@ -107,7 +103,6 @@ class ReplicaManager:
 
     @property
     def node_id(self) -> int:
-        """The broker's id."""
         return self._broker.node_id
 
     @property
@@ -118,21 +113,17 @@ class ReplicaManager:
 
     @property
     def settings(self) -> BrokerSettings:
-        """The broker's present settings."""
         return self._broker.settings
 
     @property
     def clock(self) -> Clock:
-        """The broker's."""
         return self._broker.clock
 
     @property
     def lag_time_max_ms(self) -> float:
-        """``replica.lag.time.max.ms``."""
         return self._broker.settings.replication.replica_lag_time_max_ms
 
     def now_ms(self) -> float:
-        """The time."""
         return self._broker.clock.now_ms()
 
     def is_eligible(self, node_id: int) -> bool:

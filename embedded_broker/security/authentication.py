@@ -263,15 +263,12 @@ class BrokerAuthority:
         self._token_validator = token_validator
 
     def scram_credential(self, mechanism: str, username: str) -> ScramCredential | None:
-        """See ``Authority``."""
         return self._users.credentials_of(username).get(mechanism)
 
     def usual_iterations(self, mechanism: str) -> int:
-        """See ``Authority``."""
         return self._users.usual_iterations(mechanism)
 
     def check_password(self, username: str, password: str) -> bool:
-        """See ``Authority``."""
         for mechanism, credential in self._users.credentials_of(username).items():
             return proves(credential, mechanism, password)
         mechanism, iterations = self._users.usual_password_cost()
@@ -284,7 +281,6 @@ class BrokerAuthority:
             return await self._files.run(work)
 
     def check_token(self, token: str, extensions: Mapping[str, str]) -> Authenticated:
-        """See ``Authority``."""
         if self._token_validator is None:
             return check_unsecured(token, self._clock.wall_ms() / 1000)
         try:

@@ -74,7 +74,6 @@ class StandardAuthorizer:
         self._by_type: dict[ResourceType, _OfType] = {}
 
     def take(self, acls: Iterable[Acl]) -> None:
-        """Replace the ACLs."""
         by_type: dict[ResourceType, _OfType] = {}
         for acl in acls:
             by_type.setdefault(acl.resource_type, _OfType()).add(acl)

@@ -30,9 +30,7 @@ class KnowsPartitions(Protocol):
     leadership: Leadership
 
     @property
-    def node_id(self) -> int:
-        """The broker's."""
-        ...
+    def node_id(self) -> int: ...
 
 
 def leader_log(broker: KnowsPartitions, topic_partition: TopicPartition) -> Log:

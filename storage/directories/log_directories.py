@@ -91,7 +91,6 @@ class LogDirectory:
         self.checkpointed = self.checkpoints.read()
 
     def release(self) -> None:
-        """Release the lock."""
         if self._lock is not None:
             self._lock.release()
 
@@ -256,7 +255,6 @@ class LogDirectories:
             self._on_failure(directory)
 
     def release(self) -> None:
-        """Release the locks."""
         for each in self.all:
             with suppress(KafkaStorageError):
                 each.release()

@@ -221,7 +221,6 @@ class ClassicMembership:
             self.prepare_rebalance("it is larger than group.max.size")
 
     def dismiss(self, code: int) -> None:
-        """See `Membership`."""
         self.go(GroupEvent.END)
         for member_id in list(self.members.joins):
             self.members.answer_join(member_id, JoinResult(code, member_id))
@@ -489,7 +488,6 @@ class ClassicMembership:
     # --- the log --------------------------------------------------------------------------------------------
 
     def go(self, event: GroupEvent) -> None:
-        """Change the state."""
         self.state = next_state(TRANSITIONS, self.state, event, f"group {quoted(self.group_id)}")
         self.state_since_ms = self.host.wall_ms()
 

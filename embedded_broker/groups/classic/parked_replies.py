@@ -45,7 +45,6 @@ class Reply(Generic[T]):
         return self._result
 
     async def wait(self) -> T:
-        """Wait for the answer."""
         await self._given.wait()
         assert self._result is not None
         return self._result

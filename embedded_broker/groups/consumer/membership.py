@@ -170,7 +170,6 @@ class ConsumerMembership:
 
     @property
     def record_keys(self) -> Sequence[bytes]:
-        """See `Membership`."""
         return [encode_change(self.group.group_id, each)[0] for each in self.group.tombstones()]
 
     def check_may_commit(self, member: Member, *, version: int, is_transactional: bool) -> None:
