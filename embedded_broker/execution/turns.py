@@ -177,6 +177,9 @@ class Turns:
         Work that does not look heavy is tried as light work first. It is not cancelled when its client
         disconnects: the work of one batch ends soon.
         """
+        # A claimed size is not believed: it only decides where the work is tried first, and the limit on the
+        # output ends the attempt. Otherwise small claims would keep the loop, or the light place, busy for
+        # long.
         self.beside += 1
         if work.size_bytes <= HEAVY_BYTES:
             try:
@@ -311,6 +314,7 @@ class _Places:
     @asynccontextmanager
     async def taken(self, party: Hashable, *, is_heavy: bool) -> AsyncIterator[None]:
         """Wait for a place, and hold it within the block."""
+        # One line per party, served in turn: many connections of one client must not delay the others.
         place, lines = trio.Event(), self._heavy if is_heavy else self._light
         lines.setdefault(party, deque()).append(place)
         self._let_in()

@@ -41,6 +41,8 @@ class Follower:
         """Note a fetch: the follower has every record below ``offset``."""
         if offset >= leader_end_offset:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)
+        # It has all that the leader had at the fetch before, so it was caught up then. Without this rule a
+        # follower of a partition that always grows would never count as caught up.
         elif offset >= self.leader_end_offset:
             self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
         self.end_offset = offset

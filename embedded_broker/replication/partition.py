@@ -120,6 +120,7 @@ class Partition:
         host, before = self._host, self.leader
         self.state = state
         self._watch()
+        # The same leadership with another ISR: its followers' offsets stay valid.
         if before is not None and before.state.leader_epoch == state.leader_epoch:
             before.apply(state, host.now_ms())
         else:
@@ -140,6 +141,7 @@ class Partition:
 
     def _epoch_start(self, leader_epoch: int) -> int:
         """Return the start offset of the epoch, also after a restart within it."""
+        # The log knows where its last epoch began; an epoch without records yet begins at the log end.
         began = self.log.last_epoch == leader_epoch
         return self.log.leader_epoch_start if began else self.log.log_end_offset
 
@@ -147,6 +149,8 @@ class Partition:
         """Stop leading: producers that wait for acknowledgements are woken and get an error."""
         self.state = state
         self.leader = None
+        # A request that waits compares its term: if leadership left and came back, another batch may be at
+        # its offset.
         self.term += 1
         for waiter in self._waiting:
             waiter.event.set()
@@ -208,6 +212,7 @@ class Partition:
         follower = leader.followers.get(fetch.replica_id)
         if follower is None:
             raise not_a_replica(self._name, fetch)
+        # A follower asks for the first record that it lacks, so the fetch itself is the acknowledgement.
         follower.fetched(fetch.fetch_offset, fetch.leader_end_offset, self._host.now_ms())
         if fetch.log_start_offset != follower.start_offset:
             follower.start_offset = fetch.log_start_offset
@@ -273,6 +278,8 @@ class Partition:
             KafkaStorageError: the accepted state cannot be applied here.
         """
         isr = list(proposal.isr)
+        # The proposal stays pending and is repeated: the controller may have accepted it, and the high
+        # watermark has to count both ISRs until that is known (KIP-497).
         if isinstance(answer, _UNCERTAIN):
             _log.info("%s: unknown whether the ISR %s was accepted: %s", self._name, isr, answer.message)
             return
@@ -311,6 +318,7 @@ class Partition:
             heappush(self._waiting, waiter)
             try:
                 await waiter.event.wait()
+            # Taken out, or each client that leaves would leave an entry until the high watermark passes it.
             except trio.Cancelled:
                 if waiter in self._waiting:
                     self._waiting.remove(waiter)

@@ -212,6 +212,7 @@ class ReplicaManager:
             if known.log is not self._broker.logs.logs.get(topic_partition):
                 self.stop(topic_partition)  # a topic was deleted and another one of this name created
                 known = None
+            # An answer to a proposal may overtake the broadcast of an earlier state.
             elif known.state.partition_epoch >= state.partition_epoch:
                 return
         if self.node_id not in state.replicas:
@@ -222,6 +223,7 @@ class ReplicaManager:
         if topic_partition.topic not in self._broker.logs.topics:
             raise KafkaStorageError("its topic could not be created on this broker")
         log = self._broker.logs.add_replica(topic_partition, now_ms=self._broker.clock.wall_ms())
+        # A single replica needs no high watermark of its own, and its appends cost nothing extra.
         if state.replicas == (state.leader,):
             self.stop(topic_partition)
             log.begin_leader_epoch(state.leader_epoch)
@@ -284,6 +286,8 @@ class ReplicaManager:
         if partition is None:
             raise not_a_replica(log.topic_partition, fetch)
         known = self._controller.state.brokers.get(fetch.replica_id)
+        # A fetch from before the follower's restart: its records may be gone, so it must not join the ISR
+        # (KIP-903).
         if known is not None and -1 < fetch.replica_epoch < known.epoch:
             raise NotLeaderOrFollowerError(
                 f"node {fetch.replica_id} fetches in broker epoch {fetch.replica_epoch}, not {known.epoch}"

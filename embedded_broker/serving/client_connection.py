@@ -177,6 +177,7 @@ class ClientConnection:
     async def _answer_all(self, frames: list[memoryview]) -> None:
         turns = self._broker.turns
         turns.begin()  # other tasks ran while these arrived
+        # Every request costs units, so that one connection cannot hold the loop (docs/decisions/turns.md).
         self._interceptor = self._broker.interception.interceptor  # once for all requests of this wake
         frames.reverse()  # up to 150,000 of them: ``pop(0)`` would move all the others
         while frames:
@@ -189,6 +190,8 @@ class ClientConnection:
             turns.left -= 1 + len(frame) // _TURN_BYTES
 
     async def _answer(self, frame: memoryview) -> None:
+        # Produce requests behind one that waits for the disk are appended at once, and share its sync. Other
+        # requests wait: they might see records that are not durable yet (docs/decisions/embedded-broker.md).
         if self._begun and api_key_of(frame) != ProduceRequest.API_KEY:
             await self._settle()
         if self._interceptor is not None:
@@ -211,6 +214,8 @@ class ClientConnection:
             self._straight.learn(frame, dispatched.request, dispatched.version)
             if isinstance(dispatched.answer, Parked):
                 self._begun.append(dispatched)
+                # Kafka mutes the connection in this case, so no client relies on later requests being
+                # started.
                 if not dispatched.answer.lets_others_begin:
                     await self._settle()
                 return
@@ -279,6 +284,7 @@ class ClientConnection:
 
     async def _answer_intercepted(self, frame: memoryview, interceptor: Interceptor) -> None:
         await self._settle()
+        # A copy: the receive buffer is reused while a fault delays the request.
         kept = bytes(frame)
         self._begun.append(
             dispatch(kept, self._broker, self._address, self._session, self._client, interceptor=interceptor)
@@ -313,6 +319,7 @@ class ClientConnection:
         """Send all answers, then read nothing from the client for as long as its quota requires."""
         await self._outbox.flush()
         mute_seconds, self._mute_ms = self._mute_ms / 1000, 0
+        # A muted connection is not idle: its client may not be read, so the idle time begins afterwards.
         self._scope.deadline = trio.current_time() + mute_seconds + self._idle_seconds
         await self._unparked(Parked(partial(_nothing_after, mute_seconds)))
 

@@ -80,6 +80,7 @@ class SocketServer:
         self._strangers: dict[_Stranger, None] = {}  # the oldest first
         self._created_until = float("-inf")
         self._quotas: ClientQuotas | None = None
+        # Half of the open files are for logs: clients alone must not use all up (docs/decisions/security.md).
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._most = MAX_INT if files == resource.RLIM_INFINITY else max(files // 2, 1)
         _servers.add(self)
@@ -175,6 +176,7 @@ class SocketServer:
     def close_in_child(self) -> None:
         """Close the sockets without telling the trio loop that they belong to: it runs in the parent only."""
         for sock in self._sockets:
+            # Closed by descriptor: trio's close would tell a loop that does not run in the child.
             os.close(sock.detach())
         self._sockets.clear()
 
@@ -227,6 +229,7 @@ class SocketServer:
         rate = self._broker.settings.limits.max_connection_creation_rate
         if rate < MAX_INT:
             now = trio.current_time()
+            # A token bucket of one second: a burst after a pause is served at once.
             self._created_until = max(self._created_until, now - 1) + 1 / max(rate, 1)
             await trio.sleep(max(0.0, self._created_until - now))
         throttle_ms = 0 if self._quotas is None else self._quotas.connected(host)

@@ -194,6 +194,7 @@ class TransactionCoordinator:
         metadata = self._known(transactional_id)
         metadata.check_producer(ProducerIdentity(producer_id, producer_epoch))
         wanted = frozenset(partitions)
+        # A repeated request writes nothing: producers repeat it whenever its answer is lost.
         if metadata.state is TransactionState.ONGOING and wanted <= metadata.partitions:
             return
         self.put(metadata.with_partitions(wanted, self._broker.clock.wall_ms(), client_version))
@@ -325,6 +326,7 @@ class TransactionCoordinator:
             return
         self._states.update(states)
         known_ids = (each.producer_id for each in states.values())
+        # A log that was copied from elsewhere may know ids that this broker has not given out yet.
         self._broker.producer_ids.skip(max(known_ids, default=-1))
         if self._is_settled:
             self._finish(states.values())
@@ -403,6 +405,8 @@ class TransactionCoordinator:
         return max(0.0, min(due) - now_ms)
 
     def _abort_timed_out(self, wall_ms: int) -> None:
+        # The epoch is raised with the abort, so a producer that comes back late cannot write into a new
+        # transaction.
         for metadata in [each for each in self._states.values() if each.is_timed_out(wall_ms)]:
             with log_failures(f"aborting the transaction of {quoted(metadata.transactional_id)}"):
                 _log.info(
