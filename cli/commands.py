@@ -73,6 +73,7 @@ class OnceCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Raise UsageError for such an option as well."""
         if not ctx.resilient_parsing:  # it is set while a shell completes an unfinished line
+            # A parse only to count: click's parameters have the last value, and not how often an option came.
             _, _, given = self.make_parser(ctx).parse_args(args=list(args))
             for parameter, times in Counter(given).items():
                 if times > 1 and _is_single(parameter):

@@ -133,6 +133,7 @@ def served_cluster(
     Raises:
         KafkaConfigurationError: a setting is unknown or wrong.
     """
+    # The other settings are for sources, sinks or producers; here they would be refused as unknown.
     asked = {
         name: value
         for name, value in properties.items()

@@ -116,6 +116,7 @@ class FaultyConnect:
             self.refuse -= 1
             await trio.lowlevel.checkpoint()
             raise KafkaConnectionError(f"cannot connect to {address_text(host, port)}: refused on purpose")
+        # A copy: a test may change the faults of one connection, and later ones keep theirs.
         stream = FaultyStream(await self._connect(host, port), attrs.evolve(self.faults))
         self.streams.append(stream)
         return stream

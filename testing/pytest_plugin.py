@@ -48,6 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker; with ``--kafka-keep-data`` also watch for failed tests."""
     config.addinivalue_line("markers", _MARKER)
+    # The hook runs for every test of the suite, so it is registered only if it has something to do.
     if config.getoption(_KEEP):
         config.pluginmanager.register(_DataKeeper(), "splashdam-data-keeper")
 
@@ -99,6 +100,8 @@ def _kafka_directory(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
     name = re.sub(r"\W+", "-", request.node.name)[:_LONGEST_NAME].strip("-")
+    # Not numbered: pytest would count the directories there for each test, in suites of thousands a slow
+    # step.
     path = tmp_path_factory.mktemp(f"kafka-{name}-{uuid.uuid4().hex[:8]}", numbered=False)
     request.node.stash.setdefault(_data_key, []).append(path)
     yield path

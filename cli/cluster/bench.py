@@ -139,6 +139,7 @@ def _served(
 ) -> Iterator[tuple[str, Cluster, dict[str, Any]]]:
     """Yield the cluster's address for other processes, this process's access, and TLS and SASL options."""
     address, settings = settled_cluster(config, properties)
+    # Only TLS and SASL: other options (linger, batch size) are part of what the scenarios compare.
     connection = {name: value for name, value in settings.items() if name.startswith(CONNECTION)}
     with served_cluster(address, settings, timeout_seconds) as (servers, cluster):
         yield servers, cluster, options_from_properties(connection, what="client")

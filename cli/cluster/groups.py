@@ -124,6 +124,7 @@ def reset(
     target = Target(to, to_offset, to_datetime, shift_by)
 
     async def run(client: ClusterClient) -> tuple[Offsets, Offsets]:
+        # The broker refuses commits for a group with members, too, but with a code that names no remedy.
         await _check_empty(client, group)
         before = {key: each.offset for key, each in (await committed_offsets(client, group)).items()}
         partitions = await _chosen(client, wanted) if wanted else list(before)

@@ -149,6 +149,8 @@ def alter(
         raise click.UsageError(f"--topic-config {name}={configs[name]} contradicts --unset {name}")
 
     async def run(client: ClusterClient) -> None:
+        # Configurations first: a refused value leaves the topic as it was, but partitions cannot be taken
+        # back.
         if configs or unset:
             await alter_configs(client, Resource.TOPIC, topic, changes=configs, delete=unset)
         if partitions is not None:

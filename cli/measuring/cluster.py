@@ -95,6 +95,7 @@ def bench_topic(
     )
     try:
         made = BenchTopic(cluster._replace(timeout_ms=_TIMEOUT_MS), bootstrap, topic, partitions)
+        # A created topic takes a moment to reach every broker; the first client must not pay for it.
         made.wait_until_known()
         yield made
     finally:

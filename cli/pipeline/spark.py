@@ -204,6 +204,7 @@ def session(
 
     file = tempfile.TemporaryFile("a+b") if log is None else log.open("ab")  # noqa: SIM115  (closed below)
     try:
+        # The JVM writes to a descriptor, so its log goes to the file and never between the command's lines.
         with interrupts_unlogged(), _started(file.fileno(), master, memory, settings) as spark:
             yield spark
     except KeyboardInterrupt as interrupt:

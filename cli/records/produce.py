@@ -129,6 +129,7 @@ def _silence_explained(producer: KafkaProducer) -> Iterator[None]:
         click.echo(f"waiting for the cluster, for at most {limit_seconds:g} s; so far: {reason}", err=True)
 
     timer = Timer(PATIENCE_SECONDS, explain)
+    # A command that ends with an error must not wait for the timer.
     timer.daemon = True
     timer.start()
     try:
@@ -188,6 +189,7 @@ class Delivery:
 
     def _send(self, line: bytes) -> None:
         key: bytes | None = None
+        # Lines may end with CRLF, as files from Windows do.
         value = line.removesuffix(b"\n").removesuffix(b"\r")
         if self.key_separator is not None:
             key, found, value = value.partition(self.key_separator)

@@ -176,6 +176,7 @@ class Reading:
         """
         partitions = await self._chosen(client)
         positions = await client.offsets(self.topic, partitions, self.start)
+        # Asked for once: with a busy producer the present end would move on for ever.
         ends = await client.offsets(self.topic, partitions, LATEST) if self.exit_at_end else {}
         if self.start == LATEST and not self.exit_at_end:
             click.echo(f"following {self.topic} from its end", err=True)
@@ -190,6 +191,7 @@ class Reading:
             for news in await client.fetch(self.topic, positions):
                 with _output_failures():
                     self._write(news, ends.get(news.topic_partition.partition))
+                # Not the last record's offset plus one: markers and compacted records have offsets, too.
                 positions[news.topic_partition.partition] = news.next_offset
 
     async def _chosen(self, client: FetchClient) -> list[int]:

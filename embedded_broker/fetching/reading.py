@@ -95,6 +95,7 @@ class FetchReading:
         self._isolation, self._max_bytes = limits.isolation, limits.max_bytes
         self._is_follower = limits.replica_id >= 0
         self._tells_replicas = self._is_follower and not is_repeat
+        # Consumers of old versions cannot be sent to another replica, so they must not read from a follower.
         self._reads_leader = self._is_follower or version < _FIRST_FOLLOWER_VERSION
         self._size_bytes = 0
         self._is_enough = False
@@ -123,6 +124,7 @@ class FetchReading:
                 yield 1
             try:
                 log = self._log_of(partition)
+                # The common case: a comparison of numbers, without an object for the answer.
                 if self._fetch.is_incremental and self._is_unchanged(partition, log):
                     self._pass_over(partition, log)
                     continue

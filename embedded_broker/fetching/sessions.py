@@ -356,6 +356,7 @@ class FetchSession:
     def close(self) -> None:
         """Close the session: stop watching partitions, and end parked fetches."""
         self.is_closed = True
+        # Woken, so that followers which rested are noted as caught up until now.
         for key in self.partitions.keys() - self.awake.keys():
             self._wake(key, self.partitions[key])
         self._parking.remove(self, self._watched)
@@ -468,6 +469,7 @@ class FetchSessions:
             self._remove(session)
             raise error_for(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.used_ms = now_ms
+        # The order of use: eviction begins with the session that was not used for longest.
         self._sessions.move_to_end(session.session_id)
         session.epoch = next_epoch(session.epoch)
         return IncrementalFetch(session)
@@ -475,6 +477,8 @@ class FetchSessions:
     def try_to_create(self, request: SessionRequest, now_ms: float) -> int:
         """Make a session, and return its id, or `NO_SESSION` if there is no room."""
         size = len(request.asked)
+        # Every client takes session id 0 as "no session", and goes on with full fetches; so a limit costs it
+        # nothing but the size of its requests (docs/decisions/embedded-broker.md).
         if size > self._max_partitions - self._partitions or not self._slots:
             return NO_SESSION
         if len(self._sessions) >= self._slots and not self._evict(request.is_follower, size, now_ms):
@@ -508,6 +512,8 @@ class FetchSessions:
     def _evict(self, is_privileged: bool, size: int, now_ms: float) -> bool:
         """Make room for a session: evict a stale one, or the smallest one of lower priority."""
         oldest = next(iter(self._sessions.values()))
+        # Kafka's rules: a stale session gives way to any other; else a follower's evicts a consumer's, and of
+        # equals a larger session evicts a smaller one that has lived for long enough.
         if now_ms - oldest.used_ms > self._eviction_ms:
             self._remove(oldest)
             return True

@@ -155,6 +155,7 @@ class Run:
             try:
                 look()
             except (BrokenPromise, Refused) as error:
+                # An operation that the client lacks does not appear by waiting.
                 if isinstance(error, Refused) and error.name == NOT_IN_CLIENT:
                     raise
                 if time.monotonic() > until:

@@ -68,6 +68,7 @@ def hold(behaviour: Behaviour, client: Client, helper: Client, bootstrap_servers
         verdict, why = Verdict.BROKEN, str(error)
     finally:
         run.clean_up()
+    # Only a failure is excused: a client that has mended its difference is reported as it is.
     known = DIFFERENCES.get((behaviour.name, client.name))
     if verdict is Verdict.BROKEN and known is not None:
         verdict, why = Verdict.DIFFERS, known

@@ -171,12 +171,15 @@ class Fault:
         context = arrived.context
         if not self.which.admits(api, context.client_id, context.broker.node_id):
             return False
+        # Followers fetch all the time: a fault that is meant for clients would be used up by them.
         if not self.concerns(arrived):
             return False
         if self.which.names_places:
             places = leaves(arrived.request, context.version, names)
             if not any(map(self.which.includes, places)):
                 return False
+        # Counted after all filters, so ``on_call=3`` means the third matching request, whatever comes
+        # between.
         self._calls += 1
         is_due = self._calls >= self._first and self._left != 0
         if not is_due or (self._probability < 1 and self._random.random() >= self._probability):

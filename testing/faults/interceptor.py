@@ -77,6 +77,7 @@ class FaultInterceptor:
         self._switch()
 
     def _remove(self, fault: Fault) -> None:
+        # Removed faults count for ``unhit``, too: a test removes them at the end of their blocks.
         self._note_missed(each for each in self._faults if each is fault)
         self._faults = tuple(each for each in self._faults if each is not fault)
 
@@ -118,6 +119,7 @@ class FaultInterceptor:
         self._missed += [each for each in removed if not each.hits]
 
     def _switch(self) -> None:
+        # The broker tests one attribute per wake: without an interceptor requests take their usual path.
         is_needed = self._faults or self._refusals or self.log.is_on
         self._interception.interceptor = self if is_needed else None
 
@@ -147,6 +149,7 @@ class FaultInterceptor:
 
     async def _answer(self, arrived: Arrived) -> Response | None:
         has_no_session = ends_session(arrived, self._faults)
+        # An incremental fetch cannot be matched: it names no partitions.
         if has_no_session and (unnamed := without_partitions(arrived)) is not None:
             return unnamed
         answer = await _after_delay(arrived, self._due(arrived))

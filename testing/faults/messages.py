@@ -308,6 +308,8 @@ def merge(real: S, refused: S, version: int) -> S:
             continue
         known = {_identity(each, version): each for each in getattr(real, field.name) or ()}
         for each in elements:
+            # Answers may come in another order than the request, so elements are matched by name, number and
+            # id.
             identity = _identity(each, version)
             is_deeper = identity in known and bool(_arrays_with_errors(type(each), version))
             known[identity] = merge(known[identity], each, version) if is_deeper else each

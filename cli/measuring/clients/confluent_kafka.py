@@ -194,6 +194,7 @@ def measure(task: Task) -> Measurement:
 
     made_with = options(task)
     producer = Producer({**made_with, **security_options()})
+    # As for the other clients: connections, metadata and the producer id are not part of the measurement.
     producer.produce(task.topic, b"warm")
     _flush(producer)
     return {**CALLS[task.call](producer, task), "options": without_address(made_with)}

@@ -45,6 +45,8 @@ def measure(kafka_producer: Any, work: Callable[[Any, Task], Measurement], task:
     """Run ``work`` with a new producer, after it has delivered a first record."""
     made_with = options(task)
     producer = kafka_producer(**made_with, **security_options())
+    # Connections, metadata and the producer id are not part of the measurement; a cold start has its own
+    # scenario.
     producer.send(task.topic, b"warm").get(timeout=DELIVERY_SECONDS)
     result = work(producer, task)
     producer.close()

@@ -59,6 +59,8 @@ def _join_without_id(membership: ClassicMembership, request: JoinRequest, reply:
             _take_place(membership, old_id, new_id, request, reply)
             return
     elif request.asks_for_id:
+        # The id is given out before the member counts (KIP-394): a client that loses the answer and joins
+        # again would otherwise leave a member behind that delays every rebalance until its session ends.
         membership.members.pending.add(new_id)
         membership.begin_session(new_id, request.session_timeout_ms)
         reply(JoinResult(ErrorCode.MEMBER_ID_REQUIRED, new_id))
@@ -117,7 +119,7 @@ def _take_place(
     """Let a static member that restarted replace its former id, without a rebalance if it can be avoided."""
     members, before = membership.members, membership.members.by_id[old_id]
     leader_before = members.leader or ""
-    said_before = before.protocols, before.rebalance_timeout_ms, before.session_timeout_ms
+    previous_request = before.protocols, before.rebalance_timeout_ms, before.session_timeout_ms
     membership.host.timers.cancel(membership.session_timer(old_id))
     member = members.replace(old_id, new_id)
     membership.keep_alive(member)
@@ -134,11 +136,12 @@ def _take_place(
         membership.prepare_rebalance(f"instance {quoted(request.instance_id)} is back with other assignors")
         return
     try:
+        # The new member id must survive a restart, or the restarted member would be fenced by its former id.
         membership.write()
     except BrokerResponseError as error:
         members.answer_join(new_id, JoinResult(error.code, ""))
         membership.host.timers.cancel(membership.session_timer(new_id))
-        members.update(member, *said_before)
+        members.update(member, *previous_request)
         membership.keep_alive(members.replace(new_id, old_id))
         return
     result = membership.joined(member)

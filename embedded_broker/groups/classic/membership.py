@@ -183,10 +183,13 @@ class ClassicMembership:
             BrokerResponseError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION or
                 REBALANCE_IN_PROGRESS.
         """
+        # A consumer that uses ``assign()``, or an admin tool: without a generation it may commit while nobody
+        # reads.
         if member.generation_id < 0 and self.is_empty:
             return
         if member.generation_id >= 0 or member.member_id or member.instance_id is not None:
             self.validate(member.generation_id, member.member_id, member.instance_id)
+        # TxnOffsetCommit before version 3 has no member fields, so a transaction without them is accepted.
         elif not is_transactional:
             raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members; only they may commit")
         if is_transactional:
@@ -281,6 +284,7 @@ class ClassicMembership:
         if not self.members.pending_syncs:
             self.host.timers.cancel(self.sync_timer)
         if self.state is GroupState.STABLE:
+            # A follower's SyncGroup may come after the leader's, or be repeated after a lost answer.
             reply(self.share(self.members.by_id[member_id]))
             return
         self.members.wait_sync(member_id, reply)
@@ -366,8 +370,10 @@ class ClassicMembership:
         self.host.timers.cancel(self.join_timer)
         absent = [each for each in self.members.by_id.values() if each.member_id not in self.members.joins]
         for member in absent:
+            # A static member keeps its place while it restarts (KIP-345), until its session times out.
             if member.instance_id is None:
                 self.remove(member.member_id)
+        # Only static members are left, and all are away: nobody could assign, so the rebalance waits again.
         if not self.members.elect() and self.members.by_id:
             self._set(self.join_timer, self.members.rebalance_timeout_ms, self._complete_join)
             return

@@ -90,6 +90,7 @@ def reconcile(
         return current
     kept = {each: epoch for each, epoch in current.assigned.items() if each in target}
     surplus = {each: epoch for each, epoch in current.assigned.items() if each not in target}
+    # A member may go on reading what it has not reported as revoked, so nobody else gets it yet.
     if surplus and _owns_any(owned, surplus):
         found, epoch, assigned, pending = Found.MUST_REVOKE, current.member_epoch, kept, surplus
     else:
@@ -274,6 +275,7 @@ def replace_static(
     """
     instance_id = previous.metadata.instance_id
     has_left = previous.current.member_epoch == LEAVING_FOR_A_WHILE
+    # Two running clients with one instance id would fence each other in turn.
     if not (has_left or is_released or previous.is_classic):
         raise error_for(
             ErrorCode.UNRELEASED_INSTANCE_ID,

@@ -183,6 +183,7 @@ class ConsumerMembership:
         """
         if member.generation_id < 0 and self.is_empty:
             return
+        # As Kafka: TxnOffsetCommit of a producer that names no member is not checked.
         if is_transactional and member.is_nobody:
             return
         known = self.group.member(member.member_id)
@@ -201,6 +202,7 @@ class ConsumerMembership:
             knows = not is_transactional or version >= FIRST_TRANSACTIONAL_EPOCH_VERSION
             if error.code != ErrorCode.STALE_MEMBER_EPOCH or knows:
                 raise
+            # Clients of these versions do not know STALE_MEMBER_EPOCH.
             raise error_for(ErrorCode.ILLEGAL_GENERATION, error.message) from error
 
     def _kept_all(self, known: ConsumerMember, member: Member) -> bool:
@@ -269,6 +271,8 @@ class ConsumerMembership:
         if not self._is_idle(asked):
             units += self.decision_units(asked.names)
         if conversion:
+            # A conversion computes a whole assignment, whatever the heartbeat asks for: it belongs into a
+            # thread.
             units += PATTERN_ELEMENTS // _ELEMENTS_IN_A_UNIT
         return HeartbeatWork(self, asked.ask, conversion, units)
 
@@ -396,6 +400,7 @@ class ConsumerMembership:
         classic = to_classic(after, self.host, self.group.epoch)
         classic.write([(key, None) for key in self.record_keys])
         _log.info("group %s goes on with the classic protocol", quoted(after.group_id))
+        # The classic record and the tombstones are written, so nothing below may fail.
         self.dismiss(ErrorCode.NONE)
         self.group = after
         self.host.replace_membership(after.group_id, classic)
@@ -410,6 +415,8 @@ class ConsumerMembership:
             known = before.members.get(member_id)
             if known is None:
                 self.keep_alive(member_id)
+            # A timer restarts only for a changed assignment: a heartbeat in between must not extend the time
+            # to revoke.
             if known is None or known.current is not member.current:
                 self._watch_revocation(member_id)
 

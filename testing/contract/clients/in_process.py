@@ -56,6 +56,7 @@ class InProcessClient(Client):
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
+        # Refusals are expected here; without a handler Python would print each to standard error.
         logging.getLogger(self.logger).addHandler(logging.NullHandler())
         self.ops = frozenset(name.removeprefix(_PREFIX) for name in dir(self) if name.startswith(_PREFIX))
 
