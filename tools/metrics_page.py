@@ -1,4 +1,4 @@
-"""Writes the tables of docs/reference/metrics.md anew from where the metrics are declared."""
+"""Writes the tables of docs/reference/metrics.md from the declarations of the metrics."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ FIRST = "## Group `producer-metrics`"
 
 
 def as_markdown() -> str:
-    """The tables."""
+    """Return the tables as Markdown."""
     parts = [
         *_table(FIRST, PRODUCER),
-        *_table("### In the same group, only here", OWN),
+        *_table("### In the same group, but not in Kafka", OWN),
         *_table("## Groups `producer-node-metrics.node-N`, one per broker", NODE),
         *_table("## Groups `producer-topic-metrics.T`, one per topic", TOPIC),
         *_table("## Group `kafka-metrics-count`", [COUNT]),
@@ -39,7 +39,7 @@ def _quoted(names: str) -> str:
 
 
 def main() -> None:
-    """Keeps what stands above the tables."""
+    """Replace the tables, and keep the text above them."""
     written_by_hand, _, _ = PAGE.read_text().partition(FIRST)
     PAGE.write_text(written_by_hand + as_markdown())
 

@@ -2,8 +2,8 @@
 
 ``make sanitize``, or ``python tools/sanitize.py tests/record -k columns`` for other tests than the usual
 ones. The build goes to ``build/sanitize``; the installed twins stay as they are. An error ends the run with
-a report of the memory at fault. Leaks are not looked for: the interpreter itself leaves too much behind at
-its end.
+a report of the faulty memory access. Leaks are not checked: the interpreter itself frees too little at its
+end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ SOURCES = {
 }
 SANITIZERS = "-fsanitize=address,undefined"
 TESTS = ["tests/record", "tests/accumulator", "tests/client"]
-THREADS = "record or accumulator or thread or bulk or arrow or straight or intake or late or future or fork"
+THREADS = (
+    "record or accumulator or thread or bulk or arrow or fast_path or intake or deferred or late or future"
+    " or fork"
+)
 WRITING_TESTS = "tests/net/connection/test_writing.py"
 FUZZ_SECONDS = "30"
 

@@ -76,7 +76,7 @@ def test_unknown_code_keeps_its_number() -> None:
 
 
 def test_code_zero_is_no_error() -> None:
-    """Asking for the class of success is a mistake of the caller."""
+    """QuotaClient for the class of success is a mistake of the caller."""
     with pytest.raises(ValueError, match="no error"):
         error_class(0)
 
@@ -171,7 +171,7 @@ def test_a_cause_that_is_not_quoted_is_told():
 
 
 def test_a_foreign_cause_is_not_quoted():
-    """Who raised it may have put a password into it."""
+    """Its text may contain a password."""
     error = errors.SaslError("the token provider raised ValueError")
     error.__cause__ = ValueError("hunter2")
     assert "hunter2" not in str(error)

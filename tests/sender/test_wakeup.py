@@ -164,7 +164,7 @@ async def test_an_interrupted_wake_does_not_lose_the_next_ones(autojump_clock):
 
 
 async def test_a_closed_wakeup_leaves_no_descriptor(autojump_clock):
-    """`close` closes it, not a collection; a wake is nothing then, and who sleeps again opens another."""
+    """`close` closes the descriptor; later wakes do nothing, and the next sleep opens another descriptor."""
     wakeup = Wakeup()
     await sleep_at_most_a_second(wakeup)
     reader, writer = wakeup._ends.reader, wakeup._ends.writer

@@ -80,7 +80,7 @@ def many(*batches: tuple[str, bytes]) -> ProduceRequest:
 
 
 async def test_no_batch_is_appended_behind_its_marker(remote: Remote) -> None:
-    """The transaction ended between two turns of the request; with the old consent it hung for ever."""
+    """The transaction ended between two turns of the request; with the old verdict it hung for ever."""
     talk = remote.talk()
     await talk.send(many(*[("t", remote.batch(number)) for number in range(1000)]), 9)
     while not remote.log.log_end_offset:
@@ -95,7 +95,7 @@ async def test_no_batch_is_appended_behind_its_marker(remote: Remote) -> None:
     assert remote.log.producers.first_unstable_offset is None
 
 
-async def test_requests_do_not_share_what_was_said(remote: Remote) -> None:
+async def test_requests_do_not_share_answers(remote: Remote) -> None:
     """One request's end took the coordinator's answer from another one, on a new connection."""
     plain = [("u", batch(b"v"))] * 20_000
     retry, old = remote.talk(), remote.talk()

@@ -14,9 +14,9 @@ from splashdam.embedded_broker.fetching.sessions import (
     FetchAnswer,
     FetchContext,
     Fetched,
-    FetchQuestion,
     FetchSessions,
     SessionPartition,
+    SessionRequest,
     next_epoch,
 )
 from splashdam.model.broker_errors import BrokerResponseError
@@ -34,7 +34,7 @@ def question(
     follower: bool = False,
     ids: bool = False,
     offset: int = 0,
-) -> FetchQuestion:
+) -> SessionRequest:
     """A request for partitions of one topic."""
     topic: str | bytes = b"i" * 16 if ids else "t"
     asked = {
@@ -45,7 +45,7 @@ def question(
         )
         for number in numbers
     }
-    return FetchQuestion(*session, ids, follower, asked, [(topic, number) for number in forgotten])
+    return SessionRequest(*session, ids, follower, asked, [(topic, number) for number in forgotten])
 
 
 def same(context: FetchContext) -> list[Fetched]:
@@ -64,12 +64,12 @@ def numbers(answer: FetchAnswer) -> list[int]:
     return [each.answer.partition_index for each in answer.partitions]
 
 
-def fetch(sessions: FetchSessions, asked: FetchQuestion, now_ms: float = 0) -> FetchAnswer:
+def fetch(sessions: FetchSessions, asked: SessionRequest, now_ms: float = 0) -> FetchAnswer:
     context = sessions.context(asked, now_ms)
     return context.answer(same(context), now_ms)
 
 
-def code_of(sessions: FetchSessions, asked: FetchQuestion) -> int:
+def code_of(sessions: FetchSessions, asked: SessionRequest) -> int:
     with pytest.raises(BrokerResponseError) as caught:
         sessions.context(asked, 0)
     return caught.value.code
@@ -99,7 +99,7 @@ def test_a_full_fetch_opens_a_session_and_an_incremental_one_answers_changes() -
     ],
     ids=lambda fields: next(iter(fields)),
 )
-def test_what_makes_a_partition_worth_an_answer(fields: dict[str, object]) -> None:
+def test_changes_that_put_a_partition_into_the_answer(fields: dict[str, object]) -> None:
     """Each change is answered once, an error each time, and the end of an error, too."""
     sessions = FetchSessions(1)
     session_id = fetch(sessions, question([0])).session_id
@@ -203,7 +203,9 @@ def test_no_room() -> None:
     ],
     ids=["used lately", "stale", "stale follower", "larger but both new", "follower", "two followers"],
 )
-def test_who_gives_way(old: dict[str, int], new: dict[str, int], now_ms: int, evicts: bool) -> None:
+def test_which_session_is_evicted(
+    old: dict[str, int], new: dict[str, int], now_ms: int, evicts: bool
+) -> None:
     """A stale session to all; one of a client to a follower."""
     sessions = FetchSessions(1)
     first, second = (

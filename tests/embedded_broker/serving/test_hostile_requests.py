@@ -24,11 +24,11 @@ def test_brokers_stay_sane(kind: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_request_that_keeps_the_loop_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is told is the request, and the task whose step took so long each time."""
+def test_a_request_that_holds_the_loop_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The finding names the request, and the task whose step took so long each time."""
     monkeypatch.setattr(fuzz_broker, "MOST_HOLD_SECONDS", 0.0)
     with pytest.raises(
-        FindingError, match=r"request \d+ keeps the loop for [\d.]+ s of CPU, in .+:\n\w+Request"
+        FindingError, match=r"request \d+ holds the loop for [\d.]+ s of CPU, in .+:\n\w+Request"
     ):
         hunt(kind, 0, 5)
 
@@ -44,7 +44,7 @@ def test_every_api_is_asked_in_every_version() -> None:
     assert {key for key, _ in asked} == set(registered_apis())
 
 
-def test_what_is_asked_is_bounded_before_it_is_made() -> None:
+def test_requests_of_the_fuzzer_are_bounded() -> None:
     """Lists in lists of long texts came to 8 GB, and the fuzzer died of its own request."""
 
     class LargestCounts(random.Random):

@@ -12,9 +12,9 @@ import trio
 from support.broker.broker_talk import Talk, at_once, batch, fetch_request, produce_request
 from trio.testing import MockClock
 
-from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.configs.security import AUTHORIZER
+from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT
 from splashdam.embedded_broker.handlers import offset_fetch, produce
 from splashdam.embedded_broker.quotas import store
 from splashdam.embedded_broker.security.acls import Acl, PatternType, Permission
@@ -487,7 +487,7 @@ async def test_refusals_were_made_in_one_step(
         assert turns
 
 
-async def test_what_acks_0_may_write_is_written_before_the_connection_ends(
+async def test_batches_with_acks_0_are_written_before_the_connection_ends(
     files: MemoryFiles, network: MemoryNetwork, autojump_clock: MockClock
 ) -> None:
     """Many partitions that are allowed take several turns; those after the first were thrown away."""

@@ -50,14 +50,14 @@ def test_mistakes(settings: dict[str, str], words: str) -> None:
 
 @pytest.mark.parametrize("listeners", [{}, {"listeners": "PLAINTEXT://:9092"}])
 @pytest.mark.parametrize("host", ["", "0.0.0.0"])
-def test_clients_were_told_to_connect_to_no_host(listeners: dict[str, str], host: str) -> None:
+def test_an_empty_host_is_not_advertised(listeners: dict[str, str], host: str) -> None:
     """What is advertised has to be an address; port 0 stands for the listener's, as in Kafka."""
     settings = {**listeners, "advertised.listeners": f"PLAINTEXT://{host}:0"}
     with pytest.raises(KafkaConfigurationError, match="names no host for PLAINTEXT"):
         BrokerSettings.from_properties(settings).security.endpoints_on("h", 1)
     settings["advertised.listeners"] = "PLAINTEXT://kafka:0"
     (listener,) = BrokerSettings.from_properties(settings).security.endpoints_on("h", 1)
-    assert listener.told(7) == ("kafka", 7)
+    assert listener.advertised_on(7) == ("kafka", 7)
 
 
 def test_protocols_and_addresses() -> None:
@@ -71,9 +71,13 @@ def test_protocols_and_addresses() -> None:
         }
     )
     inside, tls = settings.security.endpoints
-    assert (inside.protocol, inside.told(7), inside.uses_sasl) == ("SASL_PLAINTEXT", ("outside", 1), True)
-    assert (tls.protocol, tls.told(7), tls.uses_tls) == ("SSL", ("broker", 7), True)
-    assert Listener("PLAINTEXT", "0.0.0.0", 1).told(7) is None
+    assert (inside.protocol, inside.advertised_on(7), inside.uses_sasl) == (
+        "SASL_PLAINTEXT",
+        ("outside", 1),
+        True,
+    )
+    assert (tls.protocol, tls.advertised_on(7), tls.uses_tls) == ("SSL", ("broker", 7), True)
+    assert Listener("PLAINTEXT", "0.0.0.0", 1).advertised_on(7) is None
 
 
 @pytest.mark.parametrize(
@@ -89,7 +93,7 @@ def test_protocols_and_addresses() -> None:
     ],
     ids=str,
 )
-async def test_what_clients_are_told(
+async def test_advertised_addresses(
     autojump_clock: MockClock, settings: dict[str, str], expected: tuple[str, int]
 ) -> None:
     """The advertised address, also of the one listener that host and port make: for port mappings."""

@@ -17,12 +17,11 @@ from support.broker.broker_talk import (
 )
 from trio.testing import MockClock
 
-from lab.simulator.handed_over import move_directory
-from splashdam.embedded_broker.answering.answers import Address
+from lab.simulator.single_replicas import LeadershipMap, move_directory
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.controller.leadership import LeadershipMap
 from splashdam.embedded_broker.controller.producer_ids import ProducerIds
 from splashdam.embedded_broker.controller.state import NOBODY
+from splashdam.embedded_broker.execution.answers import Address
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.files.memory import MemoryFiles
@@ -130,7 +129,7 @@ async def test_metadata_lists_all_brokers(pair: Pair) -> None:
         assert found == [(0, 1, 0), (1, 2, 0)]
 
 
-async def test_each_keeps_what_it_leads(pair: Pair) -> None:
+async def test_each_broker_keeps_its_partitions(pair: Pair) -> None:
     """A partition has one directory in the cluster."""
     assert list(pair.brokers[1].logs.logs) == [T0]
     assert list(pair.brokers[2].logs.logs) == [T1]

@@ -39,7 +39,7 @@ def group_of(broker: Broker, name: str) -> Group:
 
 
 @pytest.mark.parametrize("name", [PLAIN, MOVED, MEMBERS])
-async def test_offsets_are_what_kafka_answered(broker: Broker, name: str) -> None:
+async def test_offsets_equal_those_of_kafka(broker: Broker, name: str) -> None:
     """Without the zero that confluent-kafka adds to metadata, and takes off again."""
     expected = json.loads((SOURCE / "offsets.json").read_text())[name]
     found = {
@@ -69,7 +69,7 @@ async def test_offsets_go_a_week_after_the_last_member_left(broker: Broker) -> N
     """Kafka's record tells when that was; what is pending stays."""
     membership = group_of(broker, MEMBERS).membership
     assert isinstance(membership, ClassicMembership)
-    assert (membership.state_name, membership.generation_id, membership.roster.members) == ("Empty", 2, {})
+    assert (membership.state_name, membership.generation_id, membership.members.by_id) == ("Empty", 2, {})
     assert membership.state_since_ms is not None
     broker.offsets.expire(membership.state_since_ms + WEEK_MS - 1)
     assert group_of(broker, MEMBERS).membership is membership
