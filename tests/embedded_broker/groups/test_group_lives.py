@@ -224,7 +224,7 @@ async def test_offsets_expire_a_while_after_the_last_member_left(
 async def test_a_partition_that_moves_away(
     broker: Broker, network: MemoryNetwork, autojump_clock: MockClock
 ) -> None:
-    """Waiting requests get 16, others 14 until the partition is read; then all is as before, with new sessions."""
+    """Waiting requests get 16, later ones 14 until it is read; then all is as before, in new sessions."""
     async with members_of(network, 2) as (first, second):
         await settle(first)
         await second.begin_join()

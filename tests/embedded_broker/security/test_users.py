@@ -163,7 +163,7 @@ def test_a_stranger_is_asked_for_as_many_iterations_as_most_users(users: UserSto
 
 
 def test_a_new_file_is_its_owners_from_the_first_moment(users: UserStore, tmp_path: Path) -> None:
-    """A process that opened it before its mode changed reads on; so does one with a file that a crash left."""
+    """A process that opened it before its mode changed reads on; so does one with a leftover of a crash."""
     (tmp_path / "data").mkdir()
     left = tmp_path / "data" / f"{FILE_NAME}.tmp"
     left.write_bytes(b"")
