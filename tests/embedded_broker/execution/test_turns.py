@@ -311,7 +311,7 @@ async def test_pipelined_requests_share_a_turn(broker: Broker, talk: Talk, unpac
 
 
 async def test_small_batches_pay_for_no_thread(broker: Broker, talk: Talk, unpacked: UnpackedBytes) -> None:
-    """A usual batch is admitted in its turn, on the straight way too."""
+    """A usual batch is admitted in its turn, on the fast path too."""
     broker.topics.create("t", 1, {"compression.type": "gzip"})
     usual = build_batch([(1000 + i, None, b"value", None) for i in range(500)], Compression.parse("lz4"))
     for _ in range(3):
@@ -331,9 +331,7 @@ async def test_a_batch_that_lies_about_its_size(broker: Broker, talk: Talk, unpa
     assert broker.turns.beside == 1
 
 
-async def test_the_straight_way_tries_in_vain_once(
-    broker: Broker, talk: Talk, unpacked: UnpackedBytes
-) -> None:
+async def test_the_fast_path_tries_in_vain_once(broker: Broker, talk: Talk, unpacked: UnpackedBytes) -> None:
     """A batch that was seen to be too much for a turn was tried by the long way once more."""
     broker.topics.create("t", 1, COMPACTED)
     lying = bytearray(bomb(4 * MIB, "gzip"))
@@ -401,7 +399,7 @@ async def test_others_go_on(held: Talk, network: MemoryNetwork, broker: Broker, 
     assert (await held.answer()).responses[0].partition_responses[0].base_offset == 1
 
 
-async def test_the_straight_way_does_not_overtake(held: Talk, broker: Broker, files: GatedFiles) -> None:
+async def test_the_fast_path_does_not_overtake(held: Talk, broker: Broker, files: GatedFiles) -> None:
     """The sequence numbers of a connection stay in order, packed or not; a repeat is known as one."""
     second = build_batch([(1, b"k", b"v", None)], producer_id=7, producer_epoch=0, base_sequence=1)
     third = bomb(MIB, producer_id=7, producer_epoch=0, base_sequence=2)
