@@ -1,6 +1,6 @@
 """How threads wake each other.
 
-``Wakeup`` wakes the sender, ``HandOver`` makes the application wait for it, ``Latch`` is a one-time event.
+``Wakeup`` wakes the sender, ``GilHandOver`` makes the application wait for it, ``Latch`` is a one-time event.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class Wakeup:
         """Sleep until the next wake; return at once if there was one already."""
         if self._ends is _NONE:
             self._ends = _open()
-        if self._rung:  # read here and not on waking: the sender's turn comes first
+        # Emptied before the next sleep and not on waking: the sender's turn should not wait for a system
+        # call.
+        if self._rung:
             self._rung = False
             try:  # noqa: SIM105 (as above)
                 os.read(self._ends.reader, _MANY_BYTES)
@@ -74,7 +76,8 @@ class Wakeup:
                 await trio.lowlevel.checkpoint()
             else:
                 await trio.lowlevel.wait_readable(self._ends.reader)
-                self._rung = True  # perhaps by a waker that took the flag before the last sleep
+                # The bytes may be those of a waker that took the flag before the last sleep: a needless turn.
+                self._rung = True
         finally:
             self._rung |= not self._armed  # a waker that took the flag has written, or will
             self._armed = False
@@ -119,21 +122,21 @@ _MANY_BYTES = 4096
 
 
 class Wakes(Protocol):
-    """The sender's ``Wakeup``, as ``HandOver`` sees it."""
+    """What ``GilHandOver`` needs of the sender's ``Wakeup``."""
 
     def wake(self) -> None:
         """Wake the sender."""
 
 
 class FreeBytes(Protocol):
-    """The accumulator, as ``HandOver`` sees it."""
+    """What ``GilHandOver`` needs of the accumulator."""
 
     @property
     def free_bytes(self) -> int:
         """Memory that no batch has reserved."""
 
 
-class HandOver:
+class GilHandOver:
     """Wakes the sender for application threads, and makes them wait if they are too far ahead of it.
 
     A thread that waits for the GIL gets it after 5 ms unless its holder releases it, and the sender needs it
@@ -175,7 +178,7 @@ class HandOver:
     def drained(self) -> None:
         """Release the waiting threads after a drain, or after memory came back. Called by the sender."""
         self._free_bytes = self._memory.free_bytes
-        while self._gates:  # only this thread takes any out
+        while self._gates:  # only this thread removes gates, so the check holds for the next line
             self._gates.popleft().release()
 
 

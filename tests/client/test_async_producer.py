@@ -71,7 +71,7 @@ async def test_outside_of_the_block_nothing_is_sent(cluster: Any, autojump_clock
 
 
 async def test_the_blocks_own_exception_comes_out_as_it_is(cluster: Any, autojump_clock: Any) -> None:
-    """Not wrapped into a group by the nursery inside, and what was sent is delivered."""
+    """The inner nursery does not wrap it into a group, and records sent before are delivered."""
     futures = []
 
     async def fail_in_the_block() -> None:
@@ -174,7 +174,7 @@ async def test_a_refused_topic_fails_the_record_only(cluster: Any, autojump_cloc
         ({"topic": "one", "value": "text"}, TypeError, "the value must be bytes-like.*value_serializer"),
         ({"topic": "one", "value": b"v", "key": 7}, TypeError, "the key must be bytes-like"),
         ({"topic": b"one", "value": b"v"}, TypeError, "topic must be str"),
-        ({"topic": "a b", "value": b"v"}, ValueError, "no legal topic name"),
+        ({"topic": "a b", "value": b"v"}, ValueError, "not a legal topic name"),
         ({"topic": "one", "value": b"v", "partition": -1}, ValueError, "partition must be 0 or more"),
         ({"topic": "one", "value": b"v", "partition": "0"}, TypeError, "partition must be an int, not str"),
         (
@@ -350,7 +350,7 @@ async def test_acks_0_completes_without_offset(cluster: Any, autojump_clock: Any
 
 
 async def test_a_finalizer_inside_the_guard_may_send(cluster: Any, autojump_clock: Any) -> None:
-    """It is queued and delivered a little later; its future is an ordinary one."""
+    """Its record is queued and delivered a little later; the future is an ordinary one."""
     sent: list[Any] = []
     async with cluster.producer() as producer:
         await producer.prepare("two")

@@ -14,7 +14,7 @@ from splashdam.sender.wakeup import Wakeup
 
 
 async def test_wake_before_wait_is_kept(autojump_clock):
-    """Whoever wakes while nobody sleeps has the next wait return at once; only that one."""
+    """A wake while nobody sleeps makes the next wait return at once, and only that one."""
     wakeup = Wakeup()
     wakeup.wake()
     await wakeup.wait(1000)
@@ -100,7 +100,7 @@ async def test_an_interrupted_wake_does_not_lose_the_next_ones(autojump_clock):
 
 
 async def test_a_closed_wakeup_leaves_no_descriptor(autojump_clock):
-    """`close` closes it, not a collection; a wake is nothing then, and who sleeps again opens another."""
+    """`close` closes the descriptor; later wakes do nothing, and the next sleep opens another descriptor."""
     wakeup = Wakeup()
     await wakeup.wait(1000)
     reader, writer = wakeup._ends.reader, wakeup._ends.writer
