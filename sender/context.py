@@ -11,7 +11,7 @@ from splashdam.net.reentrant_lock import ReentrantLock
 from splashdam.sender.metadata import Metadata
 from splashdam.sender.settings import SenderSettings
 from splashdam.sender.statistics import SenderCounters
-from splashdam.sender.wakeup import Wakeup
+from splashdam.sender.wakeup import SharedLoopWakeup, Wakeup
 
 
 class SenderContext(NamedTuple):
@@ -22,6 +22,6 @@ class SenderContext(NamedTuple):
     metadata: Metadata
     clock: Clock
     guard: ReentrantLock
-    wakeup: Wakeup
+    wakeup: Wakeup | SharedLoopWakeup
     counters: SenderCounters
     random: Callable[[], float]

@@ -36,7 +36,7 @@ from splashdam.sender.settings import SenderSettings
 from splashdam.sender.shipping import NodeBatches, Shipping
 from splashdam.sender.statistics import SenderCounters, SenderStatistics
 from splashdam.sender.telemetry.telemetry_sender import TelemetrySender
-from splashdam.sender.wakeup import Wakeup
+from splashdam.sender.wakeup import SharedLoopWakeup, Wakeup
 
 if TYPE_CHECKING:
     from splashdam.sender.transactions.coordination import Coordination
@@ -77,7 +77,7 @@ class Sender:
         connect: Connect,
         clock: Clock,
         guard: ReentrantLock,
-        wakeup: Wakeup,
+        wakeup: Wakeup | SharedLoopWakeup,
         on_drained: Callable[[], None] = lambda: None,
         authenticator: Authenticator | None = None,
         on_batch: Callable[[ProducerBatch], None] | None = None,

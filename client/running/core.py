@@ -37,7 +37,7 @@ from splashdam.record.kernel.outcomes import outcome_table
 from splashdam.sender.metadata import Metadata, run_waiters
 from splashdam.sender.sender import Sender
 from splashdam.sender.settings import SenderSettings
-from splashdam.sender.wakeup import GilHandOver, Latch, Wakeup
+from splashdam.sender.wakeup import GilHandOver, Latch, SharedLoopWakeup, Wakeup
 
 if TYPE_CHECKING:
     from splashdam.accumulator.batch import ProducerBatch
@@ -99,7 +99,7 @@ class ProducerCore:
         self.guard = process.make_guard()
         self.accumulator = _make_accumulator(settings)
         self.metadata = _make_metadata(settings)
-        self._wakeup = Wakeup()
+        self._wakeup = Wakeup() if own_loop else SharedLoopWakeup()
         hand_over = GilHandOver(
             self._wakeup, self.accumulator, settings.batch_size, in_sender_thread=SENDER_THREADS.here
         )
@@ -204,7 +204,7 @@ class ProducerCore:
                 nursery.start_soon(self._end_when_abandoned)
                 nursery.start_soon(self._loop_calls.run)
                 task_status.started()
-                await self.sender.run()
+                await self._run_sender()
                 nursery.cancel_scope.cancel()
         except Exception as error:
             logger.exception("%s: the sender stopped because of a bug", self.settings.client_id)
@@ -216,6 +216,15 @@ class ProducerCore:
             for sleeper in (self._wakeup, self.deferred, self._loop_calls):
                 sleeper.close()  # before `finished` opens
             self._finish()
+
+    async def _run_sender(self) -> None:
+        try:
+            await self.sender.run()
+        except BaseException as error:
+            # The sender has failed all records: tasks that waited for them run before this loop has ended.
+            self._crash = _but_cancelled(error)
+            self.intake.refuse = self.refusal
+            raise
 
     def begin_close(self, *, at_once: bool = False) -> None:
         """Take no more records, and end the loop once all records are delivered. Never waits.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from support.running.patches import guard
 from support.scripted.cluster import Trouble
 
 from splashdam.client.async_producer import AsyncKafkaProducer
@@ -48,6 +50,19 @@ async def test_send_await_flush(cluster: Any, autojump_clock: Any) -> None:
     record = cluster.scripted.logs[metadata.topic_partition].records[0]
     assert (record.key, record.value, tuple(record.headers)) == (b"k", b"v", (("h", b"1"), ("n", None)))
     assert cluster.values("one") == [b"%d" % number for number in range(100)]
+
+
+async def test_an_awaited_record_wakes_no_task_through_the_system(
+    cluster: Any, autojump_clock: Any, monkeypatch: Any
+) -> None:
+    """Application, sender and reader share a loop: they reschedule each other, without a descriptor."""
+    async with cluster.producer(linger_ms=0) as producer:
+        await (await producer.send("one", b"the first opens connections"))
+        with monkeypatch.context() as patch:
+            for owner, name in ((trio.lowlevel.TrioToken, "run_sync_soon"), (os, "write")):
+                patch.setattr(owner, name, guard(f"{name} on the way of an awaited record"))
+            for number in range(20):
+                await (await producer.send("one", b"%d" % number))
 
 
 async def test_the_end_of_the_block_delivers(cluster: Any, autojump_clock: Any) -> None:

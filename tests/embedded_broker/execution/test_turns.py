@@ -391,7 +391,7 @@ async def held(broker: Broker, talk: Talk, files: GatedFiles) -> Talk:
 
 
 async def test_others_go_on(held: Talk, network: MemoryNetwork, broker: Broker, files: GatedFiles) -> None:
-    """What is done beside the loop holds its own connection alone, even where it is to the same partition."""
+    """Work beside the loop blocks only its own connection, even if others write to the same partition."""
     async with (await another(network)).stream as stream:
         talk = Talk(stream)
         assert (await produce(talk, "t", build_batch([(1, b"k", b"v", None)]))).base_offset == 0
@@ -522,7 +522,7 @@ async def inline(work: Callable[[], T]) -> T:
 
 
 async def settled(answer: Answer) -> Any:
-    """What a plain or parked answer comes to."""
+    """The response of a plain or a parked answer."""
     wait: Callable[[], Awaitable[Any]] | None = getattr(answer, "wait", None)
     return answer if wait is None else await wait()
 

@@ -78,7 +78,7 @@ async def test_cut_at_every_byte(talk: Talk, broker: Broker, decoded: list[int])
 
 
 async def test_closed_in_the_middle(talk: Talk, network: MemoryNetwork, broker: Broker) -> None:
-    """What arrived whole is in the log, what did not is not."""
+    """Only batches that arrived whole are in the log."""
     broker.topics.create("t")
     frame = framed(produce_request("t", batch(b"v")))
     await talk.stream.send_all(frame * 3 + frame[:-1])
@@ -131,7 +131,7 @@ async def test_topic_ids(talk: Talk, broker: Broker, decoded: list[int]) -> None
 
 
 async def test_refusals_by_id(talk: Talk, broker: Broker, decoded: list[int]) -> None:
-    """What the log refuses names the topic by its id, too."""
+    """A refusal by the log names the topic by its id, too."""
     topic_id = broker.topics.create("t").topic_id
     rotten = bytearray(batch(b"v"))
     rotten[-1] ^= 1
