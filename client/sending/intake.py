@@ -50,6 +50,7 @@ from splashdam.model.errors import (
     IllegalStateError,
     KafkaError,
 )
+from splashdam.model.log_text import shown
 from splashdam.model.values import Buffer, HeaderPairs, TopicPartition
 from splashdam.net.clock import Clock
 from splashdam.net.guard import Guard
@@ -562,7 +563,7 @@ class Admission:
         chosen = choose(self.topic, key, self.key, value, self.value, route.view)
         if chosen is None or not 0 <= operator.index(chosen) < route.count:
             raise no_such_partition(
-                self.topic, chosen, route.count, f"the partitioner chose partition {chosen!r}: "
+                self.topic, chosen, route.count, f"the partitioner chose partition {shown(chosen)}: "
             )
         return chosen
 

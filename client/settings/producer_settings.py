@@ -315,6 +315,7 @@ class ProducerSettings(SecuritySettings):
     batch_size: int = option(
         DEFAULT_BATCH_SIZE,
         check=int32(whole_number(0)),
+        unit="bytes",
         doc="Maximum size of a batch for one partition, after compression; 0: a batch per record. A larger"
         " record is sent alone",
     )
@@ -327,6 +328,7 @@ class ProducerSettings(SecuritySettings):
     buffer_memory: int = option(
         32 * 1024 * 1024,
         check=whole_number(1),
+        unit="bytes",
         doc="Maximum memory for queued and in-flight batches; send waits when it is used up",
     )
     max_block_ms: float = option(
@@ -338,6 +340,7 @@ class ProducerSettings(SecuritySettings):
     max_request_size: int = option(
         1024 * 1024,
         check=int32(whole_number(1)),
+        unit="bytes",
         doc="Maximum size of a request, and of one record before compression",
     )
     partitioner: Any = option(
