@@ -35,7 +35,7 @@ SPARK_CONNECTOR_CACHE ?= $(HOME)/.cache/splashdam/spark-kafka
 # Where nothing may be kept compiled, every worker and every child process compiles all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo pipeline test test-rest test-all coverage kafka contract spark-connector kerberos s3 simulate endurance storm fuzz pipeline-chaos suites judges check bench bench-full bench-distance bench-stages bench-pipeline sanitize clean
+.PHONY: help setup demo pipeline test test-rest test-all coverage kafka contract spark-connector kerberos s3 simulate endurance storm fuzz pipeline-chaos suites judges check docs bench bench-full bench-distance bench-stages bench-pipeline sanitize clean
 
 ##@ Set up
 setup: $(STAMP)  ## make .venv with everything that the tests need; every other target does so as well
@@ -91,6 +91,11 @@ check: setup  ## ruff, mypy strict, import contracts
 	$(BIN)/mypy
 	PYTHONPATH=typing_view $(BIN)/lint-imports
 
+docs: setup  ## build the documentation into build/docs; warnings are errors
+	@$(PIP) install --group docs $(LOGGED)
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -j auto -c docs/site docs build/docs
+	@echo "build/docs/index.html"
+
 ##@ Judges: what `make test` leaves out
 judges: setup  ## run all of them, or what has not passed on this commit; LIST=1 shows them, ONLY=storm,fuzz runs some
 	$(BIN)/python -m lab.judges $(if $(LIST),--list) $(if $(ONLY),--only $(ONLY)) $(if $(PAGE),--page)
@@ -99,7 +104,7 @@ kafka: setup  ## test against real Kafka brokers, which Maven fetches; needs Jav
 	@sh tools/fetch_kafka.sh "$(KAFKA_JARS)" $(KAFKA_VERSIONS)
 	KAFKA_JARS="$(KAFKA_JARS)" KAFKA_VERSIONS="$(KAFKA_VERSIONS)" $(BIN)/python -m pytest -m kafka -rs
 
-contract: setup  ## write docs/contract.md: every behaviour, client and cluster; twelve minutes
+contract: setup  ## write docs/reference/contract.md: every behaviour, client and cluster; twelve minutes
 	@sh tools/fetch_kafka.sh "$(KAFKA_JARS)" $(KAFKA_VERSIONS)
 	for name in embedded $(KAFKA_VERSIONS); do \
 		KAFKA_JARS="$(KAFKA_JARS)" $(BIN)/python -m lab.contract_page run $$name $(firstword $(KAFKA_VERSIONS)) || exit 1; \

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/options.md anew from where the producers' options are declared."""
+"""Writes the tables of docs/reference/options.md anew from where the producers' options are declared."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from splashdam.client.settings.option_table import FIRST, as_markdown
 
-PAGE = Path(__file__).parent.parent / "docs" / "options.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "options.md"
 
 
 def main() -> None:
