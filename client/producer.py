@@ -56,12 +56,13 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
     ``FatalTransactionError`` and others) only ``close`` is legal.
 
     Args:
-        options: docs/reference/options.md lists them with their defaults. Names are kafka-python's; Kafka's
-            dotted names go through ``from_properties``.
+        options: ``splashdam options`` prints all of them, with types, defaults, units and meaning. Names are
+            kafka-python's; Kafka's dotted names go through ``from_properties``.
 
     Raises:
         KafkaConfigurationError: an option is unknown (the nearest right one is named), illegal, not
             supported, or contradicts another one.
+        TypeError: an argument has no name; confluent-kafka's dict of properties has a sentence of its own.
         IllegalStateError: with ``embedded:DIR``, another process uses the directory; or the interpreter
             exits.
         NoBrokersAvailable: no broker has answered within ``bootstrap_timeout_ms``, if that is given.

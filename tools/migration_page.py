@@ -1,4 +1,4 @@
-"""Writes the table of librdkafka's properties in docs/migration.md anew from where it is declared."""
+"""Writes the table of librdkafka's properties in docs/how-to/migration.md anew from where it is declared."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from splashdam.client.settings.other_names import as_markdown
 
-PAGE = Path(__file__).parent.parent / "docs" / "migration.md"
+PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "migration.md"
 TABLE = re.compile(r"\| property of librdkafka \|.*\n(\|.*\n)*")
 
 

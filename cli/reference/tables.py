@@ -103,15 +103,17 @@ def print_reference(
     for title, cells in parts:
         if not cells:
             continue
-        table = Table(box=None, pad_edge=False, show_header=False, title=title or None, title_justify="left")
+        table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 1, 0))
+        if title:
+            console.print(Text(title, "bold underline"))
         table.add_column(overflow="fold", no_wrap=console.width >= _ROOMY)
         table.add_column(overflow="fold", max_width=24)
-        table.add_column(ratio=1, min_width=20)
+        table.add_column(overflow="fold", ratio=1, min_width=20)
         for each in cells:
             table.add_row(
                 Text.assemble((each.names[0], "bold"), "\n", (each.names[1], "dim")),
                 Text.assemble((each.value[0], "green"), "\n", (each.value[1], "dim")),
-                Text(each.meaning + "\n"),
+                each.meaning,
             )
         console.print(table)
 

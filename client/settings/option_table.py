@@ -81,9 +81,8 @@ def _section(field: attrs.Attribute[Any]) -> str:
 
 
 def _type(name: str) -> str:
-    written = ProducerOptions.__annotations__[name]
-    text: str = getattr(written, "__forward_arg__", written)
-    return text
+    written: Any = ProducerOptions.__annotations__[name]  # a reference that nobody has resolved
+    return str(getattr(written, "__forward_arg__", written))
 
 
 def _default(value: Any) -> str:
