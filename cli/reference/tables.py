@@ -113,7 +113,7 @@ def print_reference(
             table.add_row(
                 Text.assemble((each.names[0], "bold"), "\n", (each.names[1], "dim")),
                 Text.assemble((each.value[0], "green"), "\n", (each.value[1], "dim")),
-                each.meaning,
+                Text(each.meaning),  # not markup: [compression] is an extra, not a style
             )
         console.print(table)
 

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from splashdam.cli.commands import splashdam
+from splashdam.cli.output import print_table
 from splashdam.client.settings.option_table import option_rows
 from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.embedded_broker.configs.table import known_configs
@@ -112,6 +113,16 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Any:
     return show
 
 
+def test_brackets_in_a_table_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name with [red] in it lost that, and the line changed its colour."""
+    monkeypatch.setenv("COLUMNS", "80")
+    output = Terminal()
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", output)
+        print_table(("name",), [("a[red]b",)])
+    assert "a[red]b" in output.getvalue()
+
+
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_in_a_terminal(terminal: Any, width: int) -> None:
     """Nothing is cut, and no line is longer than the terminal; sections have titles, a search has none."""
@@ -124,6 +135,8 @@ def test_in_a_terminal(terminal: Any, width: int) -> None:
         assert "…" not in text
         joined = "".join(text.split())
         assert [name for name in names if name not in joined] == [] or width < 100
+    if width >= 100:
+        assert "splashdam[compression]" in terminal(width, "options", "codec")
     assert "TLS and SASL" in terminal(width, "options")
     assert "On a topic" in terminal(width, "configs")
     found = terminal(width, "options", "linger_ms")
