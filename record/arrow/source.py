@@ -281,7 +281,9 @@ def select_more(
         return MoreColumns()
     if format_of(schema, "the data") != "+s":
         option, name = next(each for each in wanted.items() if each[1] is not None)
-        raise IllegalArgumentError(f"{option}={name!r}: a single array has no such column; send a table")
+        raise IllegalArgumentError(
+            f"{option}={name!r}: a single array has no such column; send a table, or give the array itself"
+        )
     fields = list(children(schema, "the schema"))
     names = [name_of(field) for field in fields]
     found = {option: find_column(names, name, option) for option, name in wanted.items() if name is not None}
