@@ -36,7 +36,7 @@ def listed(given: Any) -> Sequence[Any]:
 
 
 def is_one_for_all(headers: Any) -> bool:
-    """A dict, or pairs. What else is a list holds the headers of each record: None, a dict, or pairs."""
+    """Whether these headers (a dict, or a list of pairs) are for all records; else each entry is for one."""
     if not is_many(headers):
         return True
     if not isinstance(headers, list | tuple):

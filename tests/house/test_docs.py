@@ -70,7 +70,7 @@ def public() -> dict[str, object]:
     for line in API.splitlines():
         if line.startswith(".. currentmodule:: "):
             module = line.split()[-1]
-        elif match := re.match(r"\.\. auto(?:class|function|exception):: ([\w.]+)$", line):
+        elif match := re.match(r"\.\. auto(?:class|function|exception):: ([\w.]+)(\(.*)?$", line):
             name = match[1] if match[1].startswith("splashdam.") else f"{module}.{match[1]}"
             owner, _, attribute = name.rpartition(".")
             found[name] = getattr(importlib.import_module(owner), attribute)
