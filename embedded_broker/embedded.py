@@ -157,6 +157,7 @@ class EmbeddedBroker(RunsInThread[Broker]):
         port: TCP port, 0 for a free one, None for no TCP at all: then only ``connect_in_process`` reaches it.
         host: address to listen on.
         config: settings by Kafka's dotted names, as in ``server.properties``: ``{"log.retention.hours": 1}``.
+            ``splashdam configs`` prints all of them.
         token_validator: for OAUTHBEARER, see ``open_broker``.
         fsync: False: never sync, whatever the settings say. For tests: a power cut may lose all records; a
             killed process loses no more than usual.

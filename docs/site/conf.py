@@ -22,11 +22,9 @@ version = release = splashdam.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "source_pages"]
 root_doc = "index"
 exclude_patterns = ["site"]
-suppress_warnings = ["myst.strikethrough"]
 
 myst_heading_anchors = 4
 myst_url_schemes = {"http": None, "https": None, "mailto": None, "source": None}
-myst_enable_extensions = ["colon_fence"]
 
 default_role = "code"  # `name` in a docstring
 autodoc_member_order = "bysource"

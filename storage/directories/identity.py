@@ -37,6 +37,7 @@ _REPLACED_NAMES = frozenset(
         CLEANER_OFFSET_NAME,
         "producer-ids-checkpoint",
         "splashdam-log-dirs",
+        "splashdam-meta.json",
     }
 )
 _CLEAN_SHUTDOWN = b'{"version":0,"brokerEpoch":-1}'
