@@ -24,4 +24,8 @@ def main() -> None:
         sys.exit(USAGE_ERROR)
     from splashdam.cli.commands import splashdam
 
-    splashdam(prog_name="splashdam")
+    try:
+        splashdam(prog_name="splashdam")
+    except OSError as error:  # from a page of help or a list; what a command does itself it reports itself
+        sys.stderr.write(f"Error: writing to standard output: {error.strerror or error}\n")
+        sys.exit(1)
