@@ -16,9 +16,6 @@ import click
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.errors import KafkaConfigurationError, KafkaError
 
-INTERRUPTED = 130
-"""What a shell reports for a process ended by Ctrl-C (128 + SIGINT)."""
-
 
 def explained(error: BaseException) -> str:
     """Return the error's message, or the name of its class if it has none."""

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from support.running.cli_processes import COMMAND, run, started
@@ -109,6 +110,23 @@ def test_help_on_a_full_disk_was_a_traceback(
             main()
         assert ended.value.code == 1
     assert capsys.readouterr().err == "Error: writing to standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize("where", ["splashdam.cli.commands.import_module", "splashdam.cli.entry.find_spec"])
+def test_ctrl_c_while_modules_are_imported_was_a_traceback_or_status_1(
+    where: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Imports are half of the time of a short command."""
+
+    def interrupted(_name: str) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(where, interrupted)
+    monkeypatch.setattr(sys, "argv", ["splashdam", "topics", "list"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == ""
 
 
 def test_silent_cluster_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
