@@ -13,8 +13,12 @@ from typing import NoReturn
 
 import click
 
+from splashdam.cli import entry
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.errors import KafkaConfigurationError, KafkaError
+
+INTERRUPTED = entry.INTERRUPTED
+"""The status of a command that Ctrl-C ends."""
 
 
 def explained(error: BaseException) -> str:

@@ -14,8 +14,7 @@ import click
 
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.connecting import CONNECTION, Cluster, served_cluster
-from splashdam.cli.entry import INTERRUPTED
-from splashdam.cli.exiting import failures_reported
+from splashdam.cli.exiting import INTERRUPTED, failures_reported
 from splashdam.cli.measuring.cluster import BenchTopic, bench_topic
 from splashdam.cli.measuring.figures import Results
 from splashdam.cli.measuring.machine import machine_facts

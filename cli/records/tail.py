@@ -15,8 +15,7 @@ import trio
 
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.connecting import Cluster, named_cluster
-from splashdam.cli.entry import INTERRUPTED
-from splashdam.cli.exiting import failures_reported
+from splashdam.cli.exiting import INTERRUPTED, failures_reported
 from splashdam.cli.output import standard_output
 from splashdam.cli.parameters import (
     cluster_options,
