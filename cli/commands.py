@@ -18,9 +18,11 @@ from splashdam.cli.entry import INTERRUPTED
 COMMANDS = {
     "bench": "cluster.bench",
     "broker": "broker.broker",
+    "configs": "reference.configs",
     "contract": "cluster.contract",
     "dump-log": "records.dump_log",
     "groups": "cluster.groups",
+    "options": "reference.options",
     "pipeline": "pipeline.command",
     "produce": "records.produce",
     "tail": "records.tail",

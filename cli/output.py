@@ -50,10 +50,11 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(*head, box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*map(str, row))
+        table.add_row(*(Text(str(each)) for each in row))  # no markup: [a] in a name is not a style
     Console().print(table)
 
 

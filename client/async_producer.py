@@ -17,19 +17,19 @@ from splashdam.client.observing.timings import timed_async
 from splashdam.client.running.connecting import make_tcp_connect
 from splashdam.client.running.core import ProducerCore
 from splashdam.client.running.lifecycle import State
-from splashdam.client.sending.intake import Admission
+from splashdam.client.sending.intake import PendingSend
 from splashdam.client.sending.lookup import BootstrapLookup
 from splashdam.client.sending.waiting import Deadline, drive_in_trio
-from splashdam.client.settings.rules import producer_settings
+from splashdam.client.settings.rules import producer_settings, refuse_positional
 from splashdam.client.waiters import wait_in_trio
 from splashdam.model.errors import IllegalStateError, KafkaError
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.clock import Clock, SystemClock
 from splashdam.net.connect import Connect
-from splashdam.record.kernel.building.straight import straight_first
+from splashdam.record.kernel.building.fast_path import fast_path_first
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing import Never, Unpack
     from uuid import UUID
 
     from splashdam.client.reports import BulkDelivery, DeliveryReport
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from splashdam.model.transactions import PreparedTransaction
 
 
-@straight_first
+@fast_path_first
 class AsyncKafkaProducer(ProducerBase):
     """Sends records to Kafka from trio tasks::
 
@@ -61,11 +61,13 @@ class AsyncKafkaProducer(ProducerBase):
 
     def __init__(
         self,
-        *,
+        *others: Never,
         connect: Connect | None = None,
         clock: Clock | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
+        if others:
+            refuse_positional("AsyncKafkaProducer", others)
         self._settings = settings = producer_settings(options)
         self._local = local_address(settings.bootstrap_servers)
         self._lease: Lease | None = None
@@ -101,7 +103,7 @@ class AsyncKafkaProducer(ProducerBase):
             if future is not None:
                 return future
         record = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
-        return await core.admissions.in_trio(record) if isinstance(record, Admission) else record
+        return await core.pending_sends.in_trio(record) if isinstance(record, PendingSend) else record
 
     def send_nowait(  # noqa: PLR0917 (kafka-python's signature)
         self,
@@ -120,17 +122,21 @@ class AsyncKafkaProducer(ProducerBase):
         """
         core = self._core
         record = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
-        return core.admissions.now(record) if isinstance(record, Admission) else record
+        return core.pending_sends.now(record) if isinstance(record, PendingSend) else record
 
     async def send_many(
         self,
         topic: str,
         values: Iterable[Any],
         *,
+        key: Any = None,
         keys: Iterable[Any] | None = None,
         headers: Any = None,
         partition: int | Iterable[int | None] | None = None,
+        partitions: Iterable[int | None] | None = None,
         timestamp_ms: int | Iterable[int | None] | None = None,
+        timestamps_ms: Iterable[int | None] | None = None,
+        **unknown: Never,
     ) -> BulkDelivery:
         """Append many records, in order, at a small part of the cost of ``send`` for each.
 
@@ -141,8 +147,18 @@ class AsyncKafkaProducer(ProducerBase):
         """
         from splashdam.client.bulk.sending import bulk_of, drive_bulk_in_trio
 
+        if unknown or not (key is partitions is timestamps_ms is None):
+            from splashdam.client.bulk.arguments import by_either_name
+
+            keys, partition, timestamp_ms = by_either_name(
+                AsyncKafkaProducer.send_many,
+                unknown,
+                key=(key, keys),
+                partition=(partition, partitions),
+                timestamp_ms=(timestamp_ms, timestamps_ms),
+            )
         bulk = bulk_of(self._core.intake, topic, values, keys, headers, partition, timestamp_ms)
-        await drive_bulk_in_trio(bulk, self._core.admissions.in_trio)
+        await drive_bulk_in_trio(bulk, self._core.pending_sends.in_trio)
         return bulk.finish()
 
     async def send_arrow(
@@ -151,11 +167,15 @@ class AsyncKafkaProducer(ProducerBase):
         data: Any,
         *,
         value: str = "value",
-        key: str | None = "key",
+        key: Any = "key",
+        keys: Any = None,
         headers: Any = None,
-        partition: int | str | None = None,
-        timestamp_ms: int | str | None = None,
+        partition: Any = None,
+        partitions: Any = None,
+        timestamp_ms: Any = None,
+        timestamps_ms: Any = None,
         may_be_empty: bool = False,
+        **unknown: Never,
     ) -> BulkDelivery:
         """Send the rows of Arrow data straight from their buffers; see ``send_many``.
 
@@ -166,12 +186,23 @@ class AsyncKafkaProducer(ProducerBase):
         from splashdam.client.bulk.arrow import ArrowBulk
         from splashdam.client.bulk.sending import drive_bulk_in_trio
 
+        if unknown or not (keys is partitions is timestamps_ms is None):
+            from splashdam.client.bulk.arguments import by_either_name
+
+            key, partition, timestamp_ms = by_either_name(
+                AsyncKafkaProducer.send_arrow,
+                unknown,
+                has_columns=True,
+                key=(key, keys),
+                partition=(partition, partitions),
+                timestamp_ms=(timestamp_ms, timestamps_ms),
+            )
         parts = (value, key, headers, partition, timestamp_ms)
         with ArrowBulk(self._core.intake, topic, data, *parts, may_be_empty=may_be_empty) as arrow:
             bulk = arrow.bulk
             for columns in arrow.chunks():
                 bulk.add(*columns)
-                await drive_bulk_in_trio(bulk, self._core.admissions.in_trio)
+                await drive_bulk_in_trio(bulk, self._core.pending_sends.in_trio)
         return bulk.finish()
 
     async def prepare(self, topic: str) -> None:
@@ -187,7 +218,7 @@ class AsyncKafkaProducer(ProducerBase):
     async def partitions_for(self, topic: str) -> set[int]:
         """Return the topic's partition numbers. Waits for its metadata; raises as ``prepare``."""
         core = self._core
-        route = await drive_in_trio(self._lookup(topic), core.clock, core.intake.tally)
+        route = await drive_in_trio(self._lookup(topic), core.clock, core.intake.caller_counters)
         return set(range(route.count))
 
     @timed_async("flush_ns")
@@ -355,7 +386,7 @@ class AsyncKafkaProducer(ProducerBase):
 
     async def _await_bootstrap(self, bootstrap: BootstrapLookup) -> None:
         try:
-            await drive_in_trio(bootstrap, self._core.clock, self._core.intake.tally)
+            await drive_in_trio(bootstrap, self._core.clock, self._core.intake.caller_counters)
         except BaseException:
             await self.close(0)
             await self._resources.aclose()  # not shown this error, which the nursery would wrap into a group

@@ -19,20 +19,20 @@ from splashdam.client.running import process
 from splashdam.client.running.connecting import make_tcp_connect
 from splashdam.client.running.core import FORCED_SECONDS, ProducerCore
 from splashdam.client.running.lifecycle import State
-from splashdam.client.sending.intake import Admission
+from splashdam.client.sending.intake import PendingSend
 from splashdam.client.sending.lookup import BootstrapLookup
 from splashdam.client.sending.waiting import Deadline, drive_in_thread
-from splashdam.client.settings.rules import producer_settings
+from splashdam.client.settings.rules import producer_settings, refuse_positional
 from splashdam.client.waiters import SENDER_THREADS, wait_in_thread
 from splashdam.model.errors import KafkaError
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.clock import SystemClock
 from splashdam.record.kernel import Sends
-from splashdam.record.kernel.building.straight import straight_first
+from splashdam.record.kernel.building.fast_path import fast_path_first
 from splashdam.sender.wakeup import Latch
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing import Never, Unpack
     from uuid import UUID
 
     from splashdam.client.reports import BulkDelivery, DeliveryReport
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from splashdam.model.transactions import PreparedTransaction
 
 
-@straight_first
+@fast_path_first
 class KafkaProducer(ProducerBase, Sends[RecordFuture]):
     """Sends records to Kafka from any number of threads.
 
@@ -56,12 +56,13 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
     ``FatalTransactionError`` and others) only ``close`` is legal.
 
     Args:
-        options: docs/reference/options.md lists them with their defaults. Names are kafka-python's; Kafka's
-            dotted names go through ``from_properties``.
+        options: ``splashdam options`` prints all of them, with types, defaults, units and meaning. Names are
+            kafka-python's; Kafka's dotted names go through ``from_properties``.
 
     Raises:
         KafkaConfigurationError: an option is unknown (the nearest right one is named), illegal, not
             supported, or contradicts another one.
+        TypeError: an argument has no name; confluent-kafka's dict of properties has a sentence of its own.
         IllegalStateError: with ``embedded:DIR``, another process uses the directory; or the interpreter
             exits.
         NoBrokersAvailable: no broker has answered within ``bootstrap_timeout_ms``, if that is given.
@@ -69,7 +70,9 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
     The constructor opens no connection and returns at once, unless ``bootstrap_timeout_ms`` is given.
     """
 
-    def __init__(self, **options: Unpack[ProducerOptions]) -> None:
+    def __init__(self, *others: Never, **options: Unpack[ProducerOptions]) -> None:
+        if others:
+            refuse_positional("KafkaProducer", others)
         process.refuse_at_exit()
         clock = SystemClock()
         self._settings = settings = producer_settings(options)
@@ -104,7 +107,7 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
 
     def _await_bootstrap(self, bootstrap: BootstrapLookup) -> None:
         try:
-            drive_in_thread(bootstrap, self._core.clock, self._core.intake.tally)
+            drive_in_thread(bootstrap, self._core.clock, self._core.intake.caller_counters)
         except BaseException:
             self.close(0)
             raise
@@ -145,10 +148,10 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
             TypeError, ValueError: an argument is invalid.
             Exception: raised by a serializer or partitioner.
         """
-        # Records that fit into an open batch never come here: they take the straight path (`straight_first`).
+        # Records that fit into an open batch never come here: they take the fast path (`fast_path_first`).
         core = self._core
         record = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
-        return core.admissions.in_thread(record) if isinstance(record, Admission) else record
+        return core.pending_sends.in_thread(record) if isinstance(record, PendingSend) else record
 
     def send_nowait(  # noqa: PLR0917 (kafka-python's signature)
         self,
@@ -167,17 +170,21 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         """
         core = self._core
         record = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
-        return core.admissions.now(record) if isinstance(record, Admission) else record
+        return core.pending_sends.now(record) if isinstance(record, PendingSend) else record
 
     def send_many(
         self,
         topic: str,
         values: Iterable[Any],
         *,
+        key: Any = None,
         keys: Iterable[Any] | None = None,
         headers: Any = None,
         partition: int | Iterable[int | None] | None = None,
+        partitions: Iterable[int | None] | None = None,
         timestamp_ms: int | Iterable[int | None] | None = None,
+        timestamps_ms: Iterable[int | None] | None = None,
+        **unknown: Never,
     ) -> BulkDelivery:
         """Append many records, in order, at a small part of the cost of ``send`` for each.
 
@@ -190,13 +197,16 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
             topic: name of the topic.
             values: bytes, None for tombstones, or what ``value_serializer`` takes. A list or tuple is not
                 copied and must not change during the call; other iterables become a list first.
-            keys: one per value, None for a null key; default: no keys.
+            key, keys: the key of all records, or an iterable with one per record, None for a null key;
+                default: no keys. A ``str``, bytes or a dict is one key. ``keys`` has one per record. Give one
+                of the two names, also of the following pairs.
             headers: the headers of all records, as for ``send``; or a list with the headers of each record,
                 None for no headers.
-            partition: the partition of all records, or one per record; default and None: by key, or by the
-                partitioner.
-            timestamp_ms: the timestamp of all records, or one per record; default: now, read once per batch.
-                None in a list is the time of the call.
+            partition, partitions: the partition of all records, or one per record; default and None: by key,
+                or by the partitioner.
+            timestamp_ms, timestamps_ms: the timestamp of all records, or one per record; default: now, read
+                once per batch. None in a list is the time of the call.
+            unknown: nothing; another name is refused with the nearest right one.
 
         Returns:
             the delivery of all records, for ``get()`` or ``await``. It has failed already if the cluster
@@ -210,8 +220,18 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         """
         from splashdam.client.bulk.sending import bulk_of, drive_bulk_in_thread
 
+        if unknown or not (key is partitions is timestamps_ms is None):
+            from splashdam.client.bulk.arguments import by_either_name
+
+            keys, partition, timestamp_ms = by_either_name(
+                KafkaProducer.send_many,
+                unknown,
+                key=(key, keys),
+                partition=(partition, partitions),
+                timestamp_ms=(timestamp_ms, timestamps_ms),
+            )
         bulk = bulk_of(self._core.intake, topic, values, keys, headers, partition, timestamp_ms)
-        drive_bulk_in_thread(bulk, self._core.admissions.in_thread)
+        drive_bulk_in_thread(bulk, self._core.pending_sends.in_thread)
         return bulk.finish()
 
     def send_arrow(
@@ -220,11 +240,15 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         data: Any,
         *,
         value: str = "value",
-        key: str | None = "key",
+        key: Any = "key",
+        keys: Any = None,
         headers: Any = None,
-        partition: int | str | None = None,
-        timestamp_ms: int | str | None = None,
+        partition: Any = None,
+        partitions: Any = None,
+        timestamp_ms: Any = None,
+        timestamps_ms: Any = None,
         may_be_empty: bool = False,
+        **unknown: Never,
     ) -> BulkDelivery:
         """Send the rows of Arrow data straight from their buffers; see ``send_many``.
 
@@ -232,19 +256,28 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         of pyarrow, polars, DuckDB and others, or a single array of values. pyarrow is not needed. Columns are
         binary or text, also large, view and fixed-size, or dictionaries of these.
 
+        Keys, headers, partitions and timestamps are columns of the data, or stand beside them: as Arrow
+        arrays, or as lists and other iterables, with one item for each row. So
+        ``send_arrow(topic, values, key=keys)`` needs no table. ``keys``, ``partitions`` and ``timestamps_ms``
+        are other names of ``key``, ``partition`` and ``timestamp_ms``.
+
         Args:
             topic: name of the topic.
             data: a table, a record batch, a stream of them, or an array of values.
             value: name of the value column; nulls are tombstones and need a key.
-            key: name of the key column. The default ``"key"`` may be missing in the data, another name must
-                exist; None for no keys.
+            key, keys: name of the key column; or one key for each row, beside the data; or bytes, the key of
+                all rows. The default ``"key"`` may be missing in the data, another name must exist; None for
+                no keys.
             headers: the headers of all records, as for ``send``; or the name of a column of maps or of lists
-                of (key, value) structs. A null is a record without headers.
-            partition: the partition of all records; or the name of an integer column, whose nulls go by key
-                or by the partitioner.
-            timestamp_ms: the timestamp of all records; or the name of a column of timestamps or of integer
-                milliseconds. Finer timestamps are truncated, nulls are the time of the call.
+                of (key, value) structs, or such an array, or a list with the headers of each record. A null
+                is a record without headers.
+            partition, partitions: the partition of all records; or the name of an integer column, or one for
+                each row. Nulls go by key or by the partitioner.
+            timestamp_ms, timestamps_ms: the timestamp of all records; or the name of a column of timestamps
+                or of integer milliseconds, or one for each row. Finer timestamps are truncated, nulls are the
+                time of the call.
             may_be_empty: whether a row with neither value nor key is sent, as in Kafka, or an error.
+            unknown: nothing; another name is refused with the nearest right one.
 
         Raises:
             BulkSendError, IllegalStateError, TypeError, ValueError: as ``send_many``; for damaged data and
@@ -254,12 +287,23 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         from splashdam.client.bulk.arrow import ArrowBulk
         from splashdam.client.bulk.sending import drive_bulk_in_thread
 
+        if unknown or not (keys is partitions is timestamps_ms is None):
+            from splashdam.client.bulk.arguments import by_either_name
+
+            key, partition, timestamp_ms = by_either_name(
+                KafkaProducer.send_arrow,
+                unknown,
+                has_columns=True,
+                key=(key, keys),
+                partition=(partition, partitions),
+                timestamp_ms=(timestamp_ms, timestamps_ms),
+            )
         parts = (value, key, headers, partition, timestamp_ms)
         with ArrowBulk(self._core.intake, topic, data, *parts, may_be_empty=may_be_empty) as arrow:
             bulk = arrow.bulk
             for columns in arrow.chunks():
                 bulk.add(*columns)
-                drive_bulk_in_thread(bulk, self._core.admissions.in_thread)
+                drive_bulk_in_thread(bulk, self._core.pending_sends.in_thread)
         return bulk.finish()
 
     def prepare(self, topic: str) -> None:
@@ -278,7 +322,7 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         route = lookup.step()
         if route is None:
             SENDER_THREADS.refuse("partitions_for()")
-            route = drive_in_thread(lookup, self._core.clock, self._core.intake.tally)
+            route = drive_in_thread(lookup, self._core.clock, self._core.intake.caller_counters)
         return set(range(route.count))
 
     @timed("flush_ns")
@@ -312,14 +356,14 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
 
     @timed("txn_init_ns")
     def init_transactions(self) -> None:
-        """Makes this the one producer of its ``transactional_id``: call it once, before all else.
+        """Get the producer id of the ``transactional_id``: call this once, before the first transaction.
 
-        Earlier producers of this name are fenced, and what they have left open is aborted. Calling it again
-        does nothing.
+        The coordinator fences earlier producers with the same ``transactional_id``, and aborts a transaction
+        that they left open. Calling it again does nothing.
 
         Raises:
             KafkaTimeoutError: the coordinator was not found, or did not answer, within ``max_block_ms``.
-            KafkaError: the cluster refuses; after 31 and 53, which are about rights, it may be called again.
+            KafkaError: the cluster refuses. After an authorization error (31, 53) it may be called again.
             IllegalStateError: there is no ``transactional_id``, or the producer is closed.
         """
         transactions = self._transactions()
@@ -328,7 +372,7 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
 
     @timed("txn_begin_ns")
     def begin_transaction(self) -> None:
-        """Opens a transaction: all records go into it until it is committed or aborted. Does not wait.
+        """Begin a transaction: all records belong to it until it is committed or aborted. Does not wait.
 
         Raises:
             IllegalStateError: ``init_transactions`` was not called, or a transaction is open.
@@ -373,7 +417,7 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         KIP-939's; its requests are not used, so it works with any cluster that supports transactions.
 
         Returns:
-            the identity of the transaction, for whoever ends it.
+            the identity of the transaction, with which another process can end it.
 
         Raises:
             TransactionFailedError: a record of the transaction failed, ``__cause__`` says why. Abort it.

@@ -25,7 +25,7 @@ from splashdam.embedded_broker.fetching.replica_fetches import NoReplicas, Takes
 from splashdam.embedded_broker.fetching.sessions import FetchSessions
 from splashdam.embedded_broker.groups.coordinator import GroupCoordinator
 from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
-from splashdam.embedded_broker.producing.straight_produce import ProduceTemplates
+from splashdam.embedded_broker.producing.fast_produce import ProduceTemplates
 from splashdam.embedded_broker.replication.cluster_member import ClusterMember
 from splashdam.embedded_broker.security.access import AccessControl
 from splashdam.embedded_broker.serving.dispatch import Interception
@@ -309,7 +309,8 @@ async def open_broker(
         clock: where the broker reads the time; the machine's by default.
         files: the file system; the disk by default.
         settings: the broker's settings; by default made of ``config`` and ``options``.
-        config: settings by Kafka's dotted names, as in ``server.properties``.
+        config: settings by Kafka's dotted names, as in ``server.properties``;
+            ``splashdam configs`` prints them.
         own_loop: nothing else runs in this trio loop, so it may poll a client's socket for 0.1 ms.
         membership: its place in a cluster; by default the broker is alone.
         leadership: replaces the controller's decisions about leaders.

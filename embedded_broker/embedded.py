@@ -26,7 +26,7 @@ from splashdam.embedded_broker.serving.dispatch import Interception
 from splashdam.model.errors import IllegalStateError, KafkaConnectionError, KafkaError, KafkaTimeoutError
 from splashdam.net.clock import LoopClock
 from splashdam.net.connect import Connect, PairConnect, stream_of
-from splashdam.net.guard import Guard
+from splashdam.net.reentrant_lock import ReentrantLock
 from splashdam.net.steered_clock import SteeredClock
 from splashdam.storage.files.disk import DiskFiles, Files
 
@@ -59,7 +59,7 @@ class RunsInThread(ABC, Generic[T]):
         self._interception = Interception()
         self._running: LoopThread[T] | None = None
         self._finalizer: weakref.finalize[..., RunsInThread[T]] | None = None
-        self._guard = Guard()  # a signal handler may call stop() during start()
+        self._guard = ReentrantLock()  # a signal handler may call stop() during start()
 
     @cached_property
     def faults(self) -> Faults:
@@ -157,6 +157,7 @@ class EmbeddedBroker(RunsInThread[Broker]):
         port: TCP port, 0 for a free one, None for no TCP at all: then only ``connect_in_process`` reaches it.
         host: address to listen on.
         config: settings by Kafka's dotted names, as in ``server.properties``: ``{"log.retention.hours": 1}``.
+            ``splashdam configs`` prints all of them.
         token_validator: for OAUTHBEARER, see ``open_broker``.
         fsync: False: never sync, whatever the settings say. For tests: a power cut may lose all records; a
             killed process loses no more than usual.

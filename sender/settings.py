@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import attrs
 
+from splashdam.model.version import VERSION
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)  # what nobody uses takes time to make, at import
+
+@attrs.frozen(kw_only=True, eq=False, repr=False)  # unused methods would cost import time
 class SenderSettings:
     """Settings of one sender; names, meanings and defaults are Kafka's. Times in ms, sizes in bytes.
 
     Attributes:
-        bootstrap: hosts and ports where the cluster is looked for first.
+        bootstrap: hosts and ports of the brokers to connect to first.
         client_id: sent in each request's header.
         acks: acknowledgements that a batch needs: -1 all in-sync replicas, 1 the partition leader, 0 none.
         enable_idempotence: number the batches, so that a retry neither duplicates nor reorders records.
@@ -74,4 +76,4 @@ class SenderSettings:
     metrics_num_samples: int = 2
     metrics_sample_window_ms: float = 30_000
     software_name: str = "splashdam"
-    software_version: str = "0.1.0"
+    software_version: str = VERSION

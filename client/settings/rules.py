@@ -10,7 +10,7 @@ import itertools
 import logging
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 
@@ -18,12 +18,15 @@ from splashdam.client.settings.producer_settings import ProducerSettings, partit
 from splashdam.client.settings.security_settings import check_security
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.log_text import fields
-from splashdam.model.options import from_options, from_properties
+from splashdam.model.options import from_options, from_properties, kafka_name
 from splashdam.record.compression import Compression
 
 logger = logging.getLogger("splashdam.client")
 
 _IDEMPOTENCE_LIMIT_IN_FLIGHT = 5
+
+_NAMES = frozenset(field.name for field in attrs.fields(ProducerSettings))
+_DOTTED = frozenset(map(kafka_name, attrs.fields(ProducerSettings)))
 
 _client_numbers = itertools.count(1)
 
@@ -36,6 +39,7 @@ def producer_settings(options: Mapping[str, Any]) -> ProducerSettings:
             invalid, or contradicts another one.
     """
     options = present_options(options)
+    refuse_names_of_others(options, dotted=False)
     if isinstance(options.get("partitioner"), str):
         options["partitioner"] = _partitioner_named(options["partitioner"])
     settings = from_options(ProducerSettings, options, what="producer")
@@ -64,13 +68,14 @@ def _partitioner_named(name: str) -> Any:
 
 
 def options_from_properties(properties: Mapping[str, str], *, what: str = "producer") -> dict[str, Any]:
-    """Keyword options from Kafka's dotted names; errors call them properties of a ``what``.
+    """Return keyword options from Kafka's dotted names; errors call them properties of a ``what``.
 
     Raises:
         KafkaConfigurationError: a name is unknown or not supported, or a value does not parse.
     """
     from splashdam.client.settings.security_properties import take_security_properties
 
+    refuse_names_of_others(properties, dotted=True)
     security, rest = take_security_properties(properties)
     for name in rest:
         reason = refusal_of(name)
@@ -82,25 +87,52 @@ def options_from_properties(properties: Mapping[str, str], *, what: str = "produ
     options = from_properties(ProducerSettings, rest, what=what)
     for name in security.keys() & options.keys():
         raise KafkaConfigurationError(
-            f"{name.replace('_', '.')} is given although another property says the same"
+            f"{name.replace('_', '.')} is given, and so is another property with the same meaning"
         )
     return {**options, **security}
 
 
-def compression(settings: ProducerSettings) -> Compression:
-    """Codec and level of the batches.
+def refuse_positional(producer: str, given: tuple[object, ...]) -> NoReturn:
+    """See ``other_names.refuse_positional``."""
+    from splashdam.client.settings import other_names
+
+    other_names.refuse_positional(producer, given)
+
+
+def refuse_names_of_others(options: Mapping[str, Any], *, dotted: bool) -> None:
+    """Refuse names of other clients with a sentence that says what they are here.
+
+    Args:
+        options: what was given, by name.
+        dotted: whether they are properties, with Kafka's dotted names.
 
     Raises:
-        KafkaConfigurationError: the codec's library is not installed, or the level is not one of its.
+        KafkaConfigurationError: a name is another client's.
+    """
+    known = _DOTTED if dotted else _NAMES
+    for name in options:
+        if name not in known:
+            from splashdam.client.settings.other_names import hint
+
+            text = hint(name, dotted=dotted)
+            if text:
+                raise KafkaConfigurationError(text)
+
+
+def compression(settings: ProducerSettings) -> Compression:
+    """Return codec and level of the batches.
+
+    Raises:
+        KafkaConfigurationError: the codec's library is not installed, or the codec has no such level.
     """
     return Compression.parse(settings.compression_type, _level(settings, settings.compression_type))
 
 
 def topic_compression(settings: ProducerSettings) -> dict[str, Compression]:
-    """Codec and level of the topics that have their own.
+    """Return codec and level of the topics that have their own.
 
     Raises:
-        KafkaConfigurationError: as ``compression``, with the topic's name, or a level is no number.
+        KafkaConfigurationError: as ``compression``, with the topic's name, or a level is not a number.
     """
     found = {}
     for topic, text in settings.topic_compression.items():
@@ -149,6 +181,7 @@ def _settle_idempotence(settings: ProducerSettings, options: Mapping[str, Any]) 
 
 
 def _settle_delivery_timeout(settings: ProducerSettings, options: Mapping[str, Any]) -> ProducerSettings:
+    # A shorter limit could end before a single attempt has had its time.
     least = settings.linger_ms + settings.request_timeout_ms
     if settings.delivery_timeout_ms >= least:
         return settings
@@ -173,8 +206,8 @@ def _settle_backoff(
 
 _RETIRED: Mapping[str, str] = {
     "bootstrap_topics_filter": "the first metadata request names no topics",
-    "sock_chunk_bytes": "sockets are read as much as they hold",
-    "sock_chunk_buffer_count": "sockets are read as much as they hold",
+    "sock_chunk_bytes": "a read takes all that the socket holds",
+    "sock_chunk_buffer_count": "a read takes all that the socket holds",
 }
 """Options of kafka-python 2.x, with the reason why they have no effect."""
 
@@ -216,7 +249,7 @@ def present_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refusal_of(name: str) -> str:
-    """Why a property cannot be set; empty if it can."""
+    """Return why a property cannot be set; empty if it can."""
     return _REFUSED.get(name.replace(".", "_"), "")
 
 

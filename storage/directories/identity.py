@@ -38,6 +38,7 @@ _REPLACED_NAMES = frozenset(
         CLEANER_OFFSET_NAME,
         PRODUCER_IDS_NAME,
         "splashdam-log-dirs",
+        "splashdam-meta.json",
     }
 )
 _CLEAN_SHUTDOWN = b'{"version":0,"brokerEpoch":-1}'

@@ -21,7 +21,7 @@ from splashdam.storage.settings import LogSettings
 SMALL = LogSettings(segment_bytes=4 * len(batch(b"00")))
 
 
-def test_what_a_killed_broker_wrote_survives_a_power_cut_after_the_next_clean_end() -> None:
+def test_records_of_a_killed_broker_survive_a_power_cut_after_a_clean_end() -> None:
     """Recovery syncs the logs it read, or the clean marker would vouch for bytes in memory alone."""
     files = MemoryFiles()
     settings_for = SMALL.with_configs
@@ -126,7 +126,9 @@ def test_a_log_that_cannot_be_loaded_keeps_no_file_open(
     assert files_open_below(tmp_path) == []
 
 
-@pytest.mark.parametrize("name", ["meta.properties", "splashdam-topics.json", "a-0/partition.metadata"])
+@pytest.mark.parametrize(
+    "name", ["meta.properties", "splashdam-topics.json", "splashdam-meta.json", "a-0/partition.metadata"]
+)
 def test_a_damaged_small_file_can_be_moved_away(name: str) -> None:
     """The error says so, and it helps."""
     files = MemoryFiles()
