@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from importlib import import_module
+from typing import Any
 
 import click
+
+from splashdam.cli.entry import INTERRUPTED
 
 COMMANDS = {
     "bench": "cluster.bench",
@@ -42,6 +45,13 @@ class Commands(click.Group):
         module = import_module(f"splashdam.cli.{COMMANDS[cmd_name]}")
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """End with status 130 at Ctrl-C, also while a command is imported; click would end with 1."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
 
 
 def _show_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:

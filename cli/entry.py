@@ -6,7 +6,10 @@ import sys
 from importlib.util import find_spec
 
 NEEDED = ("click", "rich")
+FAILURE = 1
 USAGE_ERROR = 2
+INTERRUPTED = 130
+"""What a shell reports for a process ended by Ctrl-C (128 + SIGINT)."""
 
 
 def main() -> None:
@@ -15,6 +18,16 @@ def main() -> None:
     Status 0 is success, 1 a failure, 2 wrong usage or missing packages, 130 an interrupt, 143 and
     129 SIGTERM and SIGHUP.
     """
+    try:
+        _run()
+    except KeyboardInterrupt:  # while modules were imported, which is half of the time of a short command
+        sys.exit(INTERRUPTED)
+    except OSError as error:  # from a page of help or a list; what a command does itself it reports itself
+        sys.stderr.write(f"Error: writing to standard output: {error.strerror or error}\n")
+        sys.exit(FAILURE)
+
+
+def _run() -> None:
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         sys.stderr.write(

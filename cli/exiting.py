@@ -13,11 +13,12 @@ from typing import NoReturn
 
 import click
 
+from splashdam.cli import entry
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.errors import KafkaConfigurationError, KafkaError
 
-INTERRUPTED = 130
-"""What a shell reports for a process ended by Ctrl-C (128 + SIGINT)."""
+INTERRUPTED = entry.INTERRUPTED
+"""The status of a command that Ctrl-C ends."""
 
 
 def explained(error: BaseException) -> str:

@@ -23,7 +23,7 @@ from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.security import check_port
 from splashdam.embedded_broker.serving.dispatch import Interception
-from splashdam.model.errors import IllegalStateError, KafkaConnectionError, KafkaTimeoutError
+from splashdam.model.errors import IllegalStateError, KafkaConnectionError, KafkaError, KafkaTimeoutError
 from splashdam.net.clock import LoopClock
 from splashdam.net.connect import Connect, PairConnect, stream_of
 from splashdam.net.reentrant_lock import ReentrantLock
@@ -391,7 +391,9 @@ class LoopThread(Generic[T]):
             trio.run(self._main, clock=self._clock)
         except BaseException as error:  # start() raises it in the other thread
             if self._has_started:
-                _log.exception("the embedded %s has failed", self._what)
+                is_explained = isinstance(error, KafkaError)  # a full disk needs its remedy, and no traceback
+                told = None if is_explained else error
+                _log.error("the embedded %s has failed: %s", self._what, error, exc_info=told)
             self._failure = error
         finally:
             self._value = None
