@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -107,6 +106,34 @@ def config_option(what: str) -> Callable[[Command], Command]:
     )
 
 
+def json_option(command: Command) -> Command:
+    """Add ``--json``; the command gets ``as_json``."""
+    return click.option("--json", "as_json", is_flag=True, help="Print each row as a line of JSON.")(command)
+
+
+def yes_option(command: Command) -> Command:
+    """Add ``--yes``, for commands that ask before they change something for good."""
+    return click.option("--yes", is_flag=True, help="Do not ask for confirmation.")(command)
+
+
+class PartitionList(click.ParamType):
+    """``TOPIC`` or ``TOPIC:0,2``: a topic with the numbers of its partitions, none for all."""
+
+    name = "partitions"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[int, ...]]:
+        if isinstance(value, tuple):
+            return value
+        topic, colon, numbers = str(value).partition(":")
+        try:
+            return check_topic_name(topic), tuple(int(each) for each in numbers.split(",")) if colon else ()
+        except ValueError as error:
+            known = "is no legal topic name" in str(error)
+            self.fail(str(error) if known else f"{value!r} is not TOPIC or TOPIC:NUMBER,…", param, ctx)
+
+
 def cluster_options(what: str = "client") -> Callable[[Command], Command]:
     """Add ``-b``, ``--config``, ``-X`` and ``--timeout``: the cluster and its settings.
 
@@ -145,22 +172,15 @@ def flag_of(context: click.Context, parameter: str) -> str:
 
 
 def exclusive(*parameters: str) -> Callable[[Command], Command]:
-    """Refuse a command line with more than one of these options.
+    """Refuse a command line with more than one of these options; `OnceCommand` does.
 
     Args:
         parameters: their names as the command gets them.
     """
 
     def decorate(command: Command) -> Command:
-        @wraps(command)
-        def run(*args: Any, **arguments: Any) -> Any:
-            context = click.get_current_context()
-            given = [flag_of(context, name) for name in parameters if is_given(context, name)]
-            if len(given) > 1:
-                raise click.UsageError(f"{given[0]} contradicts {given[1]}", context)
-            return command(*args, **arguments)
-
-        return cast("Command", run)  # it takes what the command takes
+        vars(command)["exclusives"] = [*vars(command).get("exclusives", ()), parameters]
+        return command
 
     return decorate
 

@@ -24,7 +24,7 @@ data_option = click.option(
 )
 
 
-@click.group(cls=OnceGroup, short_help="Add, delete and list the users of a broker.")
+@click.group(cls=OnceGroup)
 def users() -> None:
     """Manage the users of a broker, which are stored in its data directory.
 

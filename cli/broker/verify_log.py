@@ -19,7 +19,7 @@ from splashdam.storage.inspect.verify import (
 )
 
 
-@click.command("verify-log", cls=OnceCommand, short_help="Check a data directory, or one partition of it.")
+@click.command("verify-log", cls=OnceCommand)
 @click.argument("directory", metavar="DIR", type=click.Path())
 @click.option(
     "--contiguous", is_flag=True, help="Report a gap between offsets as an error; compaction leaves gaps."

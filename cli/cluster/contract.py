@@ -26,7 +26,7 @@ _WIDTH = 240
 """Columns of output that goes to no terminal: enough for every client."""
 
 
-@click.command(cls=OnceCommand, short_help="Check a cluster for the behaviour that Kafka promises.")
+@click.command(cls=OnceCommand)
 @click.option(
     "-b",
     "--bootstrap",
