@@ -83,8 +83,8 @@ class ProducerBase(NowaitSends[RecordFuture]):
     def metrics(self, raw: bool = False) -> Any:
         """Return metrics as kafka-python does: ``metrics()["producer-metrics"]["record-send-total"]``.
 
-        ``docs/metrics.md`` lists them. Rates and averages cover the last ``metrics_num_samples`` windows of
-        ``metrics_sample_window_ms``.
+        ``docs/reference/metrics.md`` lists them. Rates and averages cover the last ``metrics_num_samples``
+        windows of ``metrics_sample_window_ms``.
 
         Args:
             raw: return ``KafkaMetric`` objects by ``MetricName``, which read the current value each time.

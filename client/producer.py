@@ -56,8 +56,8 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
     ``FatalTransactionError`` and others) only ``close`` is legal.
 
     Args:
-        options: docs/options.md lists them with their defaults. Names are kafka-python's; Kafka's dotted
-            names go through ``from_properties``.
+        options: docs/reference/options.md lists them with their defaults. Names are kafka-python's; Kafka's
+            dotted names go through ``from_properties``.
 
     Raises:
         KafkaConfigurationError: an option is unknown (the nearest right one is named), illegal, not

@@ -1,4 +1,4 @@
-"""Writes the table of docs/contract.md: every behaviour through every client, on every cluster.
+"""Writes the table of docs/reference/contract.md: every behaviour through every client, on every cluster.
 
 ``python -m lab.contract_page run NAME`` holds one cluster against the contract and keeps what was found in
 ``build/contract``; NAME is ``embedded``, or a version of Kafka whose jars are in ``KAFKA_JARS``.
@@ -35,7 +35,7 @@ from splashdam.testing.contract.running import Result, Verdict, hold_all
 from splashdam.testing.contract.skipped import ranges_table, skipped_table
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
 
-PAGE = ROOT / "docs" / "contract.md"
+PAGE = ROOT / "docs" / "reference" / "contract.md"
 KEPT = ROOT / "build" / "contract"
 REAL_CONFIG = {**EMBEDDED_CONFIG, "log.initial.task.delay.ms": "300"}
 """Kafka waits half a minute before it begins to look after its logs."""

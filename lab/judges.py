@@ -3,7 +3,7 @@
 Each judge is a `make` target. Its closing line and status are kept in ``build/judges.json``, with the date,
 the duration and the commit of the product's code that it judged. A run goes on with the judges that have not
 passed on that commit; what a machine lacks is named instead of run. ``--list`` prints the table, ``--only
-storm,fuzz`` runs some again, ``--page`` writes the last complete run into docs/contract.md.
+storm,fuzz`` runs some again, ``--page`` writes the last complete run into docs/reference/contract.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rich.table import Table
 from lab import ROOT
 
 STATE = ROOT / "build" / "judges.json"
-PAGE = ROOT / "docs" / "contract.md"
+PAGE = ROOT / "docs" / "reference" / "contract.md"
 BEGIN, END = "<!-- judges: make judges -->\n", "<!-- end of judges -->\n"
 PASSED, FAILED, NOT_HERE = "passed", "failed", "not possible here"
 PYTEST = r"\d+ (passed|failed|error)"
@@ -239,7 +239,7 @@ def main(
     parser.add_argument("--list", action="store_true", help="print the table and run nothing")
     parser.add_argument("--only", metavar="NAME,…", default="", help="run these, passed or not")
     parser.add_argument(
-        "--page", action="store_true", help="write the last complete run into docs/contract.md"
+        "--page", action="store_true", help="write the last complete run into docs/reference/contract.md"
     )
     given = parser.parse_args(arguments)
     only = [name for name in given.only.split(",") if name]

@@ -1,6 +1,6 @@
 """What log lines and error messages are made of: structured fields, and names that came from outside.
 
-Every logger is ``splashdam`` or below it. ``docs/logging.md`` lists levels and fields.
+Every logger is ``splashdam`` or below it. ``docs/reference/logging.md`` lists levels and fields.
 """
 
 from __future__ import annotations

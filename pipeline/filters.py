@@ -1,7 +1,8 @@
 """Spark's filters as bounds on topics, partitions, offsets and timestamps, so that less is read.
 
-Spark applies every filter again to the rows (docs/pipeline.md), so these bounds may include too much, never
-too little. Filters are recognized by the names of Spark's classes, so this module does not import Spark.
+Spark applies every filter again to the rows (docs/reference/pipeline.md), so these bounds may include too
+much, never too little. Filters are recognized by the names of Spark's classes, so this module does not
+import Spark.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/configuration.md anew from where they are declared."""
+"""Writes the tables of docs/reference/configuration.md anew from where they are declared."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from splashdam.embedded_broker.configs.table import as_markdown
 
-PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "configuration.md"
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/metrics.md anew from where the metrics are declared."""
+"""Writes the tables of docs/reference/metrics.md anew from where the metrics are declared."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from splashdam.client.observing.metric_table import COUNT, MISSING, NODE, OWN, PRODUCER, TOPIC, Metric
 
-PAGE = Path(__file__).parent.parent / "docs" / "metrics.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "metrics.md"
 
 FIRST = "## Group `producer-metrics`"
 

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/options.md anew from where the producers' options are declared."""
+"""Writes the tables of docs/reference/options.md anew from where the producers' options are declared."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.client.settings.security_settings import SecuritySettings
 from splashdam.model.options import kafka_name
 
-PAGE = Path(__file__).parent.parent / "docs" / "options.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "options.md"
 
 FIRST, SECURITY = "Sending", "TLS and SASL"
 SECTIONS = (FIRST, "Interceptors and batches", SECURITY, "As kafka-python has them")

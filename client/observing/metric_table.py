@@ -1,7 +1,7 @@
 """Every metric of a producer in one table: name, unit, meaning, and which figures it is made of.
 
 Names, groups and units are Kafka's (and kafka-python's) wherever they have the figure; rows that only we have
-say so. ``docs/metrics.md`` is written from this table by ``tools/metrics_page.py``.
+say so. ``docs/reference/metrics.md`` is written from this table by ``tools/metrics_page.py``.
 """
 
 from __future__ import annotations

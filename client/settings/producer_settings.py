@@ -225,7 +225,7 @@ def _no_class(text: str) -> Any:
 
 _LISTENING = {"section": "Interceptors and batches"}
 _DROP_IN = {"section": "As kafka-python has them"}
-"""Sections of docs/options.md; all others are about sending."""
+"""Sections of docs/reference/options.md; all others are about sending."""
 
 
 @attrs.frozen(kw_only=True, eq=False)  # unused methods would cost import time

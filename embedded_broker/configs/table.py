@@ -1,6 +1,6 @@
 """Every configuration name of broker and topics, with type, default and meaning; and which ones are dynamic.
 
-``tools/configuration_page.py`` writes ``as_markdown`` into ``docs/configuration.md``.
+``tools/configuration_page.py`` writes ``as_markdown`` into ``docs/reference/configuration.md``.
 """
 
 from __future__ import annotations

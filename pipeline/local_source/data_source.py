@@ -29,7 +29,8 @@ PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 class KafkaLocalDataSource(DataSource):
     """Reads topics of a cluster as rows, and writes rows into topics, without Spark's Kafka connector.
 
-    Columns and options are those of Spark's ``kafka`` format; docs/pipeline.md lists the differences.
+    Columns and options are those of Spark's ``kafka`` format; docs/reference/pipeline.md lists the
+    differences.
     """
 
     @classmethod

@@ -28,7 +28,8 @@ class KafkaLogDataSource(DataSource):
     """Reads segment files as rows, without a broker: records, or with ``mode=batches`` record batches.
 
     Columns and options are those of ``kafka-local``, with ``path`` instead of a cluster's address;
-    docs/pipeline.md."""
+    docs/reference/pipeline.md.
+    """
 
     @classmethod
     def name(cls) -> str:

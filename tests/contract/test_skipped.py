@@ -1,4 +1,4 @@
-"""docs/contract.md says of every request of Kafka whether it is served, and why not."""
+"""docs/reference/contract.md says of every request of Kafka whether it is served, and why not."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_request_is_served_or_left_out(served: set[int]) -> None:
 
 def test_the_page_is_up_to_date() -> None:
     """`make contract` writes what is left out from here."""
-    assert skipped_table() in (ROOT / "docs" / "contract.md").read_text()
+    assert skipped_table() in (ROOT / "docs" / "reference" / "contract.md").read_text()
 
 
 def test_ranges() -> None:

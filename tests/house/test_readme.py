@@ -32,11 +32,13 @@ def test_python_block_runs(code: str, tmp_path: Path) -> None:
 def test_python_blocks_of_the_page_on_security_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """One once lacked its imports. A producer connects to nobody before it is used."""
     monkeypatch.setenv("CLIENT_SECRET", "secret")
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/security.md").read_text(), flags=re.DOTALL)
+    blocks = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs/how-to/security.md").read_text(), flags=re.DOTALL
+    )
     assert len(blocks) >= 2
     for code in blocks:
         names: dict[str, object] = {"__name__": "page"}
-        exec(compile(code, "docs/security.md", "exec"), names)
+        exec(compile(code, "docs/how-to/security.md", "exec"), names)
         if "producer" in names:
             names["producer"].close()  # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""`make contract` rewrites the tables of docs/contract.md and leaves the text around them alone."""
+"""`make contract` rewrites the tables of docs/reference/contract.md and leaves the text around them alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Python blocks of docs/pipeline.md run, one after the other, in the session of the other tests."""
+"""The Python blocks of docs/reference/pipeline.md run in order, in the session of the other tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from splashdam import EmbeddedBroker, KafkaProducer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/pipeline.md").read_text(), flags=re.DOTALL)
+PAGE = ROOT / "docs/reference/pipeline.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
 RECORDS = 3
 
 
@@ -27,7 +28,7 @@ def run(block: str, names: dict[str, Any], folder: Path) -> None:
     }
     for shown, ours in places.items():
         block = block.replace(f'"{shown}', f'"{ours}')
-    exec(compile(block.replace("spark.stop()", "pass"), "docs/pipeline.md", "exec"), names)
+    exec(compile(block.replace("spark.stop()", "pass"), "docs/reference/pipeline.md", "exec"), names)
 
 
 @pytest.mark.spark

@@ -110,7 +110,7 @@ def test_exactly_once_stream(spark: SparkSession, running: Running, tmp_path: Pa
 def test_directory(spark: SparkSession, running: Running, topic: str, level: str) -> None:
     """Kafka's segment files, while the broker runs: what is open there is not committed either.
 
-    Where a log begins is read from the disk, which hears of DeleteRecords later (docs/pipeline.md).
+    Where a log begins is read from the disk, which hears of DeleteRecords later (docs/reference/pipeline.md).
     """
     running.broker.wait_log_start_on_disk("trimmed-0", TRIMMED_BELOW)
     reader = spark.read.format("kafka-log").option("subscribe", topic).option("includeHeaders", "true")

@@ -1,4 +1,4 @@
-"""What docs/testing.md shows works."""
+"""What docs/reference/testing.md shows works."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 import pytest
 from support.running.house_tree import ROOT
 
-PAGE = (ROOT / "docs/testing.md").read_text()
+PAGE = (ROOT / "docs/reference/testing.md").read_text()
 PROGRAMS = re.findall(r"```python\n(import tempfile\n.*?)```", PAGE, flags=re.DOTALL)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=["faults", "the loss with acks=1", "requests"])
 def test_programs_of_the_page_run(program: str) -> None:
     """What they assert is true."""
-    exec(compile(program, "docs/testing.md", "exec"), {})
+    exec(compile(program, "docs/reference/testing.md", "exec"), {})

@@ -67,7 +67,7 @@ def test_names_stand_once_in_the_table() -> None:
 def test_the_page_shows_the_table() -> None:
     """``python tools/metrics_page.py`` writes it anew."""
     as_markdown = runpy.run_path(str(ROOT / "tools/metrics_page.py"))["as_markdown"]
-    assert (ROOT / "docs/metrics.md").read_text().endswith(as_markdown())
+    assert (ROOT / "docs/reference/metrics.md").read_text().endswith(as_markdown())
 
 
 async def test_figures_of_some_batches(cluster: Any, autojump_clock: Any) -> None:

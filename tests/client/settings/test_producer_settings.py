@@ -269,11 +269,11 @@ def test_properties_that_name_no_codec(text: str) -> None:
 def test_the_page_of_options_shows_the_table() -> None:
     """``python tools/options_page.py`` writes it anew."""
     as_markdown = runpy.run_path(str(ROOT / "tools/options_page.py"))["as_markdown"]
-    assert (ROOT / "docs/options.md").read_text().endswith(as_markdown())
+    assert (ROOT / "docs/reference/options.md").read_text().endswith(as_markdown())
 
 
 def test_the_page_of_options_has_all_of_them() -> None:
     """Also those of a class that is new among the settings."""
-    page = (ROOT / "docs/options.md").read_text()
+    page = (ROOT / "docs/reference/options.md").read_text()
     for field in attrs.fields(ProducerSettings):
         assert page.count(f"\n| `{field.name}` | ") == 1

@@ -196,7 +196,7 @@ def test_the_table_is_whole() -> None:
 
 def test_the_page_holds_the_table() -> None:
     """``python tools/configuration_page.py`` writes it anew."""
-    page = (ROOT / "docs/configuration.md").read_text()
+    page = (ROOT / "docs/reference/configuration.md").read_text()
     assert page.endswith(as_markdown())
 
 

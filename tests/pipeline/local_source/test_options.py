@@ -171,8 +171,8 @@ def test_options_travel_to_workers() -> None:
 
 
 def test_every_option_is_documented() -> None:
-    """In the table of docs/pipeline.md."""
-    page = (Path(__file__).parents[3] / "docs" / "pipeline.md").read_text()
+    """In the table of docs/reference/pipeline.md."""
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "pipeline.md").read_text()
     declared = [each.name for each in vars(options_module).values() if isinstance(each, Option)]
     assert len(declared) > 20
     assert [name for name in declared if f"`{name}`" not in page] == []

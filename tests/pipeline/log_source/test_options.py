@@ -107,8 +107,8 @@ def test_what_is_wrong_is_named(given: dict[str, str], message: str) -> None:
 
 
 def test_every_option_and_column_is_documented() -> None:
-    """docs/pipeline.md has them in its tables."""
-    page = (Path(__file__).parents[3] / "docs" / "pipeline.md").read_text()
+    """docs/reference/pipeline.md has them in its tables."""
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "pipeline.md").read_text()
     section = page.partition("## The source `kafka-log`")[2].partition("\n## ")[0]
     known = [PATH, MODE, MAX_PARTITION_BYTES, ON_DAMAGE, CHECK_CRCS]
     names = [each.name for each in known] + [part.split("`")[1] for part in batch_ddl().split(", ")]

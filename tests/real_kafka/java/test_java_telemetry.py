@@ -21,7 +21,7 @@ TABLES = {
 
 
 def missing(name: str) -> bool:
-    """Whether docs/metrics.md says that we have no such metric."""
+    """Whether docs/reference/metrics.md says that we have no such metric."""
     patterns = [each.split(" ")[0] for names in MISSING for each in names.split(", ")]
     dashed = name.removeprefix("org.apache.kafka.producer.").replace(".", "-")
     return any(dashed == each or (each[-1] == "*" and dashed.startswith(each[:-1])) for each in patterns)

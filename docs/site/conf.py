@@ -1,0 +1,50 @@
+"""How `make docs` turns the pages of `docs/` and the public docstrings into a site: Sphinx, MyST, furo."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import splashdam
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+project = "splashdam"
+author = "the maintainers of splashdam"
+version = release = splashdam.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "source_pages"]
+root_doc = "index"
+exclude_patterns = ["site"]
+suppress_warnings = ["myst.strikethrough"]
+
+myst_heading_anchors = 4
+myst_url_schemes = {"http": None, "https": None, "mailto": None, "source": None}
+myst_enable_extensions = ["colon_fence"]
+
+default_role = "code"  # `name` in a docstring
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_class_signature = "mixed"
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 88
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+
+html_theme = "furo"
+html_title = f"splashdam {release}"
+html_static_path = ["static"]
+html_css_files = ["style.css"]
+html_copy_source = False
+html_show_copyright = False
+html_show_sphinx = False
+html_theme_options = {
+    "navigation_with_keys": True,
+    "light_css_variables": {"color-brand-primary": "#8a4b08", "color-brand-content": "#8a4b08"},
+    "dark_css_variables": {"color-brand-primary": "#e0a458", "color-brand-content": "#e0a458"},
+}
+pygments_style = "friendly"
+pygments_dark_style = "github-dark"

@@ -1,0 +1,88 @@
+"""Files of the repository that pages link to become pages of the site, which travels without a checkout."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from pygments.lexers import TextLexer, get_lexer_for_filename
+from pygments.util import ClassNotFound
+from sphinx.application import Sphinx
+
+ROOT = Path(__file__).parents[2]
+FOLDER = "source"
+"""Of these pages, in the site."""
+
+SCHEME = "source:"
+_LINK = re.compile(r"\]\((\.\.[^)#\s]*)(#[^)\s]*)?\)")
+_INDEX = "\n\n```{toctree}\n:hidden:\n:glob:\n\n*\n```\n"
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register with Sphinx."""
+    app.add_lexer("hex", TextLexer)  # the bytes in docs/format
+    app.connect("source-read", read_page)
+    app.connect("doctree-read", point_to_source_pages)
+    app.connect("env-merge-info", _merge)
+    app.connect("html-collect-pages", source_pages)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _linked(env: Any) -> set[str]:
+    if not hasattr(env, "linked_sources"):
+        env.linked_sources = set()
+    linked: set[str] = env.linked_sources
+    return linked
+
+
+def _merge(app: Sphinx, env: Any, docnames: set[str], other: Any) -> None:
+    _linked(env).update(_linked(other))
+
+
+def read_page(app: Sphinx, page: str, source: list[str]) -> None:
+    """Mark the links that leave ``docs/``; let the README of a folder lead to the other pages in it."""
+    folder = os.path.dirname(f"docs/{page}")
+
+    def marked(match: re.Match[str]) -> str:
+        path = os.path.normpath(f"{folder}/{match[1]}")
+        return match[0] if path.startswith("docs/") else f"]({SCHEME}{path})"
+
+    text = _LINK.sub(marked, source[0])
+    source[0] = text + _INDEX if page.endswith("/README") else text
+
+
+def point_to_source_pages(app: Sphinx, doctree: nodes.document) -> None:
+    """Let marked links lead to the pages of their files; a folder has none, so that its name is left."""
+    page = app.env.docname
+    for link in list(doctree.findall(nodes.reference)):
+        name = link.get("refuri", "").removeprefix(SCHEME)
+        if name == link.get("refuri", ""):
+            continue
+        if (ROOT / name).is_file():
+            _linked(app.env).add(name)
+            link["refuri"] = app.builder.get_relative_uri(page, f"{FOLDER}/{name}")
+            link["internal"] = True
+            link["classes"] = [each for each in link["classes"] if each != "external"]
+        else:
+            link.replace_self(link.children)
+
+
+def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Each file, highlighted."""
+    highlighter = app.builder.highlighter  # type: ignore[attr-defined]
+    for name in sorted(_linked(app.env)):
+        text = (ROOT / name).read_text()
+        try:
+            language = get_lexer_for_filename(name).aliases[0]
+        except ClassNotFound:
+            language = "text"
+        body = highlighter.highlight_block(text, language, linenos=False)
+        yield (
+            f"{FOLDER}/{name}",
+            {"title": name, "body": f"<h1>{name}</h1>{body}", "parents": []},
+            "page.html",
+        )
