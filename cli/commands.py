@@ -155,11 +155,17 @@ class OnceCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Raise UsageError for a repeated option, and for two options that contradict each other, as well."""
         if not ctx.resilient_parsing:  # a shell completes the line
-            _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+            values, _, given = self.make_parser(ctx).parse_args(args=list(args))
             for parameter, times in Counter(given).items():
                 if times > 1 and _is_single(parameter):
                     raise click.UsageError(f"{max(parameter.opts, key=len)} is given {times} times", ctx)
-            flags = {each.name: max(each.opts, key=len) for each in given if isinstance(each, click.Option)}
+            flags = {
+                each.name: max(each.opts, key=len)
+                if isinstance(each, click.Option)
+                else each.make_metavar(ctx)
+                for each in given
+                if isinstance(each, click.Option) or isinstance(values.get(each.name), str | tuple)
+            }
             for names in self.exclusives:
                 found = [flags[name] for name in names if name in flags]
                 if len(found) > 1:

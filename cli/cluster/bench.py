@@ -37,7 +37,9 @@ CLIENTS = ("splashdam", "confluent-kafka", "kafka-python", "aiokafka")
 DEFAULT_SCENARIOS = ("send-100", "send-1k", "callback-100", "bulk-100", "wait-0")
 
 
-@click.command(cls=OnceCommand)
+@click.command(
+    cls=OnceCommand, example="splashdam bench -b kafka.example.com:9092 --scenario send-1k --scale 1"
+)
 @cluster_options()
 @click.option(
     "-s",

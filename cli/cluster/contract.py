@@ -26,7 +26,9 @@ _WIDTH = 240
 """Columns of output that goes to no terminal: enough for every client."""
 
 
-@click.command(cls=OnceCommand)
+@click.command(
+    cls=OnceCommand, example="splashdam contract --bootstrap kafka.example.com:9092 --area produce"
+)
 @click.option(
     "-b",
     "--bootstrap",

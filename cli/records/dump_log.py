@@ -18,7 +18,11 @@ from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
 from splashdam.storage.inspect.dump import Entry, dump_file
 
 
-@click.command("dump-log", cls=OnceCommand)
+@click.command(
+    "dump-log",
+    cls=OnceCommand,
+    example="splashdam dump-log ./data/orders-0/00000000000000000000.log --print-data",
+)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
 @click.option("--deep", is_flag=True, help="Also print the records of each batch.")
 @click.option("--print-data", is_flag=True, help="Print keys, values and headers of records; implies --deep.")

@@ -226,13 +226,13 @@ def test_isolation(tmp_path: Path) -> None:
 
 
 def test_a_topic_is_copied_exactly(broker: EmbeddedBroker) -> None:
-    """Binary keys, nulls, empty values, headers, timestamps and partitions: null keys with null values, too."""
+    """Binary keys, nulls, empty values, headers, timestamps and partitions; null keys and values together."""
     odd = [
         (b"\xff\x00key", b"\x00\xff\n", [("h", b"\xfe"), ("h", None), ("", b"")], 1, 1),
         (None, b"", [], 0, 2),
         (b"", None, [("\u2028", "ä\n".encode())], 1, 1_700_000_000_000),
         (b"{}", b'{"base64": "AA=="}', [], 0, 2**62),
-        ("ä".encode(), "\r\n".encode(), [], 1, 0),
+        ("ä".encode(), b"\r\n", [], 1, 0),
     ]
     with KafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
         for key, value, headers, partition, timestamp_ms in odd:
@@ -343,7 +343,7 @@ def test_several_topics_and_a_pattern(broker: EmbeddedBroker) -> None:
 
 
 def test_a_group_goes_on_where_it_was(broker: EmbeddedBroker) -> None:
-    """What was written is committed, up to the last record and no further; a group with members is refused."""
+    """What was written is committed, no more than that; a group with members is refused."""
     produce(broker, "grouped", b"1\n2\n3\n", "-p", "0")
     where = ("-b", broker.bootstrap_servers, "--group", "readers", "-e", "--from-beginning")
     assert run("tail", "grouped", *where, "-c", "2").stdout == b"1\n2\n"
