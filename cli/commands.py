@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -126,10 +127,10 @@ def splashdam() -> None:
     """Kafka from a shell, and a broker in the box.
 
     \b
-      splashdam broker                                 serves any Kafka client on localhost:9092
-      echo hello | splashdam produce greetings         sends a record
-      splashdam tail greetings --from-beginning        reads it, and waits for more
-      splashdam topics list -b kafka.example.com:9092  asks any cluster
+      splashdam broker                           a broker on localhost:9092
+      echo hello | splashdam produce greetings   send a record
+      splashdam tail greetings --from-beginning  read it, and wait for more
+      splashdam topics list -b HOST:PORT         ask any cluster
 
     `splashdam COMMAND --help` shows the options and an example. The exit status is 0 for success, 1 for a
     failure, 2 for wrong usage, 130 after Ctrl-C.
@@ -159,15 +160,8 @@ class OnceCommand(click.Command):
             for parameter, times in Counter(given).items():
                 if times > 1 and _is_single(parameter):
                     raise click.UsageError(f"{max(parameter.opts, key=len)} is given {times} times", ctx)
-            flags = {
-                each.name: max(each.opts, key=len)
-                if isinstance(each, click.Option)
-                else each.make_metavar(ctx)
-                for each in given
-                if isinstance(each, click.Option) or isinstance(values.get(each.name), str | tuple)
-            }
             for names in self.exclusives:
-                found = [flags[name] for name in names if name in flags]
+                found = [_shown(each) for each in given if each.name in names and _is_given(each, values)]
                 if len(found) > 1:
                     raise click.UsageError(f"{found[0]} contradicts {found[1]}", ctx)
         return super().parse_args(ctx, args)
@@ -175,7 +169,8 @@ class OnceCommand(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the example, as long as its lines are: a wrapped line could not be copied."""
         if self.example:
-            with formatter.section("Example" if "\n" not in self.example else "Examples"):
+            is_one = len(self.example.replace("\\\n", "").splitlines()) == 1
+            with formatter.section("Example" if is_one else "Examples"):
                 for line in self.example.splitlines():
                     formatter.write(f"{'':{formatter.current_indent}}{line}\n")
 
@@ -191,6 +186,20 @@ class OnceGroup(click.Group):
 
     command_class = OnceCommand
     group_class = type
+
+
+def _is_given(parameter: click.Parameter, values: Mapping[str, Any]) -> bool:
+    """Return whether a parameter stands on the command line: the parser names every argument."""
+    if isinstance(parameter, click.Option):
+        return True
+    value = values.get(parameter.name or "")
+    return isinstance(value, str | tuple) and bool(value)
+
+
+def _shown(parameter: click.Parameter) -> str:
+    if isinstance(parameter, click.Option):
+        return max(parameter.opts, key=len)
+    return parameter.human_readable_name
 
 
 def _is_single(parameter: click.Parameter) -> bool:

@@ -27,6 +27,15 @@ def topic_argument(command: Command) -> Command:
 
 
 def _check_topic(_context: click.Context, _parameter: click.Parameter, topic: str) -> str:
+    return legal_topic(topic)
+
+
+def legal_topic(topic: str) -> str:
+    """Return a topic's name.
+
+    Raises:
+        click.BadParameter: no broker would accept it.
+    """
     try:
         return check_topic_name(topic)
     except ValueError as error:
@@ -116,22 +125,18 @@ def yes_option(command: Command) -> Command:
     return click.option("--yes", is_flag=True, help="Do not ask for confirmation.")(command)
 
 
-class PartitionList(click.ParamType):
-    """``TOPIC`` or ``TOPIC:0,2``: a topic with the numbers of its partitions, none for all."""
+def partition_list(text: str) -> tuple[str, tuple[int, ...]]:
+    """Parse ``TOPIC`` or ``TOPIC:0,2``: a topic with the numbers of its partitions, none for all.
 
-    name = "partitions"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, tuple[int, ...]]:
-        if isinstance(value, tuple):
-            return value
-        topic, colon, numbers = str(value).partition(":")
-        try:
-            return check_topic_name(topic), tuple(int(each) for each in numbers.split(",")) if colon else ()
-        except ValueError as error:
-            known = "is no legal topic name" in str(error)
-            self.fail(str(error) if known else f"{value!r} is not TOPIC or TOPIC:NUMBER,…", param, ctx)
+    Raises:
+        click.BadParameter: the text is neither.
+    """
+    topic, colon, numbers = text.partition(":")
+    try:
+        found = tuple(map(int, numbers.split(","))) if colon else ()
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not TOPIC or TOPIC:NUMBER,…") from None
+    return legal_topic(topic), found
 
 
 def cluster_options(what: str = "client") -> Callable[[Command], Command]:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 import trio
@@ -24,10 +24,10 @@ from splashdam.cli.parameters import (
     config_option,
     exclusive,
     is_given,
+    legal_topic,
     property_option,
     read_properties,
 )
-from splashdam.client.sending.arguments import check_topic_name
 from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.developer import developer_settings
@@ -41,23 +41,12 @@ _WHOLE_COLLECTION_S = 600.0
 """How often frozen objects are collected again, which stops the loop once."""
 
 
-class TopicAtStart(click.ParamType):
-    """``NAME`` or ``NAME:PARTITIONS``."""
-
-    name = "topic"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int | None]:
-        if isinstance(value, tuple):
-            return value
-        name, colon, count = str(value).partition(":")
-        if colon and not (count.isascii() and count.isdigit() and int(count) > 0):
-            self.fail(f"{value!r} is not NAME:PARTITIONS", param, ctx)
-        try:
-            return check_topic_name(name), int(count) if colon else None
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+def _topic(text: str) -> tuple[str, int | None]:
+    """Parse ``NAME`` or ``NAME:PARTITIONS``."""
+    name, colon, count = text.partition(":")
+    if colon and not (count.isascii() and count.isdigit() and int(count) > 0):
+        raise click.BadParameter(f"{text!r} is not NAME:PARTITIONS")
+    return legal_topic(name), int(count) if colon else None
 
 
 @click.command(
@@ -78,7 +67,7 @@ splashdam broker --data ./data --ready-file ready -X log.retention.hours=1""",
 @click.option(
     "--topic",
     "topics",
-    type=TopicAtStart(),
+    type=_topic,
     metavar="NAME[:PARTITIONS]",
     multiple=True,
     help="Create this topic at the start, unless it exists; repeatable.",

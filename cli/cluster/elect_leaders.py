@@ -9,7 +9,7 @@ import click
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.connecting import Cluster, chosen_partitions, on_cluster
 from splashdam.cli.output import print_listing
-from splashdam.cli.parameters import PartitionList, exclusive, json_option, yes_option
+from splashdam.cli.parameters import exclusive, json_option, partition_list, yes_option
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 from splashdam.net.admin.elections import Election
@@ -24,7 +24,7 @@ from splashdam.net.cluster.cluster_client import ClusterClient
 splashdam elect-leaders --all
 splashdam elect-leaders orders:0,2 --unclean""",
 )
-@click.argument("wanted", metavar="[TOPIC[:N,…]]...", nargs=-1, type=PartitionList())
+@click.argument("wanted", metavar="[TOPIC[:N,…]]...", nargs=-1, type=partition_list)
 @click.option("--all", "is_all", is_flag=True, help="All partitions that need it.")
 @click.option(
     "--unclean",

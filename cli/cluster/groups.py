@@ -11,7 +11,7 @@ import click
 from splashdam.cli.commands import OnceGroup
 from splashdam.cli.connecting import Cluster, chosen_partitions, on_cluster
 from splashdam.cli.output import counted, print_json, print_listing
-from splashdam.cli.parameters import PartitionList, exclusive, json_option, yes_option
+from splashdam.cli.parameters import exclusive, json_option, partition_list, yes_option
 from splashdam.model.broker_errors import ErrorCode, error_for
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.transactions import OffsetAndMetadata
@@ -111,7 +111,7 @@ splashdam groups reset billing --to-datetime 2026-01-31T10:00:00"""
     "--topic",
     "wanted",
     metavar="TOPIC[:N,…]",
-    type=PartitionList(),
+    type=partition_list,
     multiple=True,
     help="Topic, or some of its partitions; repeatable. Default: all that the group has committed.",
 )

@@ -10,14 +10,14 @@ import click
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.connecting import Cluster, chosen_partitions, on_cluster
 from splashdam.cli.output import print_listing, shown_age
-from splashdam.cli.parameters import PartitionList, json_option
+from splashdam.cli.parameters import json_option, partition_list
 from splashdam.model.values import TopicPartition
 from splashdam.net.admin.producers import ActiveProducer, describe_producers
 from splashdam.net.cluster.cluster_client import ClusterClient
 
 
 @click.command(cls=OnceCommand, example="splashdam producers orders:0")
-@click.argument("wanted", metavar="TOPIC[:N,…]...", nargs=-1, required=True, type=PartitionList())
+@click.argument("wanted", metavar="TOPIC[:N,…]...", nargs=-1, required=True, type=partition_list)
 @json_option
 @on_cluster
 def producers(cluster: Cluster, *, wanted: Sequence[tuple[str, tuple[int, ...]]], as_json: bool) -> None:

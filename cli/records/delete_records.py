@@ -6,9 +6,9 @@ import click
 
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.connecting import Cluster, chosen_partitions, on_cluster
-from splashdam.cli.moments import Moment
+from splashdam.cli.moments import moment
 from splashdam.cli.output import print_listing
-from splashdam.cli.parameters import PartitionList, exclusive, json_option, yes_option
+from splashdam.cli.parameters import exclusive, json_option, partition_list, yes_option
 from splashdam.model.values import TopicPartition
 from splashdam.net.admin.topics import delete_records as delete
 from splashdam.net.admin.topics import list_offsets
@@ -25,11 +25,9 @@ _TO_THE_END = -1
 splashdam delete-records orders:0 --before-offset 1000 --yes
 splashdam delete-records orders --older-than 7d""",
 )
-@click.argument("wanted", metavar="TOPIC[:N,…]", type=PartitionList())
+@click.argument("wanted", metavar="TOPIC[:N,…]", type=partition_list)
 @click.option("--before-offset", type=click.IntRange(0), metavar="N", help="Delete those before this offset.")
-@click.option(
-    "--older-than", type=Moment(), metavar="TIME", help="Delete those before a time: 7d, 2026-01-31."
-)
+@click.option("--older-than", type=moment, metavar="TIME", help="Delete those before a time: 7d, 2026-01-31.")
 @click.option("--all", "is_all", is_flag=True, help="Delete all that are there now.")
 @yes_option
 @json_option

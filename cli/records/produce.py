@@ -60,9 +60,9 @@ def _header_pairs(
 @click.command(
     cls=OnceCommand,
     example="""\
-printf 'anna:hello\\nben:hi\\n' | splashdam produce greetings --key-separator :
-splashdam produce orders monday.txt tuesday.txt --header source=files --compression zstd
-splashdam tail orders --from-beginning -e --format json | splashdam produce copy --json""",
+printf 'anna:hello\\nben:hi\\n' | splashdam produce greetings -K :
+splashdam produce orders monday.txt tuesday.txt -H source=files -z zstd
+splashdam tail t -o earliest -e --format json | splashdam produce copy --json""",
 )
 @topic_argument
 @click.argument(

@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import attrs
 import click
@@ -18,12 +17,11 @@ import trio
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.connecting import Cluster, named_cluster
 from splashdam.cli.exiting import failures_reported
-from splashdam.cli.moments import Moment
+from splashdam.cli.moments import moment
 from splashdam.cli.output import standard_output
-from splashdam.cli.parameters import cluster_options, exclusive, settled_cluster
+from splashdam.cli.parameters import cluster_options, exclusive, legal_topic, settled_cluster
 from splashdam.cli.records.reading import Output, OutputFailure, Reading, Start, committing
 from splashdam.cli.records.rendering import FORMATS, TOKENS_HELP, Render, format_renderer, renderer
-from splashdam.client.sending.arguments import check_topic_name
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.values import IsolationLevel
 from splashdam.net.admin.topics import list_topics
@@ -31,50 +29,37 @@ from splashdam.net.cluster.cluster_client import ClusterClient
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 
 
-class Offset(click.ParamType):
-    """``earliest``, ``latest`` (or kcat's ``beginning`` and ``end``), N, or -N for the last N records."""
-
-    name = "offset"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Start:
-        if isinstance(value, Start):
-            return value
-        text = str(value)
-        if text in ("earliest", "beginning"):
-            return Start(timestamp=EARLIEST)
-        if text in ("latest", "end"):
-            return Start(timestamp=LATEST)
-        if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) is None:
-            self.fail(f"{text!r} is none of earliest, latest, N and -N", param, ctx)
-        return Start(last=int(text[1:])) if text.startswith("-") else Start(offset=int(text))
+def _start(text: str) -> Start:
+    """Parse ``earliest``, ``latest`` (or kcat's ``beginning`` and ``end``), N, or -N for the last N records."""
+    if text in ("earliest", "beginning"):
+        return Start(timestamp=EARLIEST)
+    if text in ("latest", "end"):
+        return Start(timestamp=LATEST)
+    if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) is None:
+        raise click.BadParameter(f"{text!r} is none of earliest, latest, N and -N")
+    return Start(last=int(text[1:])) if text.startswith("-") else Start(offset=int(text))
 
 
-class FormatString(click.ParamType):
-    """A format string of kcat; checked here, rendered in `_render`."""
-
-    name = "format"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        try:
-            format_renderer(value, None)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return str(value)
+def _format_string(text: str) -> str:
+    """Check a format string of kcat; `_render` uses it."""
+    try:
+        format_renderer(text, None)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    return text
 
 
 def _check_topics(
     _context: click.Context, _parameter: click.Parameter, topics: Sequence[str]
 ) -> tuple[str, ...]:
-    try:
-        for each in topics:
-            if each.startswith("^"):
-                re.compile(each)
-            else:
-                check_topic_name(each)
-    except re.error as error:
-        raise click.BadParameter(f"{each!r} is no regular expression: {error}") from error
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+    for each in topics:
+        if not each.startswith("^"):
+            legal_topic(each)
+            continue
+        try:
+            re.compile(each)
+        except re.error as error:
+            raise click.BadParameter(f"{each!r} is no regular expression: {error}") from error
     return tuple(dict.fromkeys(topics))
 
 
@@ -83,7 +68,7 @@ def _check_topics(
     example="""\
 splashdam tail orders --offset -10 --exit-at-end --format full
 splashdam tail '^orders\\.' --since 15m --format-string '%t %k %s\\n'
-splashdam tail orders --from-beginning --exit-at-end --format json > orders.jsonl""",
+splashdam tail orders --from-beginning -e --format json > orders.jsonl""",
 )
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, callback=_check_topics)
 @click.option("--from-beginning", is_flag=True, help="Begin with the oldest record. Default: only new ones.")
@@ -91,20 +76,20 @@ splashdam tail orders --from-beginning --exit-at-end --format json > orders.json
     "-o",
     "--offset",
     "start",
-    type=Offset(),
+    type=_start,
     metavar="[N|-N|earliest|latest]",
     help="Begin at this offset of each partition; -N: with its last N records.",
 )
 @click.option(
     "--since",
-    type=Moment(),
+    type=moment,
     metavar="TIME",
     help="Begin with the first record at or after a time (2026-01-31T10:00, local unless it ends in Z) or a"
     " duration ago (90s, 15m, 2h, 1d).",
 )
 @click.option(
     "--until",
-    type=Moment(),
+    type=moment,
     metavar="TIME",
     help="Stop before the first record at or after this time, or where a partition ends; otherwise as"
     " --since.",
@@ -152,7 +137,7 @@ splashdam tail orders --from-beginning --exit-at-end --format json > orders.json
 @click.option(
     "-f",
     "--format-string",
-    type=FormatString(),
+    type=_format_string,
     metavar="TEXT",
     help=f"kcat's format, without a newline of its own: {TOKENS_HELP}; \\n, \\t, \\xHH.",
 )

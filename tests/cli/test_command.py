@@ -87,12 +87,15 @@ def test_every_help_text_ends_with_an_example(names: tuple[str, ...], command: c
     """It begins with this command, and its options exist."""
     assert isinstance(command, OnceCommand)
     assert command.example
+    shown = [each.strip() for each in command.get_help(click.Context(command)).splitlines()]
     for line in command.example.splitlines():
+        assert line.strip() in shown
+        assert len(line) <= 78, "fits into 80 columns with its indent"
+    for line in command.example.replace("\\\n", "").splitlines():
         (*before, words) = [part.split() for part in line.replace(" > ", " | ").split(" | ")]
         if words[0] != "splashdam":
             words = before[-1]
         assert tuple(words[: len(names) + 1]) == ("splashdam", *names)
-        assert line in [each.strip() for each in command.get_help(click.Context(command)).splitlines()]
         command.make_parser(click.Context(command)).parse_args(words[len(names) + 1 :])
 
 

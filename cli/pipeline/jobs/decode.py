@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=OnceCommand,
-    example="splashdam pipeline decode orders --schema o.json --checkpoint c --table o --dead-letter-table d",
+    example="""\
+splashdam pipeline decode orders --schema orders.json --checkpoint ckpt \\
+  --table orders --dead-letter-table bad""",
     short_help="Decode values by a JSON or Avro schema; bad ones become dead letters.",
 )
 @topic_stream

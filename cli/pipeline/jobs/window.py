@@ -76,7 +76,9 @@ def _window_query(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command(
     cls=OnceCommand,
-    example="splashdam pipeline window orders --size 1h --checkpoint ckpt --table hours --late-table late",
+    example="""\
+splashdam pipeline window orders --size 1h --checkpoint ckpt \\
+  --table hours --late-table late""",
     short_help="Aggregate by event-time windows; late rows go to a table of their own.",
 )
 @topic_stream
