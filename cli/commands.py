@@ -1,9 +1,9 @@
 """The group of all commands, and the kinds of commands.
 
-A command is imported when it is asked for; the table names it in ``splashdam --help``. One command line says
-one thing: `OnceCommand` refuses an option that is given twice where click keeps the last, and options of
-which the command takes only one (`splashdam.cli.parameters.exclusive`). A line with two offsets would move a
-group to the wrong one, and a line with two data directories would open the wrong one.
+A command's module is imported when the command runs; `SECTIONS` lists it in ``splashdam --help``. An option
+that is not repeatable may be given only once, because click silently keeps the last of several, and only one
+of options that exclude each other (`splashdam.cli.parameters.exclusive`): a line with two offsets would move
+a group to the wrong one, and a line with two data directories would open the wrong one.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in sect
 
 
 class Commands(click.Group):
-    """Imports the module of a command when it is needed, so that no command pays for another's imports."""
+    """Import the module of a command when it is needed, so that no command pays for another's imports."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -155,7 +155,8 @@ class OnceCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Raise UsageError for a repeated option, and for two options that contradict each other, as well."""
-        if not ctx.resilient_parsing:  # a shell completes the line
+        if not ctx.resilient_parsing:  # it is set while a shell completes an unfinished line
+            # A parse only to count: click's parameters have the last value, and not how often an option came.
             values, _, given = self.make_parser(ctx).parse_args(args=list(args))
             for parameter, times in Counter(given).items():
                 if times > 1 and _is_single(parameter):
@@ -182,7 +183,7 @@ class OnceCommand(click.Command):
 
 
 class OnceGroup(click.Group):
-    """A group whose subcommands are of this kind."""
+    """A group whose subcommands are `OnceCommand`."""
 
     command_class = OnceCommand
     group_class = type

@@ -35,10 +35,10 @@ from splashdam.embedded_broker.embedded import IN_MEMORY
 from splashdam.storage.files.memory import MemoryFiles
 
 _LONG_COLLECTION_S = 0.005
-"""Objects that a collection of at least this length found alive are frozen; shorter ones may repeat."""
+"""After a garbage collection this long, the objects that survived it are frozen."""
 
 _WHOLE_COLLECTION_S = 600.0
-"""How often frozen objects are collected again, which stops the loop once."""
+"""How often frozen objects are unfrozen and collected; each time the loop stops for a moment."""
 
 
 def _topic(text: str) -> tuple[str, int | None]:
@@ -134,7 +134,7 @@ def broker(
     group.initial.rebalance.delay.ms=0, offsets.topic.num.partitions=4,
     transaction.state.log.num.partitions=4. -X sets others. Internal topics that exist keep their partitions.
     """
-    standard_output()  # if it were closed, a log file would get its descriptor
+    standard_output()  # fails if it is closed: else a log file would get descriptor 1, and our output
     with file_failures_reported():
         in_file = read_properties(config)
         if is_given(context, "data"):
@@ -204,8 +204,8 @@ class Serving(NamedTuple):
             running.topics.create_missing(self.topics)
             if self.tells_errors:
                 running.interception.interceptor = ErrorLines()
-            # A signal before this line ends the process at once, as a second one during the shutdown does;
-            # the logs have to survive that anyway.
+            # A signal before this line, or a second one during the shutdown, ends the process at once: logs
+            # have to survive a kill anyway.
             with (
                 short_collections(),
                 trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals,
@@ -238,7 +238,7 @@ def _announced(ready_file: Path | None, bootstrap_servers: str) -> Iterator[None
 
 @contextmanager
 def short_collections() -> Iterator[None]:
-    """Freeze what a long garbage collection found alive; every ten minutes unfreeze and collect it again.
+    """Freeze the objects that survive a long garbage collection; every ten minutes unfreeze them.
 
     A full collection stops the loop while it visits all objects: 10 ms for the imported modules alone, 40 ms
     with 5,000 partitions.

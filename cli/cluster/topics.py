@@ -32,8 +32,7 @@ from splashdam.net.admin.topics import (
 from splashdam.net.cluster.cluster_client import ClusterClient
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 from splashdam.storage.directories.partition_metadata import format_uuid
-
-_INTERNAL = ("__consumer_offsets", "__transaction_state")
+from splashdam.storage.topic_names import INTERNAL_TOPICS
 
 
 def _config_option(what: str) -> Callable[[Command], Command]:
@@ -125,11 +124,13 @@ def list_(cluster: Cluster, *, internal: bool, is_names: bool, as_json: bool) ->
     """
 
     async def names(client: ClusterClient) -> list[str]:
-        return [name for name in await list_topics(client) if internal or name not in _INTERNAL]
+        return [name for name in await list_topics(client) if internal or name not in INTERNAL_TOPICS]
 
     async def sizes(client: ClusterClient) -> list[TopicSize]:
         existing = (await client.cluster(None)).topics
-        found = {name: each for name, each in sorted(existing.items()) if internal or name not in _INTERNAL}
+        found = {
+            name: each for name, each in sorted(existing.items()) if internal or name not in INTERNAL_TOPICS
+        }
         offsets = await _offsets(client, [each for topic in found.values() for each in topic.partitions])
         return [
             TopicSize(
@@ -301,6 +302,8 @@ def alter(
         raise click.UsageError(f"--topic-config {name}={configs[name]} contradicts --unset {name}")
 
     async def run(client: ClusterClient) -> None:
+        # Configurations first: a refused value leaves the topic as it was, but partitions cannot be taken
+        # back.
         if configs or unset:
             await alter_configs(client, Resource.TOPIC, topic, changes=configs, delete=unset)
         if partitions is not None:

@@ -44,6 +44,7 @@ def read_lines(files: Sequence[Path]) -> Iterator[Numbered]:
 
 def _numbered(source: str, stream: Iterable[bytes]) -> Iterator[Numbered]:
     for number, line in enumerate(stream, 1):
+        # Lines may end with CRLF, as files from Windows do.
         yield Numbered(source, number, line.removesuffix(b"\n").removesuffix(b"\r"))
 
 

@@ -29,10 +29,10 @@ from splashdam.client.producer import KafkaProducer
 from splashdam.model.errors import IllegalArgumentError, KafkaError, KafkaTimeoutError
 
 CLOSE_TIMEOUT_SECONDS = 5.0
-"""How long records that were read already may still be delivered after Ctrl-C or another signal."""
+"""After Ctrl-C or another signal: how long to wait for the delivery of lines that were read already."""
 
 PATIENCE_SECONDS = 2.0
-"""How long the first record may wait before a message says for what."""
+"""After this long a message says what the first record waits for."""
 
 PROPERTIES_OF_OPTIONS = {"bootstrap.servers": "bootstrap_servers", "compression.type": "compression"}
 
@@ -190,7 +190,7 @@ def _value_of(value: bytes | _Null) -> bytes | None:
 
 
 def _settle_timeout(context: click.Context, properties: dict[str, str], timeout_seconds: float) -> None:
-    """``--timeout`` is the producer's ``max.block.ms``; what was taken has ``delivery.timeout.ms``."""
+    """Use ``--timeout`` as the producer's ``max.block.ms``; ``delivery.timeout.ms`` limits the rest."""
     given = is_given(context, "timeout_seconds")
     if given and "max.block.ms" in properties:
         raise click.UsageError(f"--timeout contradicts -X max.block.ms={properties['max.block.ms']}", context)
@@ -219,11 +219,12 @@ def _silence_explained(producer: KafkaProducer) -> Iterator[None]:
     """Print once what the block waits for, if it takes long."""
 
     def explain() -> None:
-        reason = producer.last_failure  # what its timeout will say, too
+        reason = producer.last_failure  # the same reason as in the timeout error
         limit_seconds = producer.config["max_block_ms"] / 1000
         click.echo(f"waiting for the cluster, for at most {limit_seconds:g} s; so far: {reason}", err=True)
 
     timer = Timer(PATIENCE_SECONDS, explain)
+    # A command that ends with an error must not wait for the timer.
     timer.daemon = True
     timer.start()
     try:
@@ -248,7 +249,7 @@ def _progress(lines: Iterable[Numbered], *, reads_files: bool) -> Iterator[Itera
 
 @attrs.define
 class Delivery:
-    """Sends lines and counts what became of them.
+    """Sends lines, and counts those that are delivered, failed and refused.
 
     ``failed`` is counted on the sender's thread and ``refused`` on the caller's, so that neither needs a
     lock.
@@ -264,7 +265,7 @@ class Delivery:
     interrupted: bool = False
 
     def send_all(self, lines: Iterable[Numbered]) -> None:
-        """Sends every line; one that is refused is counted, and the next is sent.
+        """Send every line; count a refused line, and go on with the next.
 
         Raises:
             IllegalArgumentError: the partition does not exist.
@@ -281,7 +282,9 @@ class Delivery:
                 self._note(f"{line}: {explained(error)}")
 
     def _send(self, line: Line) -> None:
-        with nullcontext() if self.sent else _silence_explained(self.producer):  # the first may have to wait
+        with (
+            nullcontext() if self.sent else _silence_explained(self.producer)
+        ):  # only the first may wait long
             future = self.producer.send(
                 self.topic,
                 _NULL if line.value is None else line.value,
@@ -311,5 +314,5 @@ class Delivery:
         return "; ".join(parts)
 
     def status(self) -> int:
-        """The exit status of a run that nobody interrupted: 0 only if every line was delivered."""
+        """Return the exit status of a run without interrupt: 0 only if every line was delivered."""
         return 1 if self.failed + self.refused else 0

@@ -99,7 +99,7 @@ class Output:
         """Write the records before ``end``, and return the offset behind the last one that was looked at.
 
         Raises:
-            BrokenPipeError: nobody reads the output any more.
+            BrokenPipeError: the reader of the output has closed it.
             OutputFailure: the output cannot be written.
         """
         with _output_failures():
@@ -194,7 +194,7 @@ class Reading:
 
         Raises:
             KafkaError: a topic or a partition does not exist, or the cluster cannot be read.
-            BrokenPipeError: nobody reads the output any more.
+            BrokenPipeError: the reader of the output has closed it.
             OutputFailure: the output cannot be written.
         """
         async with trio.open_nursery() as nursery:
@@ -230,6 +230,7 @@ class Reading:
                 for news in await client.fetch(topic, positions):
                     number = news.topic_partition.partition
                     reached = self.output.write(news, ends.get(number))
+                    # Not the last record's offset plus one: markers and compacted records have offsets, too.
                     positions[number] = news.next_offset
                     if self.progress is not None:
                         self.progress.reached(news.topic_partition, reached)
@@ -257,6 +258,7 @@ class Reading:
     async def _ends(self, client: FetchClient, topic: str, partitions: list[int]) -> dict[int, int]:
         if not self.exit_at_end and self.until_ms is None:
             return {}
+        # Asked for once: with a busy producer the present end would move on for ever.
         ends = await client.offsets(topic, partitions, LATEST)
         if self.until_ms is not None:
             late = await client.offsets(topic, partitions, self.until_ms)

@@ -30,7 +30,7 @@ from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 
 
 def _start(text: str) -> Start:
-    """Parse ``earliest``, ``latest`` (or kcat's ``beginning`` and ``end``), N, or -N for the last N records."""
+    """Parse ``earliest``, ``latest`` (or ``beginning`` and ``end``), N, or -N for the last N records."""
     if text in ("earliest", "beginning"):
         return Start(timestamp=EARLIEST)
     if text in ("latest", "end"):
