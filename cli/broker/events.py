@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from splashdam.embedded_broker.serving.dispatch import Arrived
-from splashdam.model.broker_errors import error_for
+from splashdam.model.broker_errors import ErrorCode, error_for
 from splashdam.wire.message import Response, Struct
 
 _CONNECTIONS = "splashdam.embedded_broker.serving.client_connection"
@@ -42,7 +42,7 @@ class ErrorLines:
 
 def _named(error: tuple[int, str]) -> str:
     code, where = error
-    name = error_for(code).code.name
+    name = ErrorCode(error_for(code).code).name
     return f"{name} ({where})" if where else name
 
 

@@ -10,7 +10,7 @@ from splashdam.cli.commands import OnceCommand
 from splashdam.cli.connecting import Cluster, chosen_partitions, on_cluster
 from splashdam.cli.output import print_listing
 from splashdam.cli.parameters import exclusive, json_option, partition_list, yes_option
-from splashdam.model.broker_errors import BrokerResponseError
+from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.net.admin.elections import Election
 from splashdam.net.admin.elections import elect_leaders as elect
@@ -62,7 +62,7 @@ def elect_leaders(
     print_listing(
         ("topic", "partition", "result"),
         [
-            (where.topic, where.partition, "elected" if error is None else error.code.name)
+            (where.topic, where.partition, "elected" if error is None else ErrorCode(error.code).name)
             for where, error in sorted(found.items())
         ],
         as_json=as_json,

@@ -53,7 +53,13 @@ def list_(cluster: Cluster, *, as_json: bool, **names: str | None) -> None:
         for found in cluster.ask(run)
         for name, value in sorted(found.quotas.items())
     ]
-    print_listing(("user", "client-id", "ip", "quota", "value"), sorted(rows, key=str), as_json=as_json)
+    print_listing(
+        ("user", "client-id", "ip", "quota", "value"), sorted(rows, key=_without_none), as_json=as_json
+    )
+
+
+def _without_none(row: tuple[object, ...]) -> list[str]:
+    return ["" if each is None else str(each) for each in row]
 
 
 def _named(found: EntityQuotas, kind: str) -> str | None:

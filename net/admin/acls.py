@@ -183,9 +183,10 @@ async def delete_acls(client: ClusterClient, wanted: AclFilter) -> list[AclBindi
     def deleted(answer: DeleteAclsResponse) -> list[AclBinding]:
         found = []
         for result in answer.filter_results:
-            for each in (result, *result.matching_acls):
-                if each.error_code:
-                    raise error_for(each.error_code, each.error_message or "deleting ACLs")
+            outcomes = [(each.error_code, each.error_message) for each in result.matching_acls]
+            for code, message in ((result.error_code, result.error_message), *outcomes):
+                if code:
+                    raise error_for(code, message or "deleting ACLs")
             found += [
                 AclBinding(
                     AclResource(each.resource_type),

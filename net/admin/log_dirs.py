@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from splashdam.model.broker_errors import error_for
+from splashdam.model.broker_errors import ErrorCode, error_for
 from splashdam.model.values import TopicPartition
 from splashdam.net.cluster.cluster_client import ClusterClient
 from splashdam.wire.messages.describe_log_dirs import (
@@ -82,7 +82,7 @@ async def describe_log_dirs(
                 LogDirDescription(
                     broker_id,
                     each.log_dir,
-                    error_for(each.error_code).code.name if each.error_code else None,
+                    ErrorCode(error_for(each.error_code).code).name if each.error_code else None,
                     each.total_bytes,
                     each.usable_bytes,
                     tuple(

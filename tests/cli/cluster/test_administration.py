@@ -16,7 +16,7 @@ from splashdam.net.clock import SystemClock
 
 CONFIG = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "allow.everyone.if.no.acl.found": "true",
+    "super.users": "User:ANONYMOUS",
 }
 Invoke = Callable[..., Result]
 
