@@ -134,7 +134,7 @@ def test_transactions(folder: Path) -> None:
         assert len(done.output.splitlines()) == count, done.output
 
 
-def test_what_becomes_of_the_settings_of_a_container() -> None:
+def test_settings_of_the_container_page_are_accepted() -> None:
     """Each setting in the table is one of Kafka's that the broker takes."""
     page = (blocks("how-to/instead-of-bitnami.md", "console")[0].text, *table("how-to/instead-of-bitnami.md"))
     named = dict(re.findall(r"-X ([a-z.]+)=([\w:/.]+)", "\n".join(page)))

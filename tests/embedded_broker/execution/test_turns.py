@@ -371,7 +371,7 @@ async def test_a_bomb_beyond_every_limit_is_refused(broker: Broker, talk: Talk) 
     assert "limit of 100000000" in (answer.error_message or "")
 
 
-async def test_what_became_too_large_is_not_kept(broker: Broker, talk: Talk) -> None:
+async def test_buffers_that_became_too_large_are_released(broker: Broker, talk: Talk) -> None:
     """A batch that is stored unpacked has to keep to max.message.bytes: 10, as Kafka."""
     broker.topics.create("t", 1, {"compression.type": "uncompressed"})
     assert (await produce(talk, "t", bomb(4 * MIB))).error_code == 10
@@ -661,7 +661,7 @@ async def test_neither_light_nor_heavy_work_starves(autojump_clock: object) -> N
     assert shop.done[12:].count("light") >= 8
 
 
-async def test_what_only_may_be_heavy_is_light_first(autojump_clock: object) -> None:
+async def test_possibly_heavy_work_is_tried_as_light_first(autojump_clock: object) -> None:
     """By the worst ratio of its codec nearly every batch was heavy; now it is so once it was seen to be."""
     turns = Turns(inline, no_time)
     light, heavy = Doing(MIB, 100_000), Doing(8 * MIB, 100_000)
@@ -669,7 +669,7 @@ async def test_what_only_may_be_heavy_is_light_first(autojump_clock: object) -> 
     assert (light.limits, heavy.limits) == ([HEAVY_BYTES], [HEAVY_BYTES, MAX_DECOMPRESSED_BYTES])
 
 
-async def test_who_leaves_the_line_takes_no_place(autojump_clock: object) -> None:
+async def test_a_cancelled_waiter_takes_no_place(autojump_clock: object) -> None:
     """Waiting for a place can be cancelled, and the others get theirs."""
     shop = Workshop()
     turns = Turns(shop.run, no_time)

@@ -194,7 +194,7 @@ async def test_requests_without_a_form_are_not_studied_for_ever(
     assert 0 < len(studied) < 100
 
 
-async def test_what_one_client_taught_holds_for_all(
+async def test_a_template_learned_from_one_client_serves_all(
     talk: Talk, network: MemoryNetwork, broker: Broker, decoded: list[int]
 ) -> None:
     """200 clients on 1,000 partitions in turn spent most of the time with learning, each for itself."""

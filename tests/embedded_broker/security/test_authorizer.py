@@ -132,7 +132,7 @@ def test_super_users_are_not_asked() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_acl(wrong: Acl) -> None:
+def test_invalid_acls(wrong: Acl) -> None:
     """42 for each."""
     with pytest.raises(InvalidRequestError):
         check_acl(wrong)

@@ -325,7 +325,7 @@ def test_the_table_of_states_has_an_end() -> None:
         max_size=8,
     )
 )
-def test_whatever_is_asked_nobody_gets_in_without_a_proof(steps: list[Any]) -> None:
+def test_no_sequence_of_requests_avoids_authentication(steps: list[Any]) -> None:
     """A session against a model: known only after the right password, behind a handshake that was taken."""
     session = SaslSession(Users(anna="s3cret"), ["PLAIN", "SCRAM-SHA-256"], 0, SystemClock())
     chosen = ""

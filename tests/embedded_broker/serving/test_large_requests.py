@@ -487,7 +487,7 @@ async def test_refusals_were_made_in_one_step(
         assert turns
 
 
-async def test_what_acks_0_may_write_is_written_before_the_connection_ends(
+async def test_batches_with_acks_0_are_written_before_the_connection_ends(
     files: MemoryFiles, network: MemoryNetwork, autojump_clock: MockClock
 ) -> None:
     """Many partitions that are allowed take several turns; those after the first were thrown away."""

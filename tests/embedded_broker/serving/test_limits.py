@@ -110,7 +110,7 @@ async def test_an_address_beyond_its_rate_is_closed_late(autojump_clock: MockClo
         assert (await come("10.0.0.2").ask(VERSIONS, 0)).api_keys
 
 
-async def test_strangers_who_keep_asking_for_versions(autojump_clock: MockClock) -> None:
+async def test_strangers_that_repeat_api_versions(autojump_clock: MockClock) -> None:
     """A client that never says who it is stays 30 s, however busy it is."""
     cluster = MemoryCluster(autojump_clock)
     async with cluster.broker():
@@ -217,7 +217,7 @@ async def test_claims_from_the_same_address_kept_a_good_client_waiting_for_a_min
             nursery.cancel_scope.cancel()
 
 
-def test_who_owned_an_ipv6_network_had_a_share_for_each_of_its_addresses() -> None:
+def test_an_ipv6_network_has_one_share_of_request_memory() -> None:
     """A /64 is one party; an IPv4 address stays itself, however it is written."""
     assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1:2:3") == "2001:db8::/64"
     assert network_of("2001:db8:0:1::1") != network_of("2001:db8::1")
@@ -269,7 +269,7 @@ async def test_silent_strangers_kept_a_good_client_waiting_for_ten_minutes(
             nursery.cancel_scope.cancel()
 
 
-async def test_who_waited_for_memory_had_a_fresh_half_minute_for_each_piece(
+async def test_the_limit_of_a_large_request_covers_all_its_pieces(
     autojump_clock: MockClock,
 ) -> None:
     """Each piece of a large request comes out of the same time: new memory is no new allowance."""
@@ -383,7 +383,7 @@ async def test_a_party_with_many_connections_has_one_share(autojump_clock: MockC
         nursery.cancel_scope.cancel()
 
 
-async def test_nobody_looks_at_holders_while_nobody_waits(autojump_clock: MockClock) -> None:
+async def test_holders_are_not_scanned_without_waiters(autojump_clock: MockClock) -> None:
     """A silent one harms nobody then; and nothing is kept of parties that are gone."""
     memory = RequestMemory(100)
     silent = Receiving("silent")

@@ -64,7 +64,7 @@ async def test_answers_come_in_order_of_requests(talk: Talk, broker: Broker) -> 
         assert (await talk.answer()).brokers
 
 
-async def test_answers_nobody_reads_are_not_made(
+async def test_answers_are_not_made_for_a_client_that_does_not_read(
     talk: Talk, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a hundred large answers asked for together a client that does not read costs the memory of a few."""
@@ -259,7 +259,7 @@ async def test_short_idle_limit(tmp_path: Path, autojump_clock: MockClock) -> No
         assert trio.current_time() - start < 0.1
 
 
-async def test_reader_who_does_not_read(broker: Broker, autojump_clock: MockClock) -> None:
+async def test_a_client_that_does_not_read(broker: Broker, autojump_clock: MockClock) -> None:
     """A client that takes no answers is closed as idle, and keeps no slice or descriptor."""
     broker.topics.create("t")
     network = MemoryNetwork(capacity_bytes=1000)

@@ -129,7 +129,7 @@ async def test_metadata_lists_all_brokers(pair: Pair) -> None:
         assert found == [(0, 1, 0), (1, 2, 0)]
 
 
-async def test_each_keeps_what_it_leads(pair: Pair) -> None:
+async def test_each_broker_keeps_its_partitions(pair: Pair) -> None:
     """A partition has one directory in the cluster."""
     assert list(pair.brokers[1].logs.logs) == [T0]
     assert list(pair.brokers[2].logs.logs) == [T1]

@@ -108,7 +108,7 @@ def test_a_location_travels_without_its_filesystem(memory: str, log: tuple[Path,
         ("file:///tmp", {"a": "b"}, r"\?name=value"),
     ],
 )
-def test_what_cannot_be_opened_is_named(uri: str, settings: dict[str, str], message: str) -> None:
+def test_files_that_cannot_be_opened_are_named(uri: str, settings: dict[str, str], message: str) -> None:
     """A scheme that nobody knows, a setting that is none."""
     with pytest.raises(KafkaConfigurationError, match=message):
         location_of(uri, tuple(settings.items())).open()

@@ -174,7 +174,7 @@ def test_an_abort_that_is_not_listed_yet_is_found(tmp_path: Path) -> None:
     assert records_in(slices_in(path, committed=True), committed=True) == kept
 
 
-def test_a_lost_list_of_aborted_transactions_is_told(
+def test_a_lost_list_of_aborted_transactions_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Snapshots say nothing of what ended before them; the markers in the log do."""

@@ -310,7 +310,7 @@ def test_reasons(value: bytes, reason: str) -> None:
         assert decoded.details[at].as_py()
 
 
-def test_what_is_left_out_may_be_anything() -> None:
+def test_fields_outside_of_the_schema_may_be_anything() -> None:
     """A field that the schema does not have is not looked into, but it is JSON."""
     row = b'{"id":1,"other":' + b"9" * 5000 + b',"other":"\\ud800"}'
     assert outcomes(decoder().decode(pa.array([row]))) == expected([row])

@@ -34,7 +34,7 @@ def test_the_newest_record_of_each_key_stays_at_its_offset() -> None:
     ]
 
 
-def test_what_is_untouched_is_copied_byte_for_byte() -> None:
+def test_unchanged_batches_are_copied_byte_for_byte() -> None:
     """Batches and, since all are untouched, every file of the segment."""
     files = MemoryFiles()
     log = compacted_log(files, index_interval_bytes=0)

@@ -332,7 +332,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
         self.model.check(found, self.first_dirty, self.wall_ms)
 
 
-def test_a_power_cut_between_two_segments_is_no_loss_of_what_was_safe() -> None:
+def test_a_power_cut_between_two_segments_loses_no_synced_record() -> None:
     """The first segment loses what was appended during its sync; the next one begins behind it."""
     machine = CompactedLogMachine()
     pair = [(b"a", None)]

@@ -42,7 +42,7 @@ def start_holder(directory: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_second_process_is_told_the_first_ones_pid(tmp_path: Path) -> None:
+def test_a_second_process_learns_the_first_ones_pid(tmp_path: Path) -> None:
     """And may have the directory as soon as the first is gone, killed or not."""
     with start_holder(tmp_path) as holder:
         with pytest.raises(

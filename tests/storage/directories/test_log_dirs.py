@@ -375,7 +375,7 @@ async def test_one_directory_alone_goes_on_as_before() -> None:
     assert fill(manager, 0, 2) == values_of(manager.logs[T0])
 
 
-def test_a_directory_left_out_of_log_dirs_made_its_partitions_anew() -> None:
+def test_partitions_of_a_directory_left_out_of_log_dirs_are_not_created_again() -> None:
     """They were empty, and from then on there twice: no start went well any more. Now it is said which."""
     files = MemoryFiles()
     manager = manager_of(files)

@@ -395,7 +395,7 @@ def test_a_clean_shutdown_keeps_the_producers_of_expired_batches() -> None:
     assert open_after_a_crash(files).append_as_leader(numbered(0), now_ms=NOW_MS).duplicate
 
 
-def test_what_is_left_of_a_removed_segment_does_not_set_the_end_back() -> None:
+def test_leftovers_of_a_removed_segment_do_not_move_the_end_back() -> None:
     """It was never flushed and is torn; the empty segment behind it says where the log ended."""
     files, log = on_a_new_disk()
     append(log, 1, 0)

@@ -31,7 +31,7 @@ def producer(broker: EmbeddedBroker) -> Iterator[KafkaProducer]:
         yield running
 
 
-def test_what_was_asked(broker: EmbeddedBroker, producer: KafkaProducer) -> None:
+def test_logged_requests(broker: EmbeddedBroker, producer: KafkaProducer) -> None:
     """Who has an answer finds its request, with what was answered."""
     broker.faults.produce(error="NOT_ENOUGH_REPLICAS", times=1)
     with broker.requests.start() as requests:

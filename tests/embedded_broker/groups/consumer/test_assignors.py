@@ -51,7 +51,7 @@ def test_range_puts_static_members_first_by_instance_id() -> None:
     }
 
 
-def test_range_counts_only_who_wants_the_topic() -> None:
+def test_range_counts_only_subscribers_of_the_topic() -> None:
     """Members with different subscriptions."""
     members = {
         "m0": Candidate(frozenset({A})),
@@ -76,7 +76,7 @@ def test_uniform_moves_no_more_than_a_newcomer_needs() -> None:
     assert second["m1"] < first["m1"]
 
 
-def test_uniform_evens_out_what_few_want_with_what_all_want() -> None:
+def test_uniform_balances_members_with_different_subscriptions() -> None:
     """Who alone wants a large topic gets little of the others."""
     members = {
         "m0": Candidate(frozenset({A, B})),

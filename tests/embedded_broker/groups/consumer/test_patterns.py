@@ -50,7 +50,7 @@ LETTERS = frozenset(ascii_letters + digits + "._-")
         "[a.-]*", r"\Aa\w*", "(?i)[a-b]+", "a(?s:.)b", r"\x61b",
     ],
 )  # fmt: skip
-def test_matches_what_python_matches(pattern: str) -> None:
+def test_matches_the_same_as_python(pattern: str) -> None:
     """Where both have the syntax they agree, name by name."""
     ours = Pattern(pattern, LETTERS).matching(NAMES)
     assert ours == {name for name in NAMES if re.fullmatch(pattern, name)}
@@ -73,7 +73,7 @@ def test_matches_what_python_matches(pattern: str) -> None:
         ("a{,2}|b{", set()),
     ],
 )
-def test_matches_what_re2_matches(pattern: str, matched: set[str]) -> None:
+def test_matches_the_same_as_re2(pattern: str, matched: set[str]) -> None:
     """Syntax that Python does not have."""
     assert Pattern(pattern, LETTERS).matching(NAMES) == matched
 
@@ -88,7 +88,7 @@ def test_matches_what_re2_matches(pattern: str, matched: set[str]) -> None:
         "(" * 200 + ")" * 200, "((a{100}){100}){100}",
     ],
 )  # fmt: skip
-def test_refuses_what_re2_refuses(pattern: str) -> None:
+def test_refuses_the_same_as_re2(pattern: str) -> None:
     """No look-around, no back references, nothing unclosed, nothing too large."""
     with pytest.raises(InvalidPatternError):
         Pattern(pattern, LETTERS)

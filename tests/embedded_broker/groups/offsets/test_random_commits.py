@@ -179,6 +179,6 @@ class Run:
 
 @settings(max_examples=30, deadline=None)
 @given(todo=steps)
-def test_offsets_are_what_was_committed(todo: list[NamedTuple]) -> None:
+def test_offsets_equal_the_commits(todo: list[NamedTuple]) -> None:
     """After every step, and after every start: pending ones stay pending, and what was forgotten stays so."""
     trio.run(Run().play, list(todo), clock=MockClock(autojump_threshold=0))
