@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -58,7 +58,7 @@ def list_(cluster: Cluster, *, as_json: bool, **names: str | None) -> None:
     )
 
 
-def _without_none(row: tuple[object, ...]) -> list[str]:
+def _without_none(row: Sequence[object]) -> list[str]:
     return ["" if each is None else str(each) for each in row]
 
 
