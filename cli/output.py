@@ -125,7 +125,10 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     for number, name in enumerate(head):
         cells = [str(row[number]) for row in rows]
         is_number = bool(cells) and all(cell == "-" or cell[0].isdigit() for cell in cells if cell)
-        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+        longest_word = max(map(len, name.split()))
+        table.add_column(
+            name, justify="right" if is_number else "left", overflow="fold", min_width=longest_word
+        )
     for row in rows:
         table.add_row(*map(str, row))
     Console().print(table)
