@@ -118,7 +118,7 @@ ROWS: dict[str, tuple[str, str, Callable[[float], str]]] = {
 
 @pytest.mark.parametrize("row", ROWS)
 def test_the_figures_of_readme_are_medians_of_the_picture(row: str) -> None:
-    """Whoever measures anew writes them anew."""
+    """A new measurement rewrites them."""
     scenario, figure, shown = ROWS[row]
     runs = json.loads((ROOT / "docs/pictures/bench.json").read_text())["runs"]
     medians = [

@@ -68,7 +68,7 @@ def test_dump_of_checkpoints_and_properties() -> None:
 
 
 def test_damage_is_printed_where_it_is_met(tmp_path: Path) -> None:
-    """What follows is printed all the same, and the status tells."""
+    """The rest is printed all the same, and the status is 1."""
     path = tmp_path / f"{0:020d}.log"
     data = bytearray((NEW / "codecs-0" / path.name).read_bytes())
     data[100] ^= 1

@@ -63,7 +63,7 @@ def test_keys_decide_the_partition(broker: EmbeddedBroker) -> None:
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_compression(broker: EmbeddedBroker, codec: str) -> None:
-    """What was compressed is readable."""
+    """Compressed records are readable."""
     produce(broker, f"packed-{codec}", b"to be squeezed\n" * 100, "--compression", codec)
     assert tail(broker, f"packed-{codec}") == ["to be squeezed"] * 100
 

@@ -80,4 +80,4 @@ def test_illegal_topic(command: str, topic: str) -> None:
     """A name that no broker accepts is refused, with or without input."""
     done = run(command, topic)
     assert done.returncode == 2
-    assert "is no legal topic name" in done.stderr.decode()
+    assert "is not a legal topic name" in done.stderr.decode()

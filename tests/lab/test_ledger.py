@@ -38,7 +38,7 @@ def ledger_of(folder: Path, fates: dict[int, str], **offsets: int) -> Path:
 def found(
     numbers: Numbers, ledger: Path, isolation: str, spoil: Callable[[bytes], bytes] = bytes
 ) -> list[str]:
-    """What the tool says of a log that holds these numbers."""
+    """The violations of a log that holds these numbers."""
     log = empty_log({"one": [COUNT, 0, 0, 0]})
     for offset, number in enumerate(numbers):
         add_record(log, 0, offset, spoil(value_of("one", 0, number)))

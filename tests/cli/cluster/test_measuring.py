@@ -95,7 +95,7 @@ def test_bulk_values_are_the_same_records() -> None:
 
 
 def test_a_task_travels_as_json() -> None:
-    """What the process reads is what was meant."""
+    """The process reads the same options."""
     assert Task.from_json(TASK.to_json()) == TASK
 
 

@@ -160,7 +160,7 @@ log.retention.check.interval.ms 300000
 
 
 async def test_kafkas_own_server_properties_start_a_broker(caplog: pytest.LogCaptureFixture) -> None:
-    """What changes nothing here is told, with the reason; nothing else is."""
+    """Settings without effect are logged with the reason, and no others."""
     pairs = [pair.split(" ", 1) for pair in STOCK.strip().replace("\n", "|").split("|")]
     config = dict(pairs)
     async with open_broker("/data", port=None, files=MemoryFiles(), config=config) as broker:

@@ -46,7 +46,7 @@ async def in_sync(cluster: Cluster, *nodes: int) -> None:
 
 
 async def test_a_broker_that_is_killed_is_led_for_by_another(kit: Kit) -> None:
-    """What was acknowledged by all is there; the dead one catches up when it is back, at its old port."""
+    """Records with acks=all are there; the killed broker catches up when it is back, at its old port."""
     async with kit.opened() as cluster:
         create(cluster, 1, 2, 3)
         assert await send(cluster, 1, b"a") == 0

@@ -311,7 +311,7 @@ async def test_pipelined_requests_share_a_turn(broker: Broker, talk: Talk, unpac
 
 
 async def test_small_batches_pay_for_no_thread(broker: Broker, talk: Talk, unpacked: UnpackedBytes) -> None:
-    """A usual batch is admitted in its turn, on the straight way too."""
+    """A usual batch is admitted in its turn, on the fast path too."""
     broker.topics.create("t", 1, {"compression.type": "gzip"})
     usual = build_batch([(1000 + i, None, b"value", None) for i in range(500)], Compression.parse("lz4"))
     for _ in range(3):
@@ -331,9 +331,7 @@ async def test_a_batch_that_lies_about_its_size(broker: Broker, talk: Talk, unpa
     assert broker.turns.beside == 1
 
 
-async def test_the_straight_way_tries_in_vain_once(
-    broker: Broker, talk: Talk, unpacked: UnpackedBytes
-) -> None:
+async def test_the_fast_path_tries_in_vain_once(broker: Broker, talk: Talk, unpacked: UnpackedBytes) -> None:
     """A batch that was seen to be too much for a turn was tried by the long way once more."""
     broker.topics.create("t", 1, COMPACTED)
     lying = bytearray(bomb(4 * MIB, "gzip"))
@@ -393,7 +391,7 @@ async def held(broker: Broker, talk: Talk, files: GatedFiles) -> Talk:
 
 
 async def test_others_go_on(held: Talk, network: MemoryNetwork, broker: Broker, files: GatedFiles) -> None:
-    """What is done beside the loop holds its own connection alone, even where it is to the same partition."""
+    """Work beside the loop blocks only its own connection, even if others write to the same partition."""
     async with (await another(network)).stream as stream:
         talk = Talk(stream)
         assert (await produce(talk, "t", build_batch([(1, b"k", b"v", None)]))).base_offset == 0
@@ -401,7 +399,7 @@ async def test_others_go_on(held: Talk, network: MemoryNetwork, broker: Broker, 
     assert (await held.answer()).responses[0].partition_responses[0].base_offset == 1
 
 
-async def test_the_straight_way_does_not_overtake(held: Talk, broker: Broker, files: GatedFiles) -> None:
+async def test_the_fast_path_does_not_overtake(held: Talk, broker: Broker, files: GatedFiles) -> None:
     """The sequence numbers of a connection stay in order, packed or not; a repeat is known as one."""
     second = build_batch([(1, b"k", b"v", None)], producer_id=7, producer_epoch=0, base_sequence=1)
     third = bomb(MIB, producer_id=7, producer_epoch=0, base_sequence=2)
@@ -524,7 +522,7 @@ async def inline(work: Callable[[], T]) -> T:
 
 
 async def settled(answer: Answer) -> Any:
-    """What a plain or parked answer comes to."""
+    """The response of a plain or a parked answer."""
     wait: Callable[[], Awaitable[Any]] | None = getattr(answer, "wait", None)
     return answer if wait is None else await wait()
 

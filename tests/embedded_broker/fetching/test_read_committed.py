@@ -69,7 +69,7 @@ async def test_aborted_transactions_are_named(talk: Talk, broker: Broker, log: L
 async def test_an_aborted_transaction_whose_marker_is_not_stable_yet(
     talk: Talk, broker: Broker, log: Log
 ) -> None:
-    """What is below the last stable offset may be of a transaction that was aborted behind it."""
+    """Records below the last stable offset may belong to a transaction that was aborted later."""
     write(broker, log, 1, b"a")
     write(broker, log, 2, b"open")
     end(broker, log, 1, commit=False)

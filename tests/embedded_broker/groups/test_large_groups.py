@@ -42,7 +42,7 @@ LIMIT = 10
 
 @pytest.fixture(autouse=True)
 def _decoded_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What goes beside the loop in these tests is not the decoding."""
+    """In these tests the decision runs beside the loop, not the decoding."""
     monkeypatch.setattr(dispatch, "TURN_ELEMENTS", 1 << 30)
     monkeypatch.setattr(dispatch, "TURN_BYTES", 1 << 30)
 

@@ -73,7 +73,7 @@ async def test_one_wake_shares_a_sync(talk: Talk, syncs: GatedSyncs, broker: Bro
 async def test_clients_share_a_sync(
     talk: Talk, syncs: GatedSyncs, network: MemoryNetwork, broker: Broker
 ) -> None:
-    """Who comes while a sync runs waits for the next one, with all the others."""
+    """A request that comes while a sync runs waits for the next one, with all the others."""
     others = [Talk(await network.connect("broker", 9092)) for _ in range(10)]
     await send_together(talk, 1)
     await wait_all_tasks_blocked()

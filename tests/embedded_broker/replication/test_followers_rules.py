@@ -40,7 +40,7 @@ def test_where_a_log_is_cut(leader: EpochEnd, expected: int) -> None:
 def said(
     session: FetchSession, wanted: dict[TopicPartition, Wanted], *unwanted: TopicPartition
 ) -> tuple[object, ...]:
-    """What a request holds, in short."""
+    """The contents of a request, in short."""
     request = FetchRequest(topics=[])
     session.fill(request, wanted, unwanted)
     return (
@@ -80,7 +80,7 @@ def test_a_session_reports_changes() -> None:
 
 
 def test_a_session_checks_only_partitions_with_news() -> None:
-    """What is not named stays as it was said; what is let go of and taken up again is forgotten by nobody."""
+    """Partitions that a request does not name stay; one that is dropped and added again is not forgotten."""
     session = FetchSession()
     said(session, {A0: at(0, 5), A1: at(1, 6), B0: at(0, 7, b"2" * 16)})
     session.answered(99)

@@ -219,7 +219,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_committed_can_be_lost(self) -> None:
-        """Whoever the controller may make leader has everything below the high watermark."""
+        """Every replica that the controller may elect has all records below the high watermark."""
         for node in self.controller.isr:
             assert self.end[node] >= self.high_watermark
 

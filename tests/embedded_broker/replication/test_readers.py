@@ -123,7 +123,7 @@ async def test_a_fetch_of_an_earlier_broker_epoch_is_refused(autojump_clock: Moc
 
 
 async def test_a_topic_that_is_deleted_and_made_again(autojump_clock: MockClock) -> None:
-    """Who waits is answered; nothing of the old one comes into the new one."""
+    """Waiting requests are answered; no record of the old topic gets into the new one."""
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3)
         assert await cluster.produce(b"old") == NONE
@@ -193,7 +193,7 @@ async def test_a_partition_named_ten_thousand_times_is_waited_for_once(
 
 
 async def test_brokers_have_no_quotas(autojump_clock: MockClock) -> None:
-    """What slows consumers down must not throw followers out of the ISR."""
+    """A fault that slows consumers down must not remove followers from the ISR."""
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2)
         assert await quota_talk.alter(await cluster.talk(1), {"client-id": None}, consumer_byte_rate=10) == 0

@@ -225,7 +225,7 @@ async def test_logs_that_parted_become_one(autojump_clock: MockClock, unclean: s
 
 
 async def test_a_log_below_the_leaders_start_starts_again(autojump_clock: MockClock) -> None:
-    """What was deleted meanwhile is not fetched."""
+    """A topic that was deleted meanwhile is not fetched."""
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3, segment_bytes="100")
         await cluster.nodes[3].end()
@@ -304,7 +304,7 @@ async def test_a_lost_answer_of_the_controller_is_asked_again(autojump_clock: Mo
 
 
 async def test_flush_messages_holds_on_followers(autojump_clock: MockClock) -> None:
-    """What all acknowledged survives when the power goes at all of them."""
+    """Records that all replicas acknowledged survive a power cut of all brokers."""
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3, flush_messages="1")
         for node in cluster.nodes.values():

@@ -186,7 +186,7 @@ async def test_groups_that_cannot_be_described(asker: Talk, guarded: Broker) -> 
 
 
 async def test_a_session_ends_no_check(asker: Talk, guarded: Broker) -> None:
-    """Who may read no more is told so in the next answer of a fetch session."""
+    """A reader that loses its right learns that in the next answer of its fetch session."""
     allow(guarded, Op.READ)
     opened = await asker.ask(fetch_request("mine", 0, session_epoch=0), 11)
     assert opened.session_id
@@ -221,7 +221,7 @@ async def test_metadata(asker: Talk, guarded: Broker, version: int) -> None:
 async def test_a_topic_deleted_after_the_guard_is_not_created_again(
     asker: Talk, guarded: Broker, monkeypatch: pytest.MonkeyPatch, names: list[str]
 ) -> None:
-    """Who may describe a topic asks for it and is let in; when its turn comes the topic is gone."""
+    """A request for a topic is allowed; when its turn comes the topic is gone."""
     for name in names:
         allow(guarded, Op.DESCRIBE, name=name)
     monkeypatch.setattr(topics, "_may_create", lambda *_: lambda _: True)  # the guard saw them

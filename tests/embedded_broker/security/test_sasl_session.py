@@ -285,7 +285,7 @@ async def test_a_client_that_speaks_tls_to_a_plaintext_listener(
 
 
 async def test_a_token_validator_of_ones_own(autojump_clock: MockClock, caplog: Any) -> None:
-    """What it raises closes the door, and is not logged: it may hold the token."""
+    """An exception of it refuses the client, and its text is not logged: it may hold the token."""
     from splashdam.net.sasl.mechanisms import Authenticated
 
     def check(token: str) -> Authenticated:

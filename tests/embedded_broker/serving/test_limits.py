@@ -55,7 +55,7 @@ async def limited(clock: MockClock, **options: Any) -> AsyncIterator[tuple[Broke
 
 
 async def test_connections_of_all_and_of_one_address(autojump_clock: MockClock) -> None:
-    """Who comes when all places are taken is closed; when one leaves there is one."""
+    """A connection beyond the limit is closed; when another one leaves there is room."""
     overrides = "10.0.0.9:0, [::1]:2"
     assert parse_overrides(overrides) == {"10.0.0.9": 0, "::1": 2}
     async with limited(
@@ -159,7 +159,7 @@ async def test_requests_share_memory_and_none_waits_for_ever(autojump_clock: Moc
 
 
 async def test_a_large_request_that_trickles(autojump_clock: MockClock) -> None:
-    """Who holds memory that others wait for has to be quicker than 16 KiB a second, after half a minute."""
+    """A client that holds memory for which others wait must send 16 KiB a second, after half a minute."""
     async with limited(autojump_clock, queued_max_request_bytes=MIB) as (broker, come):
         broker.topics.create("t")
         slow = come()
@@ -403,7 +403,7 @@ async def send_what_is_taken(talk: Talk, data: bytes) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 60)), max_size=20))
 def test_the_purse_comes_to_an_end(requests: list[tuple[int, int]]) -> None:
-    """Whoever grows in whatever order: all are done, and what is beyond the limit is one request's."""
+    """In any order of growth all requests complete, and only one is beyond the limit."""
     memory, limit = RequestMemory(50), 50
 
     async def grow(who: Receiving, sizes: list[int]) -> None:

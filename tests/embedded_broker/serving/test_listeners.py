@@ -51,7 +51,7 @@ def test_mistakes(settings: dict[str, str], words: str) -> None:
 @pytest.mark.parametrize("listeners", [{}, {"listeners": "PLAINTEXT://:9092"}])
 @pytest.mark.parametrize("host", ["", "0.0.0.0"])
 def test_an_empty_host_is_not_advertised(listeners: dict[str, str], host: str) -> None:
-    """What is advertised has to be an address; port 0 stands for the listener's, as in Kafka."""
+    """An advertised listener must be an address; port 0 means the listener's, as in Kafka."""
     settings = {**listeners, "advertised.listeners": f"PLAINTEXT://{host}:0"}
     with pytest.raises(KafkaConfigurationError, match="names no host for PLAINTEXT"):
         BrokerSettings.from_properties(settings).security.endpoints_on("h", 1)

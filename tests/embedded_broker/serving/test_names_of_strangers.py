@@ -130,7 +130,7 @@ async def test_what_a_request_names(
 async def test_the_lines_of_groups_say_whose_they_are(
     talk: Talk, broker: Broker, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """That something is logged at all, and with the beginning of the name."""
+    """The name is logged, at least its beginning."""
     caplog.set_level(logging.DEBUG, "splashdam")
     await talk.send(join(), 3)
     await trio.sleep(120)

@@ -82,7 +82,7 @@ async def test_answers_are_not_made_for_a_client_that_does_not_read(
 
 
 async def test_one_write_for_all_answers_of_a_wake(broker: Broker, nursery: trio.Nursery) -> None:
-    """What arrived together leaves together."""
+    """Requests that arrive together are answered together."""
     broker.topics.create("t")
     ours, theirs = trio.testing.memory_stream_pair()
     counting = CountingStream(theirs)
@@ -161,7 +161,7 @@ async def test_hostile_bytes_close_their_connection(
 
 
 async def test_answers_before_a_bad_request_leave(talk: Talk) -> None:
-    """What was asked in order is answered, even if the same bytes end in nonsense."""
+    """Earlier requests are answered, even if the same bytes end with an invalid one."""
     good = b"".join(encode_request(ApiVersionsRequest(), version=0, correlation_id=1, client_id=None))
     await talk.stream.send_all(good + struct.pack(">ihhih", 10, 999, 0, 2, -1))
     assert len(await talk.frame()) > 4

@@ -54,7 +54,7 @@ async def test_many_users_in_one_request_are_written_once(broker: Broker, talk: 
 
 
 async def test_a_refused_election_is_answered_in_version_0(autojump_clock: MockClock) -> None:
-    """That version has no code for the whole answer, and the connection was closed."""
+    """This version has no top-level error code, so the connection was closed."""
     opened = open_broker(
         "/data",
         port=None,

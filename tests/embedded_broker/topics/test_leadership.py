@@ -120,7 +120,7 @@ async def pair(
 
 
 async def test_metadata_lists_all_brokers(pair: Pair) -> None:
-    """Whoever is asked: every broker with its address, and every partition with its leader."""
+    """Every broker answers with all brokers and addresses, and with every partition's leader."""
     for node_id in (1, 2):
         answer = await (await pair.talk(node_id)).ask(MetadataRequest(topics=None), 9)
         assert [(each.node_id, each.host) for each in answer.brokers] == [(1, "node-1"), (2, "node-2")]

@@ -197,7 +197,7 @@ LIVING = sorted((*AT_REST, *PREPARED, S.ONGOING), key=lambda state: state.name)
 
 
 def answered(call: Callable[[], T]) -> T | int:
-    """What the call returns, or the code of the refusal."""
+    """The result of the call, or the code of the refusal."""
     try:
         return call()
     except BrokerResponseError as error:

@@ -338,7 +338,7 @@ async def test_an_id_outlived_the_topic_that_held_it(talk: Talk, broker: Broker)
 
 
 async def test_fetches_are_woken_by_the_end(talk: Talk, broker: Broker, autojump_clock: MockClock) -> None:
-    """Whoever waits for bytes is told of the marker's."""
+    """Fetches that wait for bytes are woken by the marker's."""
     heard: list[TopicPartition] = []
     broker.parking.ended_transaction = lambda where, _: heard.append(where)  # type: ignore[method-assign]
     producer = await begun(talk, uses_v2=True)

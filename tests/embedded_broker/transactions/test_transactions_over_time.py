@@ -242,7 +242,7 @@ async def test_markers_that_the_disk_refuses(autojump_clock: MockClock) -> None:
 async def test_refused_markers_that_another_coordinator_owes_keep_no_loop_spinning(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was refused here is somebody else's: nothing is due, and no time would ever have passed."""
+    """A refused completion of another coordinator is not due here; the loop would have spun."""
     files = MemoryFiles()
     async with opened(files, autojump_clock) as (broker, talk):
         producer = await written(talk)

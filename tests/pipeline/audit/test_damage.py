@@ -27,7 +27,7 @@ LOG = f"{0:020d}.log"
 
 
 def errors(root: Path) -> list[AuditFinding]:
-    """What the audit calls errors, however the log is cut among workers."""
+    """The errors of the audit, however the log is divided among workers."""
     whole, sliced = audited(root), audited(root, slice_bytes=500)
     assert whole.findings == sliced.findings
     return [finding for finding in whole.findings if finding.is_error]

@@ -79,7 +79,7 @@ def test_wrong_checksum() -> None:
     ids=["gap", "again", "epoch", "a new epoch begins with 0"],
 )
 def test_sequences(second: AuditedBatch, text: str) -> None:
-    """What an idempotent producer cannot have written."""
+    """Sequences that an idempotent producer cannot have written."""
     assert found(stretch(data(0, 0, 5), second)) == [(Kind.SEQUENCE, 5, f"producer 7: {text}")]
 
 

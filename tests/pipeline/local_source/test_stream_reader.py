@@ -50,7 +50,7 @@ def reader(clock: SystemClock | None = None, **given: str) -> StreamReader:
 
 
 def ranges(of: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
-    """What the tasks of a trigger read."""
+    """The records that the tasks of a trigger read."""
     return [each.value for each in of.partitions(start, end)]
 
 
@@ -135,7 +135,7 @@ def test_without_options_a_trigger_takes_all(cluster: FakeCluster) -> None:
 
 
 def test_available_now_ends(cluster: FakeCluster) -> None:
-    """What comes after it began is left, and a least number does not keep it waiting."""
+    """Records that arrive after its start are left, and a minimum does not make it wait."""
     stream = reader(ClockByHand(), maxOffsetsPerTrigger="4", minOffsetsPerTrigger="4")
     stream.prepareForTriggerAvailableNow()
     limit = stream.getDefaultReadLimit()

@@ -200,7 +200,7 @@ def test_a_file_that_is_gone_is_named(log: tuple[Path, list[Record]]) -> None:
 
 
 def test_a_log_that_grows_is_read_as_far_as_it_was_planned(tmp_path: Path) -> None:
-    """What a broker appends meanwhile is for the next query."""
+    """Records that a broker appends meanwhile are for the next query."""
     path = partition_on_disk(
         tmp_path, lambda log: log.append_as_leader(batch(b"a", b"b"), now_ms=NOW_MS), SMALL
     )

@@ -115,7 +115,7 @@ def test_files_that_cannot_be_opened_are_named(uri: str, settings: dict[str, str
 
 
 def test_secrets_in_a_uri_are_not_shown() -> None:
-    """What stands before an @ or behind the question mark may be a key."""
+    """Text before an @ or after the question mark may be a key."""
     location = location_of("nowhere://key:s3cr3t@x/y?secret_key=s3cr3t")
     with pytest.raises(KafkaConfigurationError, match="nowhere://x/y") as refused:
         location.open()

@@ -130,7 +130,7 @@ def index_of_noise(partition: Path) -> None:
 def test_a_wrong_index_costs_time_and_no_record(
     change: object, random_log: tuple[Path, list[Record]], tmp_path: Path
 ) -> None:
-    """What it says is looked at before it is believed."""
+    """Its entries are checked before they are used."""
     assert callable(change)
     path, expected = random_log
     changed = copy_with(path, tmp_path / "changed", change)

@@ -62,7 +62,7 @@ class Query:
                 self.writer.commit([message], batch)
 
     def values(self) -> list[bytes]:
-        """What readers see."""
+        """The records that readers see."""
         return [bytes(each.value) for each in read(self.servers, "t")]
 
 

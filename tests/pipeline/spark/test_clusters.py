@@ -120,7 +120,7 @@ def test_transactions(kafka_broker: EmbeddedBroker, readers: Any) -> None:
 
 
 def test_lost_records(kafka_broker: EmbeddedBroker, readers: Any) -> None:
-    """What was deleted, and a log that ends before the range, are told apart from an end."""
+    """Deleted records, and a log that ends before the range, are distinguished from an end."""
     where = fill(kafka_broker, "flights", 50)
     administer(kafka_broker.bootstrap_servers, lambda client: delete_records(client, where, 40))
     reader = readers(default_api_timeout_ms="2000", fetch_max_wait_ms="1")
@@ -195,7 +195,7 @@ def test_nobody_listens() -> None:
 
 
 def test_a_closed_reader(kafka_broker: EmbeddedBroker, readers: Any) -> None:
-    """Whoever waits is told, and whoever calls later."""
+    """A waiting caller gets the error, and so does a later one."""
     where = fill(kafka_broker, "flights", 200)
     reader = readers()
     reading = reader.read(where, 0, 200)

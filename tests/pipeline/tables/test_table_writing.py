@@ -74,7 +74,7 @@ class FullDisk(io.BytesIO):
 
 
 def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was told was that a file without an end has no footer."""
+    """The message was that a file without an end has no footer."""
     monkeypatch.setattr(Location, "open_output", lambda *_: pa.PythonFile(FullDisk(), "w"))
     with pytest.raises(OSError, match="No space left on device"):
         list(write_files(writing(tmp_path), [rows(range(100))]))

@@ -21,7 +21,7 @@ LATER_MS = NOW_MS + 10**9
 
 
 def newest(records: list[Record], below: int) -> list[Record]:
-    """What has to be left, tombstones among it."""
+    """The records that must be left, tombstones included."""
     last = {record.key: record.offset for record in records if record.offset < below}
     return [
         record

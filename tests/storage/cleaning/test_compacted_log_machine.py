@@ -172,7 +172,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
         rolls: bool,
         is_kept: bool,
     ) -> None:
-        """What was there when it began is safe then; a segment closed meanwhile waits for the next."""
+        """Records from before its start are synced then; a segment closed meanwhile waits for the next."""
         self.append(before, None)  # or there would be nothing to sync
         safe = self.model.end
 

@@ -70,7 +70,7 @@ def test_the_same_process_twice(tmp_path: Path) -> None:
 
 
 def record_lock_holder(directory: Path) -> int | None:
-    """Who holds the record lock that a real Kafka would take, asked from another process."""
+    """The holder of the record lock that a real Kafka would take, seen from another process."""
     code = (
         "import fcntl, struct, sys\n"
         "with open(sys.argv[1], 'r+b') as file:\n"

@@ -78,7 +78,7 @@ def test_a_missing_file_is_an_error_that_names_it(files: Files, directory: str) 
 
 
 def test_truncation_moves_the_end(files: Files, directory: str) -> None:
-    """What was cut is gone, and the next append stands in its place."""
+    """Truncated bytes are gone, and the next append takes their place."""
     file = files.open_log(f"{directory}/a.log", create=True)
     file.append([b"onetwo"])
     file.truncate(3)

@@ -105,7 +105,7 @@ def test_a_full_disk_takes_the_bytes_that_fit() -> None:
 
 
 def test_a_full_disk_never_puts_half_a_file_in_the_place_of_a_whole_one() -> None:
-    """What is replaced as a whole stays where its successor does not fit; a broker could not start again."""
+    """A replaced file stays if its successor does not fit; else a broker could not start again."""
     files = MemoryFiles()
     files.write_atomic("/topics", b"before")
     files.capacity_bytes = files.used_bytes + 4

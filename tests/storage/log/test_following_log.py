@@ -148,7 +148,7 @@ def test_a_truncated_log_is_as_if_the_rest_had_never_been_there(data: st.DataObj
 
 @given(st.integers(0, 20), st.integers(0, 2**16))
 def test_a_power_cut_after_a_truncation_leaves_no_gap_and_nothing_foreign(offset: int, seed: int) -> None:
-    """What is there then is a beginning of the old log, or of the new one."""
+    """The files are then a beginning of the old log, or of the new one."""
     files = MemoryFiles()
     log = written_log(files)
     log.flush()

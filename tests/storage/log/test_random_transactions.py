@@ -65,7 +65,7 @@ steps = st.lists(
 
 
 class Model:
-    """What was written, which transactions are open, and what became of the others."""
+    """The written records, the open transactions, and the ends of the others."""
 
     def __init__(self) -> None:
         self.history: list[Write | End] = []
@@ -330,7 +330,7 @@ def test_damaged_lists_of_aborted_transactions_are_rebuilt_after_a_clean_end() -
 
 
 def test_deleting_the_first_records_of_a_transaction_leaves_it_open() -> None:
-    """What is stable begins no lower than the log."""
+    """The last stable offset is not below the log start offset."""
     log = open_log(MemoryFiles())
     for sequence in range(3):
         data = batch(b"v", producer_id=1, sequence=sequence, transactional=True)

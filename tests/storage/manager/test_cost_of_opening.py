@@ -225,7 +225,7 @@ def test_the_indexes_of_a_segment_found_after_a_kill_are_synced_with_it() -> Non
 
 
 def test_a_partition_found_after_a_kill_keeps_no_file_open(tmp_path: Path) -> None:
-    """What is still to be synced is known without a descriptor."""
+    """Unsynced files are known without a descriptor."""
     directory = str(tmp_path / "t-0")
     log = open_log(DiskFiles(), directory)
     log.append_as_leader(batch(b"v", producer_id=1), now_ms=NOW_MS)

@@ -155,7 +155,7 @@ CHANGE = st.tuples(st.sampled_from(["put", "delete", "end", "keep", "close"]), s
 def test_a_crash_anywhere_loses_nothing_that_was_kept(
     changes: list[tuple[str, str]], fault_after: int, seed: int
 ) -> None:
-    """What was told to be kept is there, but for a last change of which nobody was told either way."""
+    """Every confirmed change is there; only a last change without an answer may be missing."""
     files = MemoryFiles()
     registry = registry_in(files)
     files.inject(Fault(errno.EIO, after=fault_after))

@@ -131,7 +131,7 @@ def test_damage_in_the_middle_cuts_there_and_removes_the_rest() -> None:
 
 
 def test_nothing_below_the_recovery_point_is_checked() -> None:
-    """What was flushed is trusted: a start reads from the recovery point on."""
+    """Flushed records are trusted: a start reads from the recovery point on."""
     files = filled()
     data = bytearray(files.read_bytes(path(10, ".log")) or b"")
     data[150] ^= 1

@@ -77,7 +77,7 @@ def test_uniform_moves_no_more_than_a_newcomer_needs() -> None:
 
 
 def test_uniform_balances_members_with_different_subscriptions() -> None:
-    """Who alone wants a large topic gets little of the others."""
+    """The only subscriber of a large topic gets few partitions of others."""
     members = {
         "m0": Candidate(frozenset({A, B})),
         "m1": Candidate(frozenset({B})),
@@ -140,7 +140,7 @@ def test_everything_that_is_wanted_is_handed_out_once(
 def test_no_move_would_make_a_uniform_assignment_more_even(
     group: tuple[dict[str, Candidate], dict[bytes, int]],
 ) -> None:
-    """Who could take a partition of somebody else has at most one less."""
+    """A member that could take a partition of another one has at most one less."""
     members, partitions = group
     shares = ASSIGNORS["uniform"](members, partitions)
     for some in shares.values():

@@ -133,7 +133,7 @@ async def classic(talk: Talk, autojump_clock: MockClock) -> ClassicWire:
 
 
 async def group_type(talk: Talk) -> tuple[str, str]:
-    """What ListGroups says of the group: type and state."""
+    """Type and state of the group by ListGroups."""
     (found,) = (await talk.ask(ListGroupsRequest(), 5)).groups
     return found.group_type, found.group_state
 

@@ -70,7 +70,7 @@ Key = tuple[str, TopicPartition]
 
 
 class Model:
-    """What was appended, with the end of the log behind each, and what that adds up to."""
+    """The appended records, each with the log's end after it, and the resulting offsets."""
 
     def __init__(self) -> None:
         self.history: list[tuple[int, Commit | End | Key]] = []
