@@ -13,7 +13,6 @@ from splashdam.cli.output import counted
 from splashdam.cli.parameters import pairs
 from splashdam.cli.pipeline.query_progress import print_summary, task_progress
 from splashdam.cli.pipeline.spark import on_spark
-from splashdam.storage.inspect.verify import EmptyPartitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,6 +85,7 @@ def audit(
     is sound, 1 if there are errors.
     """
     from splashdam.pipeline.audit.run import audit as run
+    from splashdam.storage.inspect.verify import EmptyPartitions
 
     with task_progress(spark):
         report = run(spark, directory, compacted=compacted, with_files=not headers_only, storage=storage)
