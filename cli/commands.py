@@ -55,6 +55,10 @@ SECTIONS = {
         "users": Entry("broker.users", "Add, delete and list the users of a broker."),
         "verify-log": Entry("broker.verify_log", "Check a data directory, or one partition of it."),
     },
+    "Reference": {
+        "options": Entry("reference.options", "Show the options of the producers."),
+        "configs": Entry("reference.configs", "Show the configuration of broker and topics."),
+    },
     "Spark": {
         "pipeline": Entry("pipeline.command", "Topics and logs through Spark: tables, windows, audits."),
     },

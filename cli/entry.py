@@ -9,8 +9,8 @@ from types import FrameType
 from typing import NoReturn
 
 NEEDED = ("click", "rich")
+FAILURE = 1
 USAGE_ERROR = 2
-
 INTERRUPTED = 130
 """What a shell reports for a process ended by Ctrl-C (128 + SIGINT)."""
 
@@ -34,6 +34,9 @@ def main() -> None:
         signal.signal(signal.SIGINT, leave_at_once)
     try:
         _run()
+    except OSError as error:  # from a page of help or a list; what a command does itself it reports itself
+        sys.stderr.write(f"Error: writing to standard output: {error.strerror or error}\n")
+        sys.exit(FAILURE)
     finally:
         if heeds_interrupts:
             signal.signal(signal.SIGINT, leave_at_once)

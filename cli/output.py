@@ -120,6 +120,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
     for number, name in enumerate(head):
@@ -130,7 +131,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
             name, justify="right" if is_number else "left", overflow="fold", min_width=longest_word
         )
     for row in rows:
-        table.add_row(*map(str, row))
+        table.add_row(*(Text(str(each)) for each in row))  # no markup: [a] in a name is not a style
     Console().print(table)
 
 

@@ -35,6 +35,7 @@ from splashdam.net.clock import Clock, SystemClock
 from splashdam.net.connect import address_text, socket_pair, stream_of
 from splashdam.net.listen import Listen, tcp_listen
 from splashdam.storage.directories.identity import META_NAME
+from splashdam.storage.directories.written_by import claim_format
 from splashdam.storage.files.disk import DiskFiles, Files
 
 if TYPE_CHECKING:
@@ -374,6 +375,7 @@ def _directory(opened: ClusterOptions, settings: BrokerSettings) -> Iterator[Con
         )
     lock, journal = opened.files.lock(opened.path), Journal(opened.files, opened.path)
     try:
+        claim_format(opened.files, opened.path)
         ids = ProducerIds(opened.files, opened.path, above=-1)
         controller = Controller(journal, ids, partial(allows_unclean_election, settings.topic_defaults))
         controller.begin(journal.read())

@@ -24,7 +24,7 @@ from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.developer import developer_settings
 from splashdam.embedded_broker.configs.security import check_port
 from splashdam.embedded_broker.serving.dispatch import Interception
-from splashdam.model.errors import IllegalStateError, KafkaConnectionError, KafkaTimeoutError
+from splashdam.model.errors import IllegalStateError, KafkaConnectionError, KafkaError, KafkaTimeoutError
 from splashdam.net.clock import LoopClock
 from splashdam.net.connect import Connect, PairConnect, stream_of
 from splashdam.net.reentrant_lock import ReentrantLock
@@ -162,6 +162,7 @@ class EmbeddedBroker(RunsInThread[Broker]):
             The defaults are Kafka's, but for three that suit a single developer:
             ``group.initial.rebalance.delay.ms`` is 0, and ``offsets.topic.num.partitions`` and
             ``transaction.state.log.num.partitions`` are 4. Topics that exist keep their partitions.
+            ``splashdam configs`` prints all settings.
         topics: names of topics that are created at each start, unless they exist, with their numbers of
             partitions; None: ``num.partitions``.
         token_validator: for OAUTHBEARER, see ``open_broker``.
@@ -412,7 +413,9 @@ class LoopThread(Generic[T]):
             trio.run(self._main, clock=self._clock)
         except BaseException as error:  # start() raises it in the other thread
             if self._has_started:
-                _log.exception("the embedded %s has failed", self._what)
+                is_explained = isinstance(error, KafkaError)  # a full disk needs its remedy, and no traceback
+                told = None if is_explained else error
+                _log.error("the embedded %s has failed: %s", self._what, error, exc_info=told)
             self._failure = error
         finally:
             self._value = None

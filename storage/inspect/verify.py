@@ -28,6 +28,7 @@ from splashdam.storage.directories.checkpoints import (
     RECOVERY_POINT_NAME,
     decode_lines,
     parse_entry,
+    whole_number_of,
 )
 from splashdam.storage.directories.partition_metadata import FILE_NAME as METADATA_NAME
 from splashdam.storage.directories.partition_metadata import read_topic_id
@@ -289,11 +290,12 @@ def _small_files(directory: str, names: list[str]) -> Iterator[Finding]:
 def _epochs(path: str) -> Iterator[Finding]:
     before = (-1, -1)
     for line in decode_lines(read_small(path), path):
-        fields = line.split()
-        if len(fields) != 2 or not all(field.isascii() and field.isdigit() for field in fields):
-            yield error(path, f"{line!r} is not 'epoch offset'")
-            return
-        epoch, start = int(fields[0]), int(fields[1])
+        match [whole_number_of(field) for field in line.split()]:
+            case [int(epoch), int(start)]:
+                pass
+            case _:
+                yield error(path, f"{line!r} is not 'epoch offset'")
+                return
         if epoch <= before[0] or start <= before[1]:
             yield error(path, f"{line!r} does not rise above '{before[0]} {before[1]}'")
         before = (epoch, start)

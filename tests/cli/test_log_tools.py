@@ -49,6 +49,32 @@ def test_dump_of_transactions() -> None:
     assert open_ones[-1]["currentTxnFirstOffset"] == 24
 
 
+def test_dump_took_the_producer_ids_for_damage(tmp_path: Path) -> None:
+    """The second line of this checkpoint is an id, not a number of entries; every sound directory failed."""
+    (tmp_path / "producer-ids-checkpoint").write_text("0\n3000\n")
+    (entry,) = dumped(tmp_path)
+    assert entry["firstUnreservedProducerId"] == 3000
+
+
+@pytest.mark.parametrize("content", ["0\n", "1\n5\n", "0\n²\n", "0\n5\n6\n"])
+def test_dump_of_damaged_producer_ids(tmp_path: Path, content: str) -> None:
+    """What the broker refuses at its start is a problem here, too."""
+    (tmp_path / "producer-ids-checkpoint").write_text(content)
+    done = run("dump-log", str(tmp_path))
+    assert done.returncode == 1
+    assert b"problem: " in done.stdout
+
+
+@pytest.mark.parametrize("command", ["dump-log", "verify-log"])
+def test_an_epoch_of_five_thousand_digits_was_a_traceback(tmp_path: Path, command: str) -> None:
+    """``int`` takes no more than 4,300 digits."""
+    shutil.copytree(NEW / "codecs-0", tmp_path / "codecs-0")
+    (tmp_path / "codecs-0" / "leader-epoch-checkpoint").write_text("0\n1\n0 " + "9" * 5000 + "\n")
+    done = run(command, str(tmp_path / "codecs-0"))
+    assert done.returncode == 1
+    assert b"is not 'epoch offset'" in done.stdout + done.stderr
+
+
 def test_dump_as_text() -> None:
     """One line for each entry, headed by the file's name; records behind a bar."""
     done = run("dump-log", "--print-data", str(NEW / "codecs-0" / f"{200:020d}.log"))
