@@ -309,10 +309,11 @@ def _hand_over(thread: LoopThread[Broker], end: socket.socket) -> None:
 
 
 def _adopt(end: socket.socket, broker: Broker | None) -> None:
-    if broker is None:
-        end.close()
-    else:
-        broker.server.adopt(stream_of(end))
+    if broker is not None:
+        with suppress(KafkaConnectionError):  # the broker is stopping: the client meets the end of the stream
+            broker.server.adopt(stream_of(end))
+            return
+    end.close()
 
 
 class LoopThread(Generic[T]):
