@@ -237,9 +237,14 @@ class Cluster:
                 await node.started.wait()
         if node.broker is None or node.broker.is_killed:
             raise KafkaConnectionError(f"broker {node_id} is down")
-        ours, theirs = socket_pair()
-        node.broker.server.adopt(stream_of(theirs), is_trusted=True)
-        return stream_of(ours)
+        ours, theirs = map(stream_of, socket_pair())
+        try:
+            node.broker.server.adopt(theirs, is_trusted=True)
+        except KafkaConnectionError as error:  # it is stopping, or was killed a moment ago
+            for end in (ours, theirs):
+                await trio.aclose_forcefully(end)
+            raise KafkaConnectionError(f"broker {node_id} is down") from error
+        return ours
 
     # --- leaders and replicas ---------------------------------------------------------------------------
 
