@@ -21,6 +21,7 @@ import trio
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+from splashdam.embedded_broker.configs.developer import developer_settings
 from splashdam.embedded_broker.configs.security import check_port
 from splashdam.embedded_broker.serving.dispatch import Interception
 from splashdam.model.errors import IllegalStateError, KafkaConnectionError, KafkaError, KafkaTimeoutError
@@ -153,11 +154,17 @@ class EmbeddedBroker(RunsInThread[Broker]):
     ``IllegalStateError``.
 
     Args:
-        path: data directory; made if missing. Kafka's own files are in it.
+        path: data directory; made if missing. Kafka's own files are in it. None: the files are in memory, and
+            live as long as this object.
         port: TCP port, 0 for a free one, None for no TCP at all: then only ``connect_in_process`` reaches it.
         host: address to listen on.
         config: settings by Kafka's dotted names, as in ``server.properties``: ``{"log.retention.hours": 1}``.
-            ``splashdam configs`` prints all of them.
+            The defaults are Kafka's, but for three that suit a single developer:
+            ``group.initial.rebalance.delay.ms`` is 0, and ``offsets.topic.num.partitions`` and
+            ``transaction.state.log.num.partitions`` are 4. Topics that exist keep their partitions.
+            ``splashdam configs`` prints all settings.
+        topics: names of topics that are created at each start, unless they exist, with their numbers of
+            partitions; None: ``num.partitions``.
         token_validator: for OAUTHBEARER, see ``open_broker``.
         fsync: False: never sync, whatever the settings say. For tests: a power cut may lose all records; a
             killed process loses no more than usual.
@@ -173,11 +180,12 @@ class EmbeddedBroker(RunsInThread[Broker]):
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | None = None,
         port: int | None = 0,
         *,
         host: str = "127.0.0.1",
         config: Mapping[str, Any] | None = None,
+        topics: Mapping[str, int | None] | None = None,
         token_validator: TokenValidator | None = None,
         fsync: bool = True,
         clock: LoopClock | None = None,
@@ -185,9 +193,11 @@ class EmbeddedBroker(RunsInThread[Broker]):
     ) -> None:
         super().__init__(clock)
         check_port(port)
-        checked = BrokerSettings.from_options(settings, config)
-        files = None if fsync else DiskFiles(fsync=False)
+        checked = developer_settings(settings, config)
+        files = _memory_files() if path is None else None if fsync else DiskFiles(fsync=False)
+        path = IN_MEMORY if path is None else path
         self._open = _Open(path, host, port, checked, token_validator, self._clock, files)
+        self._topics = dict(topics or {})
 
     def start(self) -> None:
         """Start the broker; return once clients can connect.
@@ -209,7 +219,7 @@ class EmbeddedBroker(RunsInThread[Broker]):
         self._end(timeout_s)
 
     def _new_thread(self) -> LoopThread[Broker]:
-        opened = partial(_opened, self._open, self._interception)
+        opened = partial(_opened, self._open, self._interception, self._topics)
         return LoopThread(self._WHAT, self._open.path, opened, self._clock)
 
     @property
@@ -243,7 +253,7 @@ class EmbeddedBroker(RunsInThread[Broker]):
         """The users of SASL listeners; they can be changed whether the broker runs or not."""
         from splashdam.embedded_broker.security.users import UserStore
 
-        return UserStore(DiskFiles(), os.path.abspath(self._open.path))
+        return UserStore(self._open.files or DiskFiles(), os.path.abspath(self._open.path))
 
     def connect_in_process(self) -> Connect:
         """Return a ``Connect`` for clients in this process, in any trio loop: a socket pair for any address.
@@ -266,10 +276,23 @@ class _Open(NamedTuple):
     files: Files | None
 
 
+IN_MEMORY = "/memory"
+"""Data directory of a broker whose files are in memory."""
+
+
+def _memory_files() -> Files:
+    from splashdam.storage.files.memory import MemoryFiles
+
+    return MemoryFiles()
+
+
 @asynccontextmanager
-async def _opened(to_open: _Open, interception: Interception) -> AsyncIterator[Broker]:
+async def _opened(
+    to_open: _Open, interception: Interception, topics: Mapping[str, int | None]
+) -> AsyncIterator[Broker]:
     async with open_broker(**to_open._asdict(), own_loop=True) as broker:
         broker.interception = interception
+        broker.topics.create_missing(topics)
         yield broker
 
 

@@ -12,7 +12,7 @@ from splashdam.embedded_broker.configs.table import KnownConfig, Scope, known_co
 from splashdam.model.options import unit_in
 
 
-@click.command(cls=OnceCommand, short_help="Show the configuration of broker and topics.")
+@click.command(cls=OnceCommand, example="splashdam configs retention --scope topic")
 @click.argument("words", nargs=-1, metavar="[WORD]...")
 @click.option(
     "--scope",

@@ -11,7 +11,7 @@ from splashdam.cli.reference.tables import Cells, chosen, print_json, print_refe
 from splashdam.client.settings.option_table import SECTIONS, OptionRow, option_rows
 
 
-@click.command(cls=OnceCommand, short_help="Show the options of the producers.")
+@click.command(cls=OnceCommand, example="splashdam options linger")
 @click.argument("words", nargs=-1, metavar="[WORD]...")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array of objects.")
 def options(words: Sequence[str], as_json: bool) -> None:

@@ -114,11 +114,14 @@ class ClientConnection:
 
     async def run(self) -> None:
         """Serve until the connection ends, then close the stream; only cancellation is raised."""
+        _log.debug("%s is connected", self._client.name)
         try:
             with self._scope:
                 await self._serve()
             if self._scope.cancelled_caught:
                 _log.info("closed %s: idle for %.0f s", self._client.name, self._idle_seconds)
+            else:
+                _log.debug("%s is gone", self._client.name)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             _log.debug("%s is gone", self._client.name)
         except ProtocolError as error:

@@ -67,6 +67,7 @@ from splashdam.storage.segments.segment import (
     TXN_INDEX,
 )
 from splashdam.storage.topic_names import (
+    INTERNAL_TOPICS,
     METADATA_TOPIC,
     partition_of_directory,
     suffix_of_renamed_directory,
@@ -98,6 +99,35 @@ class Finding(NamedTuple):
     path: str
     position: int | None
     text: str
+
+
+_EMPTY_SEGMENT = "an empty segment"
+
+
+class EmptyPartitions:
+    """Counts the internal topics' partitions in which nothing was ever written, most of which stay so."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def takes(self, level: Level, path: str, text: str) -> bool:
+        """Count a finding that says no more than that such a partition is empty; return whether it does."""
+        if level is not Level.NOTE or text != _EMPTY_SEGMENT:
+            return False
+        directory, name = os.path.split(path)
+        where = partition_of_directory(os.path.basename(directory))
+        if where is None or where.topic not in INTERNAL_TOPICS or name.strip("0") != LOG:
+            return False
+        self._counts[where.topic] = self._counts.get(where.topic, 0) + 1
+        return True
+
+    def __str__(self) -> str:
+        """Return one line for all; empty text if there are none."""
+        if not self._counts:
+            return ""
+        return "empty partitions: " + ", ".join(
+            f"{count} of {topic}" for topic, count in self._counts.items()
+        )
 
 
 def note(path: str, text: str, position: int | None = None) -> Finding:
@@ -383,7 +413,7 @@ class SegmentVerifier:
 
     def _open_indexes(self, files: ExitStack, *, is_empty: bool) -> Iterator[Finding]:
         if is_empty:
-            yield note(self._log_path, "an empty segment")
+            yield note(self._log_path, _EMPTY_SEGMENT)
         for suffix, kind in ((INDEX, OffsetIndexVerifier), (TIME_INDEX, TimeIndexVerifier)):
             if self._name(suffix) not in self._names:
                 yield note(self._path(suffix), "is missing; the next start rebuilds it")

@@ -14,6 +14,8 @@ import pytest
 from support.kafka.make_golden import GOLDEN
 from support.running.cli_processes import COMMAND, run
 
+from splashdam import EmbeddedBroker
+
 NEW, OLD = GOLDEN / "kafka-4.3.1", GOLDEN / "kafka-3.9.2"
 
 
@@ -176,3 +178,18 @@ def test_memory_does_not_grow_with_the_file(command: tuple[str, ...], tmp_path: 
     )
     assert done.returncode == 0, done.stderr
     assert b"zero" in done.stdout
+
+
+def test_empty_internal_partitions_were_a_line_each(tmp_path: Path) -> None:
+    """A group left 49 notes; those of other topics stay."""
+    with EmbeddedBroker(tmp_path, topics={"t": 1, "empty": 1}) as broker:
+        where = ("-b", broker.bootstrap_servers)
+        assert run("produce", "t", *where, lines=b"x\n").returncode == 0
+        assert run("groups", "reset", "g", "--topic", "t", "--to-latest", *where).returncode == 0
+    done = run("verify-log", str(tmp_path))
+    notes = [line for line in done.stdout.decode().splitlines() if line.startswith("note: ")]
+    assert notes == [
+        f"note: {tmp_path}/empty-0/00000000000000000000.log: an empty segment",
+        "note: empty partitions: 3 of __consumer_offsets",
+    ]
+    assert b"0 errors, 2 notes in 6 partitions" in done.stdout
