@@ -38,7 +38,7 @@ def copy_of_the_tree(target: Path) -> Path:
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE"):
         shutil.copy(ROOT / name, target)
     products = shutil.ignore_patterns("__pycache__", "*.so", "_*_c.c")
-    for room in (*PACKAGE_DIR.values(), "lab", "tests"):
+    for room in (*PACKAGE_DIR.values(), "lab", "tests", "docs"):
         shutil.copytree(ROOT / room, target / room, ignore=products)
     return target
 
@@ -50,7 +50,12 @@ def test_wheel_from_sdist_holds_every_module(tmp_path: Path) -> None:
     with tarfile.open(sdist) as archive:
         assert not [member.name for member in archive if member.issym()]
         parts = ("record/kernel/building/buffer.pxi", "net/connection/_writing_c.pyx", "setup.py")
-        for part in (*parts, "tests/conftest.py", "tests/record/kernel/reading/corpus.txt"):
+        for part in (
+            *parts,
+            "tests/conftest.py",
+            "tests/record/kernel/reading/corpus.txt",
+            "docs/decisions/columns.md",
+        ):
             assert any(member.name.endswith(part) for member in archive), part
         archive.extractall(tmp_path / "unpacked", **SAFE)
     (source,) = (tmp_path / "unpacked").iterdir()
