@@ -71,7 +71,7 @@ def test_a_missing_source_starts_no_session(
     done = CliRunner().invoke(splashdam, [*SOURCES[name], "-b", broker.bootstrap_servers])
     assert done.exit_code == 1
     assert "[3 UnknownTopicOrPartitionError] topic 'gone'" in done.output
-    assert topics("list", "-b", broker.bootstrap_servers).output == "there\n"
+    assert topics("list", "--names", "-b", broker.bootstrap_servers).output == "there\n"
 
 
 @pytest.mark.parametrize("name", SINKS)
