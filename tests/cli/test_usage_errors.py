@@ -61,7 +61,7 @@ def test_a_flag_that_is_not_named_as_its_parameter_was_told_wrong() -> None:
 
 def test_property_without_its_option(tmp_path: Path) -> None:
     """A property wins over an option that was not given."""
-    with EmbeddedBroker(tmp_path) as broker:
+    with EmbeddedBroker(tmp_path, fsync=False) as broker:
         settings = (f"bootstrap.servers={broker.bootstrap_servers}", "compression.type=gzip")
         done = run("produce", "t", "-X", settings[0], "-X", settings[1], lines=b"x\n")
     assert (done.returncode, done.stderr[:18]) == (0, b"1 record delivered")

@@ -119,7 +119,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("server", "words"), [(kind, words) for kind, (_, words) in KINDS.items()], indirect=["server"], ids=KINDS
 )
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 def test_a_cluster_that_does_not_answer(server: str, words: str, name: str) -> None:
     """Status 1 and a message that names the address; of these commands, none would end by itself."""
     arguments = [*name.split(), *ARGUMENTS[name], "-b", server, "--timeout", "1"]

@@ -13,6 +13,7 @@ from support.running import patches
 from splashdam import EmbeddedBroker
 from splashdam.cli.commands import splashdam
 from splashdam.cli.pipeline import spark as spark_commands
+from splashdam.testing.topics import create_topic
 
 
 class SessionBeginsError(click.ClickException):
@@ -35,8 +36,8 @@ def creates(request: pytest.FixtureRequest) -> bool:
 def broker(creates: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """One with the topic ``there``."""
     config = {"auto.create.topics.enable": str(creates).lower()}
-    with EmbeddedBroker(tmp_path_factory.mktemp("data"), config=config) as running:
-        assert topics("create", "there", "-b", running.bootstrap_servers).exit_code == 0
+    with EmbeddedBroker(tmp_path_factory.mktemp("data"), fsync=False, config=config) as running:
+        create_topic(running.bootstrap_servers, "there", 1)
         yield running
 
 

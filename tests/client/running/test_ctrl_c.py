@@ -56,7 +56,7 @@ def test_many_times_ctrl_c_inside_send_wedged_the_producer(
         env={**os.environ, "SPLASHDAM_PURE": pure},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=500,
         check=False,
     )
     assert done.stdout.split("\n") == ["flushed", "other t", "closed", ""], done.stdout + done.stderr

@@ -22,7 +22,7 @@ TABLES = {
 def test_confluent_kafka_pushes(tmp_path: Path) -> None:
     """It finds the APIs, is subscribed, compresses what it has and pushes it; we understand each push."""
     arrived = threading.Event()
-    with EmbeddedBroker(tmp_path) as broker:
+    with EmbeddedBroker(tmp_path, fsync=False) as broker:
 
         def count(push: Push) -> None:
             if len(broker.telemetry.pushes) >= 2:
