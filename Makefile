@@ -27,6 +27,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 EVERYBODYS := not slow and not spark
 PYTEST_ARGS ?=
 COVERED := build/coverage
+WHEELS ?=
 KAFKA_JARS ?= $(HOME)/.cache/splashdam/kafka
 # Spark's own Kafka connector for `make spark-connector`: the installed Spark's, or the newest that is published.
 SPARK_CONNECTORS ?= $(shell $(BIN)/python -c "import pyspark; print(pyspark.__version__)" 2> /dev/null) 4.2.0
@@ -35,7 +36,7 @@ SPARK_CONNECTOR_CACHE ?= $(HOME)/.cache/splashdam/spark-kafka
 # Where nothing may be kept compiled, every worker and every child process compiles all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo pipeline test test-rest test-all coverage kafka contract spark-connector kerberos s3 simulate endurance storm fuzz pipeline-chaos suites judges check docs bench bench-full bench-distance bench-stages bench-pipeline sanitize clean
+.PHONY: help setup demo pipeline test test-python test-rest test-all wheels release-check coverage kafka contract spark-connector kerberos s3 simulate endurance storm fuzz pipeline-chaos suites judges check docs bench bench-full bench-distance bench-stages bench-pipeline sanitize clean
 
 ##@ Set up
 setup: $(STAMP)  ## make .venv with everything that the tests need; every other target does so as well
@@ -73,6 +74,11 @@ pipeline: setup  ## stream the flights through Spark into a Delta table, then au
 ##@ Test
 test: setup  ## run every room's tests but the slow ones and Spark's; no Java, no network
 	$(PYTEST) --dist worksteal -m "$(EVERYBODYS)"
+
+test-python:  ## run `make test` with another Python, in an environment of its own: PYTHON=3.14, python3.13 or a path
+	@python=$$(sh tools/find_python.sh "$(PYTHON)") && \
+		name=$$("$$python" -c 'import sys, sysconfig; print("%d.%d" % sys.version_info[:2] + "t" * bool(sysconfig.get_config_var("Py_GIL_DISABLED")))') && \
+		$(MAKE) VENV=".venv-$$name" PYTHON="$$python" test
 
 test-rest: setup  ## run what `make test` leaves out: Spark's tests, which need Java 17 or later, and the slow ones
 	$(PYTEST) --dist loadgroup -m "not ($(EVERYBODYS))"
@@ -146,6 +152,14 @@ suites: setup  ## run kafka-python's own integration tests against our broker; f
 	@$(PIP) install "pytest-mock>=3" $(LOGGED)
 	$(BIN)/python -m lab.suites
 
+##@ Release
+wheels: $(BUILT)  ## build the sdist, and from it a stripped wheel for each Python that is here, and test them: WHEELS="3.11 3.14"
+	@$(PIP) install --group release $(LOGGED)
+	$(BIN)/python -m tools.release.wheels $(WHEELS)
+
+release-check: wheels  ## say what is missing before a release: address, changelog, metadata, contents, installs, extras
+	$(BIN)/python -m tools.release.check
+
 ##@ Measure
 bench: setup  ## compare with other clients in one run: two minutes
 	$(BIN)/python benchmarks/compare.py --json $(BENCH_OUT)-short.json --svg $(BENCH_OUT)-short.svg $(BENCH_ARGS)
@@ -165,4 +179,4 @@ bench-pipeline: setup  ## compare Spark on topics and files with Spark's own Kaf
 
 ##@ Clean up
 clean:  ## remove .venv, builds and caches
-	rm -rf $(VENV) build dist *.egg-info record/kernel/_kernel_c.c net/connection/_writing_c.c record/kernel/*.so net/connection/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-* build dist *.egg-info record/kernel/_kernel_c.c net/connection/_writing_c.c record/kernel/*.so net/connection/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,7 +1,7 @@
 """Compares splashdam with three other clients in one run, and its broker with the limits of the machine.
 
-`make bench` is the short run, `make bench-full` the whole table of scenarios; README.md says how it is
-measured. A run that cannot be trusted, above all one in which a record is missing, ends it with status 1.
+`make bench` is the short run, `make bench-full` has all scenarios; README.md describes the method. A run that
+cannot be trusted, above all one with a missing record, ends with status 1.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ROUNDS = 3
 FULL_ROUNDS = 5
 SHORT_SCALE = 0.5
 COLD_START_FACTOR = 3
-"""A cold start is over soon and varies much: it gets more rounds."""
+"""A cold start is short and varies much, so it gets more rounds."""
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:

@@ -1,4 +1,4 @@
-"""What the pytest plugin costs: a broker per test, and a suite that has it installed and does not use it.
+"""Measures the cost of the pytest plugin: of a broker per test, and of a suite that does not use it.
 
 ``python benchmarks/fixtures.py`` prints medians. Start and stop are those of ``kafka_broker`` with its
 directory; the first record is one that a fresh producer sends, until it is acknowledged. The suite of 200

@@ -1,4 +1,4 @@
-"""What a broker costs that nobody uses: alone, and three of them as a cluster in one process.
+"""Measures the CPU time of an idle broker, and of an idle cluster of three in one process.
 
 ``python benchmarks/idle.py`` makes the topics, waits until the first looks at every partition are over, and
 prints how much of one core the process takes from then on. Each row is a fresh
@@ -24,7 +24,7 @@ from splashdam.storage.manager.topic_registry import NewTopic
 
 PARTITIONS_OF_A_TOPIC = 10
 SETTLING_SECONDS = 35.0
-"""Then the checkpoints of before are written, and ISRs looked at (``log.initial.task.delay.ms``, 30 s)."""
+"""By then the start's checkpoints are written, and ISRs checked (``log.initial.task.delay.ms``, 30 s)."""
 
 
 def make(topics: Topics, partitions: int) -> None:
@@ -34,7 +34,7 @@ def make(topics: Topics, partitions: int) -> None:
 
 
 async def idle_percent(seconds: float) -> float:
-    """How much of a core this process takes while nothing is asked of it."""
+    """Return how much of a core this process takes without requests."""
     await trio.sleep(SETTLING_SECONDS)
     busy, began = time.process_time(), time.perf_counter()
     await trio.sleep(seconds)

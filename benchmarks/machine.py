@@ -1,8 +1,7 @@
-"""The embedded broker's own figures beside the limits of the machine: ``python machine.py CALL DIR SCALE``.
+"""Compares the embedded broker with the limits of the machine: ``python machine.py CALL DIR SCALE``.
 
-The broker runs in a process of its own, asked by the simplest client (`broker.raw_client`). Beside it stands
-what the machine does by itself: bytes over loopback, into a file, out of it, through memory. Prints one
-measurement as JSON.
+The broker runs in a process of its own, with the simplest client (`broker.raw_client`). The limits are plain
+system calls: bytes over loopback, into a file, out of it, through memory. Prints one measurement as JSON.
 """
 
 from __future__ import annotations
@@ -247,7 +246,7 @@ def _limit(label: str, call: str) -> Contender:
     return Contender(label, "machine", call, 0)
 
 
-_NOTE = "beside it what this machine does with nobody thinking; one connection, the broker in its own process"
+_NOTE = "below it plain system calls on this machine; one connection, the broker in its own process"
 _ALONE = "the storage alone, in one process; files in the page cache, no flush"
 
 SCENARIOS = (

@@ -1,4 +1,4 @@
-"""What many topics cost: to make them one by one, and to be there again after ``kill -9``.
+"""Measures many topics: creating them one by one, and a broker's restart after ``kill -9``.
 
 ``python benchmarks/many_topics.py`` makes topics in a process of its own, has an idempotent producer send
 records to each partition, and ends it with SIGKILL. A second process opens the same directory: alone, the

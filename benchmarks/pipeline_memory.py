@@ -45,9 +45,9 @@ def session(limit_mib: int) -> Iterator[SparkSession]:
     """Two workers, each with its limit: Spark divides the setting by the cores of an executor."""
     from splashdam.pipeline import spark_session
 
-    # Else Arrow reserves a GiB of addresses at its start, of which it uses next to nothing.
+    # Arrow's default allocator would reserve a GiB of addresses at its start, of which it uses little.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    # That one here has CORES is not counted in local mode.
+    # In local mode Spark divides this setting by one core, whatever CORES is.
     settings = {"spark.executor.pyspark.memory": f"{limit_mib}m"} if limit_mib else {}
     spark = spark_session("memory", master=f"local[{CORES}]", memory="2g", settings=settings)
     spark.sparkContext.setLogLevel("ERROR")
@@ -58,7 +58,7 @@ def session(limit_mib: int) -> Iterator[SparkSession]:
 
 
 class Watch:
-    """Looks at the workers again and again, since one that has ended tells nothing."""
+    """Polls the workers' memory, because a worker that has ended has no figures."""
 
     def __init__(self) -> None:
         self.peak_bytes = 0

@@ -1,6 +1,7 @@
-"""What the sender's thread does while a program sends at full speed: its functions by time.
+"""Profiles the sender's thread while a program sends at full speed.
 
-cProfile sees one thread. A delivery callback runs on the sender's: there it is switched on and off.
+cProfile profiles the thread that enables it. A delivery callback runs on the sender's thread, so callbacks
+switch it on and off.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a broker does for its clients, ours and, where its jars are, a real Kafka.
+"""Measures what a broker does for its clients: splashdam's, and a real Kafka if its jars are there.
 
 ``python benchmarks/serving.py`` starts each broker as a process, in turns, and measures three parts:
 

@@ -1,8 +1,8 @@
 """Where the CPU time of one record goes, from the loop that calls `send` to the socket: `make bench-stages`.
 
-Measured by difference: an empty call, the encoder alone, the checksum alone, then the whole, in which the
-system tells the CPU time of the calling thread from that of all others, and time in the kernel from time
-outside. Medians of rounds, in nanoseconds per record, against the common sink. Linux only.
+Measured by difference: an empty call, the encoder alone, the checksum alone, then everything. The system
+reports the CPU time of the calling thread apart from that of all others, and time in the kernel apart from
+user time. The figures are medians of rounds, in nanoseconds per record, against the common sink. Linux only.
 """
 
 from __future__ import annotations

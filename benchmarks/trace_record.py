@@ -1,7 +1,7 @@
-"""Which files a keyed record passes from `send` to its batch, and a produce request from socket to disk.
+"""Prints the files that a record passes from `send` to its batch, and a Produce request from socket to disk.
 
-``python benchmarks/trace_record.py`` prints them in the order in which they are entered first; ``--calls``
-also prints every function. The Python twin is traced: the compiled one would hide the kernel's files.
+``python benchmarks/trace_record.py`` prints them in the order of their first call; ``--calls`` also prints
+every function. The Python twin is traced: the compiled one would hide the kernel's files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``python -m splashdam.cli`` is the command where it is not on the path."""
+"""``python -m splashdam.cli`` runs the command where ``splashdam`` is not on the path."""
 
 from splashdam.cli.entry import main
 

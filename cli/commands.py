@@ -1,8 +1,8 @@
 """The group of all commands, and the kinds of commands.
 
-A command is imported when it is asked for or listed. An option that cannot be repeated may be given only
-once. Of several, click silently keeps the last: a line with two offsets would move a group to the wrong one,
-and a line with two data directories would open the wrong one.
+A command's module is imported when the command runs or is listed. An option that is not repeatable may be
+given only once, because click silently keeps the last of several: a line with two offsets would move a group
+to the wrong one, and a line with two data directories would open the wrong one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COMMANDS = {
 
 
 class Commands(click.Group):
-    """Imports the module of a command when it is needed, so that no command pays for another's imports."""
+    """Import the module of a command when it is needed, so that no command pays for another's imports."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -72,7 +72,8 @@ class OnceCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Raise UsageError for such an option as well."""
-        if not ctx.resilient_parsing:  # a shell completes the line
+        if not ctx.resilient_parsing:  # it is set while a shell completes an unfinished line
+            # A parse only to count: click's parameters have the last value, and not how often an option came.
             _, _, given = self.make_parser(ctx).parse_args(args=list(args))
             for parameter, times in Counter(given).items():
                 if times > 1 and _is_single(parameter):
@@ -81,7 +82,7 @@ class OnceCommand(click.Command):
 
 
 class OnceGroup(click.Group):
-    """A group whose subcommands are of this kind."""
+    """A group whose subcommands are `OnceCommand`."""
 
     command_class = OnceCommand
     group_class = type

@@ -104,7 +104,9 @@ class Cluster(NamedTuple):
         for node in found.nodes.values():
             try:
                 configs = await describe_configs(client, Resource.BROKER, str(node.node_id), node=node)
-            except BrokerResponseError:  # writers are not always authorized to describe configs
+            except (
+                BrokerResponseError
+            ):  # a client that may write is not always authorized to describe configs
                 return True
             if _AUTO_CREATE not in configs or configs[_AUTO_CREATE].value != "false":
                 return True
@@ -131,6 +133,7 @@ def served_cluster(
     Raises:
         KafkaConfigurationError: a setting is unknown or wrong.
     """
+    # The other settings are for sources, sinks or producers; here they would be refused as unknown.
     asked = {
         name: value
         for name, value in properties.items()

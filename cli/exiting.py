@@ -1,4 +1,4 @@
-"""How a command exits: a failure is one message with its remedy, and a status that scripts can use.
+"""How a command exits: with one message for a failure, and a status that scripts can use.
 
 SIGTERM and SIGHUP end a command as Ctrl-C does; the status tells which signal it was.
 """

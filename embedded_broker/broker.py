@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from splashdam.embedded_broker.answering.answers import Address
-from splashdam.embedded_broker.answering.turns import Turns
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.topics import allows_unclean_election, topic_settings
 from splashdam.embedded_broker.controller.controller import Controller
@@ -21,6 +19,8 @@ from splashdam.embedded_broker.controller.journal import CHANGES_NAME, FILE_NAME
 from splashdam.embedded_broker.controller.leadership import ClusterView, Leadership, begin_leader_epochs
 from splashdam.embedded_broker.controller.producer_ids import ProducerIds
 from splashdam.embedded_broker.dynamic_configs.stored import DynamicConfigs
+from splashdam.embedded_broker.execution.answers import Address
+from splashdam.embedded_broker.execution.turns import Turns
 from splashdam.embedded_broker.fetching.replica_fetches import NoReplicas, TakesReplicaFetches
 from splashdam.embedded_broker.fetching.sessions import FetchSessions
 from splashdam.embedded_broker.groups.coordinator import GroupCoordinator
@@ -76,33 +76,33 @@ class Broker:
     """One running broker; made by ``open_broker``. All its parts belong to one trio loop.
 
     Attributes:
-        settings: present ones; replaced as a whole when dynamic configs change, so do not keep them.
-        clock: for all times.
-        logs: of the partitions on disk.
-        topics: looked up, created and deleted.
-        parking: of fetches that wait for records.
-        fetch_sessions: of clients and followers (KIP-227).
+        settings: the present settings; replaced as a whole when dynamic configs change, so do not keep them.
+        clock: the clock of all its parts.
+        logs: the logs of the partitions on disk.
+        topics: looks up, creates and deletes topics.
+        parking: the fetches that wait for records.
+        fetch_sessions: the fetch sessions of clients and followers (KIP-227).
         busy_polling: decides when the loop may poll the socket of one client.
         turns: limit how much is done for one client before the others have their turn.
         producer_ids: hands out producer ids.
         leadership: the leaders of all partitions.
-        controller: of the cluster; its own if it is alone.
+        controller: the cluster's controller; a single broker has its own.
         member: applies changes of the cluster.
         peers: connections to the other brokers.
         replicas: leads and follows partitions of a cluster.
-        groups: coordinator of consumer groups.
-        offsets: committed by groups.
-        transactions: coordinator of transactions.
-        enrolments: what other coordinators say of transactions.
-        configs: dynamic ones.
+        groups: the coordinator of consumer groups.
+        offsets: the committed offsets of groups.
+        transactions: the coordinator of transactions.
+        enrolments: asks coordinators on other brokers about transactions.
+        configs: the dynamic configs.
         telemetry: metrics that clients push (KIP-714).
         interception: holds an interceptor of requests, if there is one; it may be replaced.
-        failure: the reason if it has ended by itself.
+        failure: the reason if the broker has ended by itself.
         access: users, ACLs and quotas.
         authorizer: checks ACLs; None: everything is allowed.
         server: listens, and serves the connections of clients.
-        produce_templates: of the usual Produce requests of all clients.
-        disk_failures: logs that disks refuse appends.
+        produce_templates: the layouts of usual Produce requests, shared by all clients.
+        disk_failures: reports appends that a disk has refused.
         refused_topics: internal topics that could not be created when they were needed.
         request_memory: limits the memory of requests that are being received.
         is_killed: end as by ``kill -9``: without telling the cluster, and without closing logs in order.
@@ -180,7 +180,7 @@ class Broker:
 
     @property
     def listeners(self) -> dict[str, list[Address]]:
-        """The addresses that clients are told, by the listener's name."""
+        """The advertised addresses, by the listener's name."""
         return self.server.listeners
 
     @property
@@ -218,14 +218,14 @@ class Broker:
         return self.access.users
 
     def lose(self, partitions: list[TopicPartition]) -> None:
-        """The disk of some logs has failed: wake their fetches, and tell the cluster."""
+        """Wake the fetches of partitions whose disk has failed, and let other brokers lead them."""
         for topic_partition in partitions:
             self.parking.changed(topic_partition)
         if self._membership is not None:
             self._nursery.start_soon(self._let_others_lead, self._membership.controller, partitions)
 
     def log_start_moved(self, topic_partition: TopicPartition) -> None:
-        """Wakes the fetches that wait for a log and tells its replicas: the log begins later than before."""
+        """Tell waiting fetches and the other replicas that a log starts at a later offset now."""
         self.parking.changed(topic_partition)
         self.replicas.log_start_moved(topic_partition)
 
@@ -242,8 +242,8 @@ class Broker:
         """Join the cluster, load the internal topics, and begin to serve clients.
 
         Args:
-            opened: listeners.
-            security: of the listeners that are not PLAINTEXT, by their names.
+            opened: the open listeners.
+            security: TLS and SASL of the listeners that are not PLAINTEXT, by their names.
 
         Raises:
             KafkaStorageError: the disk failed, or the ACLs cannot be read.
@@ -299,24 +299,24 @@ async def open_broker(
     access: AccessControl | None = None,
     **options: Any,
 ) -> AsyncIterator[Broker]:
-    """Runs a broker on a data directory for the length of an ``async with`` block.
+    """Run a broker on a data directory for the length of an ``async with`` block.
 
     Args:
-        path: data directory; made if missing.
-        host: address to listen on, where the setting ``listeners`` says nothing.
-        port: port to listen on, likewise, 0 for a free one, None for no TCP at all.
+        path: data directory; created if missing.
+        host: address to listen on, unless the setting ``listeners`` names some.
+        port: port to listen on, likewise; 0 for a free one, None for no TCP at all.
         listen: how to listen; TCP by default.
         clock: where the broker reads the time; the machine's by default.
         files: the file system; the disk by default.
-        settings: the broker's settings, or
-        config: the same by Kafka's dotted names, as in ``server.properties``, and
+        settings: the broker's settings; by default made of ``config`` and ``options``.
+        config: settings by Kafka's dotted names, as in ``server.properties``.
         own_loop: nothing else runs in this trio loop, so it may poll a client's socket for 0.1 ms.
-        membership: in a cluster; by default the broker is alone.
+        membership: its place in a cluster; by default the broker is alone.
         leadership: replaces the controller's decisions about leaders.
         token_validator: for OAUTHBEARER: returns whose token it is (`Authenticated`), or raises; it must not
             block. By default unsigned tokens are accepted, as in Kafka.
         access: users, ACLs and quotas that several brokers share; by default those in ``path``.
-        options: by Python name, as ``BrokerSettings`` has them.
+        options: settings by Python name, as ``BrokerSettings`` has them.
 
     Raises:
         KafkaConfigurationError: a setting is unknown or illegal.
@@ -372,9 +372,9 @@ def _open_directory(
     Args:
         path: the directory.
         files: the file system.
-        clock: of the broker.
-        settings: of the broker.
-        membership: in a cluster.
+        clock: the broker's clock.
+        settings: the broker's settings.
+        membership: its place in a cluster, or None.
         leadership: replaces the controller's decisions about leaders.
 
     Raises:
@@ -412,14 +412,14 @@ def _open_directory(
 
 
 def _is_of_a_cluster(files: Files, path: str) -> bool:
-    """Return whether the path is a cluster's; false if it cannot be read: its use will raise the reason."""
+    """Whether the path is a cluster's directory; false if it cannot be read, since opening it raises why."""
     with suppress(KafkaStorageError):
         return any(files.size_bytes(f"{path}/{name}") is not None for name in (FILE_NAME, CHANGES_NAME))
     return False
 
 
 def _own_controller(logs: LogManager, settings: BrokerSettings) -> Controller:
-    """Make the controller of a broker that is alone: its logs are the only record of used producer ids."""
+    """Return the controller of a broker that is alone; its logs are the only record of used producer ids."""
     known_ids = (entry.producer_id for log in logs.logs.values() for entry in log.producers)
     ids = ProducerIds(logs.files, logs.root, above=max(known_ids, default=-1))
     is_unclean = partial(allows_unclean_election, settings.topic_defaults)

@@ -52,8 +52,8 @@ class _Node:
 
     Attributes:
         node_id: its id.
-        port: to listen on; 0: the first start chooses a free one.
-        broker: while it runs.
+        port: the port to listen on; 0: the first start chooses a free one, which later starts keep.
+        broker: the broker, while it runs.
         stop: set to stop it.
         ended: set once it has stopped.
         started: while it is starting; set when the start has succeeded or failed.
@@ -389,11 +389,11 @@ def _absolute(path: str | os.PathLike[str]) -> str:
 
 @attrs.frozen(kw_only=True)
 class ClusterOptions:
-    """What a cluster is opened with; as `open_cluster` has it.
+    """The arguments of `open_cluster`, checked.
 
     Raises:
-        KafkaConfigurationError: there cannot be so many brokers, or not at such ports, or a node id is given,
-            or there are more or fewer racks than brokers.
+        KafkaConfigurationError: ``brokers`` or ``port`` is out of range, a node id is given, or the number of
+            racks is not that of the brokers.
     """
 
     path: str = attrs.field(converter=_absolute)
@@ -409,7 +409,7 @@ class ClusterOptions:
     config: Mapping[str, Any]
 
     def __attrs_post_init__(self) -> None:
-        """Refuses numbers that are none, or absurd, and node ids, which count from 1."""
+        """Refuse illegal numbers of brokers and ports, and node ids: the cluster gives them itself."""
         if type(self.brokers) is not int or self.brokers < 1:
             raise KafkaConfigurationError(f"brokers={self.brokers!r}: it is a whole number, 1 or more")
         check_port(self.port)
@@ -437,7 +437,7 @@ class ClusterOptions:
             raise KafkaConfigurationError("racks says where each broker stands; leave out broker.rack")
 
     def settings(self, node_id: int) -> BrokerSettings:
-        """Those of one broker.
+        """Return the settings of one broker.
 
         Raises:
             KafkaConfigurationError: one is unknown or illegal.

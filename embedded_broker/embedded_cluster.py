@@ -121,7 +121,6 @@ class EmbeddedCluster(RunsInThread[Cluster]):
     # --- brokers come and go --------------------------------------------------------------------------------
 
     def is_up(self, node: int) -> bool:
-        """Whether a broker runs."""
         return self._ask(lambda cluster: cluster.is_up(node))
 
     def start(self, node: int | None = None) -> None:

@@ -10,21 +10,21 @@ counted: Counter[str] = Counter()
 
 
 class Stamp(ProducerInterceptor):
-    """Adds a header to each record: on_send may answer another record than it was given."""
+    """Adds a header to each record: on_send may return another record."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         return attrs.evolve(record, headers=(*record.headers, ("sent-by", b"shop-7")))
 
 
 class Count(ProducerInterceptor):
-    """Hears of each record once, also of one that send() itself has refused."""
+    """Counts each record once, even one that send() itself has refused."""
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: BaseException | None) -> None:
         counted["delivered" if error is None else type(error).__name__] += 1
 
 
 def on_batch(batch: BatchMetadata) -> None:
-    """Where a count per batch is enough, this costs nothing per record."""
+    """Called once per batch, so it costs nothing per record."""
     counted["in batches"] += batch.record_count
 
 

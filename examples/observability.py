@@ -1,4 +1,4 @@
-"""What a producer tells of itself. Run it: python examples/observability.py
+"""Logs, traces and metrics of a producer. Run it: python examples/observability.py
 
 Needs splashdam[otel,prometheus,telemetry] and opentelemetry-sdk. Nothing here leaves the process.
 """
@@ -22,11 +22,11 @@ logging.getLogger("splashdam").addHandler(handler)
 logging.getLogger("splashdam").setLevel(logging.DEBUG)
 
 # Tracing: a span for each record, whose context travels in the record's headers.
-spans = InMemorySpanExporter()  # in earnest: an exporter of OTLP behind a BatchSpanProcessor
+spans = InMemorySpanExporter()  # in production: an OTLP exporter behind a BatchSpanProcessor
 provider = TracerProvider()
 provider.add_span_processor(SimpleSpanProcessor(spans))
 
-# Prometheus: read at each scrape. In earnest: register(producer) and start_http_server(9100).
+# Prometheus: read at each scrape. In production: register(producer) and start_http_server(9100).
 registry = CollectorRegistry()
 
 with EmbeddedBroker("./data") as broker:
@@ -38,7 +38,7 @@ with EmbeddedBroker("./data") as broker:
         interceptors=[TracingInterceptor(provider)],
     ) as producer:
         register(producer, registry=registry)
-        producer.client_instance_id(timeout=10)  # by which the broker knows this producer
+        producer.client_instance_id(timeout=10)  # the id of this producer at the broker
         for number in range(1_000):
             producer.send("orders", b"order %d" % number)
         producer.flush()

@@ -6,8 +6,20 @@ hundred times as long. Errors are in ``splashdam.errors``.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+
+def _check_platform(platform: str) -> None:
+    # In a function: type checkers take the rest of the module as unreachable after a bare `if` on Windows.
+    if platform == "win32":
+        raise ImportError(
+            "splashdam does not run on Windows yet: it runs on Linux and macOS, and on Windows within WSL"
+        )
+
+
+_check_platform(sys.platform)
 
 if TYPE_CHECKING:
     from splashdam import errors as errors

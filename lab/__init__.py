@@ -1,10 +1,10 @@
-"""The laboratory: programs that try to break splashdam, and other people's software that judges it.
+"""The laboratory: programs that try to break splashdam, and foreign software that tests it.
 
 ``simulator`` runs producers and brokers in virtual time with faults drawn from a seed; ``endurance``,
 ``storm`` and ``pipeline_chaos`` kill real processes; ``fuzzing`` sends hostile bytes; ``drivers`` has the
-contract's clients in Go, Java and JavaScript. Nothing of it is installed: it runs from the
-root of a checkout (``python -m lab.simulator``, ``make simulate``), may import everything, also the tests'
-``support``, and no room of the product imports it.
+contract's clients in Go, Java and JavaScript. It is not installed, and runs from the root of a checkout
+(``python -m lab.simulator``, ``make simulate``). It may import everything, also the tests' ``support``; no
+room of the product imports it.
 """
 
 import sys

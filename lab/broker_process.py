@@ -1,4 +1,4 @@
-"""``splashdam broker`` as a process that is killed, stopped and started again on its directory and port."""
+"""Runs ``splashdam broker`` as a process that can be killed, stopped and started again."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _END_SECONDS = 60
 
 
 class BrokerDied(Exception):
-    """It ended by itself, or did not begin; the text has what it wrote last."""
+    """The broker ended by itself, or did not start; the text has the end of its output."""
 
 
 class Broker:
-    """One directory, one port, many processes one after the other.
+    """A broker with one directory and one port, in one process after the other.
 
     Args:
         data: its directory.
-        log: what the processes write to standard error.
-        properties: settings of the broker.
+        log: the file for the standard error of its processes.
+        properties: its settings, by Kafka's names.
 
     Attributes:
-        address: where clients find it.
+        address: for clients.
     """
 
     def __init__(self, data: Path, log: Path, properties: Mapping[str, str] = PROPERTIES) -> None:
@@ -48,7 +48,7 @@ class Broker:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """Returns when it listens."""
+        """Start a process, and return when it listens."""
         command = [sys.executable, "-m", "splashdam.cli", "broker", "--data", str(self._data)]
         command += ["--port", str(self._port)]
         for name, value in self._properties.items():
@@ -62,33 +62,33 @@ class Broker:
             raise BrokerDied(self.last_output())
 
     def check(self) -> None:
-        """Raises BrokerDied if nobody has killed it and it is not there."""
+        """Raise BrokerDied if the process has ended by itself."""
         assert self._process is not None
         if self._process.poll() is not None:
             raise BrokerDied(self.last_output())
 
     def kill(self) -> None:
-        """SIGKILL, also of a stopped one; waits until it is gone. One that has ended is left alone."""
+        """Kill the process with SIGKILL, and wait until it is gone; do nothing if it has ended."""
         if self._process is not None and self._process.poll() is None:
             self.signal(signal.SIGKILL)
             self._ended()
 
     def terminate(self) -> int:
-        """SIGTERM; its status."""
+        """Send SIGTERM, wait for the end, and return the status."""
         self.signal(signal.SIGTERM)
         return self._ended()
 
     def signal(self, number: signal.Signals) -> None:
-        """Any signal."""
+        """Send a signal to the process."""
         assert self._process is not None
         os.kill(self._process.pid, number)
 
     def resident_bytes(self) -> int:
-        """What it holds now."""
+        """Return its resident memory; 0 if there is no process."""
         return 0 if self._process is None else resident_bytes(self._process.pid)
 
     def last_output(self) -> str:
-        """What the processes have written to standard error."""
+        """Return the end of what its processes have written to standard error."""
         return self._log.read_text()[-2000:] if self._log.exists() else ""
 
     def _ended(self) -> int:
@@ -99,10 +99,10 @@ class Broker:
 
 
 def free_port(count: int = 1) -> int:
-    """A port, or the first of several, that the system gives to nobody by itself.
+    """Return a free port, or the first of ``count``, below the range from which the system takes local ports.
 
-    While the broker is away its producers go on connecting. From a port of the system's own range such an
-    attempt may reach itself, and keep the broker from its port.
+    While the broker is down its producers go on connecting. An attempt whose local port is the broker's port
+    would connect to itself, and the broker could not listen there any more.
     """
     low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     for _ in range(100):

@@ -1,8 +1,8 @@
-"""Writes the table of docs/reference/contract.md: every behaviour through every client, on every cluster.
+"""Writes the tables of docs/reference/contract.md: every behaviour through every client, on every cluster.
 
-``python -m lab.contract_page run NAME`` holds one cluster against the contract and keeps what was found in
-``build/contract``; NAME is ``embedded``, or a version of Kafka whose jars are in ``KAFKA_JARS``.
-``python -m lab.contract_page page NAME…`` writes the page from what is kept. `make contract` does both.
+``python -m lab.contract_page run NAME`` checks one cluster, and stores the results in ``build/contract``;
+NAME is ``embedded``, or a version of Kafka whose jars are in ``KAFKA_JARS``. ``python -m lab.contract_page
+page NAME…`` writes the page from stored results. `make contract` does both.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from splashdam.wire.messages.api_versions import ApiVersionsRequest
 PAGE = ROOT / "docs" / "reference" / "contract.md"
 KEPT = ROOT / "build" / "contract"
 REAL_CONFIG = {**EMBEDDED_CONFIG, "log.initial.task.delay.ms": "300"}
-"""Kafka waits half a minute before it begins to look after its logs."""
+"""Kafka waits half a minute before it begins to clean and delete logs."""
 
 
 @contextmanager
 def cluster(name: str) -> Iterator[str]:
-    """Where it answers."""
+    """Run a cluster for the block, and yield its address."""
     with tempfile.TemporaryDirectory() as home:
         if name == "embedded":
             with EmbeddedBroker(home, config=EMBEDDED_CONFIG, fsync=False) as broker:
@@ -54,7 +54,7 @@ def cluster(name: str) -> Iterator[str]:
 
 
 def run(name: str, java_version: str) -> None:
-    """Holds one cluster against the contract, through all clients that are to be had."""
+    """Check one cluster through all available clients, and store the results."""
     java = [Path(os.environ["KAFKA_JARS"]) / java_version]
     drivers = all_drivers(java)
     names = (*PYTHON_CLIENTS, *drivers)
@@ -72,20 +72,20 @@ def run(name: str, java_version: str) -> None:
 
 
 def ranges_at(address: str) -> dict[int, tuple[int, int]]:
-    """The versions of every request that is served there."""
+    """Return the versions that a cluster serves, by API key."""
     with RawConnection(*parse_bootstrap_servers(address)[0]) as connection:
         answer = connection.ask(ApiVersionsRequest(), 0)
     return {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
 
 
 def kept_ranges(name: str) -> dict[int, tuple[int, int]]:
-    """What `ranges_at` said."""
+    """Load what `ranges_at` has found for a cluster."""
     found = json.loads((KEPT / f"{name}-ranges.json").read_text())
     return {int(key): (first, last) for key, (first, last) in found.items()}
 
 
 def kept(name: str) -> list[Result]:
-    """What was found."""
+    """Load the results of a cluster."""
     behaviours = {each.name: each for each in all_behaviours()}
     return [
         Result(behaviours[behaviour], client, Verdict(verdict), why, seconds)
@@ -95,7 +95,7 @@ def kept(name: str) -> list[Result]:
 
 
 def write(names: Sequence[str]) -> None:
-    """The page, with its tables anew."""
+    """Write the page's tables from the stored results."""
     parts = {
         "behaviours": across({name: kept(name) for name in names}),
         "requests": ranges_table({name: kept_ranges(name) for name in names}),

@@ -1,9 +1,9 @@
-"""Sends for minutes while the broker is killed, stopped and restarted; then compares the log with the books.
+"""Sends for minutes while a broker is killed, stopped and restarted; then compares the log with the ledgers.
 
-Every record is numbered by stream and partition. Each acknowledged one has to be there once, in order, at
-its offset; what certainly was not written must not be there; a transaction's records are seen by readers of
-committed data all or not at all. Every future is resolved, memory is free again and flat, no descriptor and
-no thread is left. Status 1 if anything is otherwise. Needs Linux (/proc).
+Records are numbered by stream and partition. Each acknowledged record must be in the log once, in order, at
+its offset; a record that was never sent must not be there; read_committed consumers see all records of a
+transaction or none. Every future must be resolved, buffer memory free, the processes' memory flat, and no
+descriptor or thread left. The status is 1 if a promise is broken. Needs Linux (/proc).
 """
 
 from __future__ import annotations
@@ -102,13 +102,13 @@ class ProcessFaults:
     """Kills, stops and restarts one broker, which runs before and afterwards.
 
     Args:
-        broker: a running one.
-        dice: decides what happens when.
+        broker: a running broker.
+        dice: chooses faults and times.
         pause_seconds: the shortest and the longest pause between two faults.
         on_step: called ten times a second, also while the broker is down.
 
     Attributes:
-        counts: signals that were sent.
+        counts: signals sent, by name.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class ProcessFaults:
         self.counts: Counter[str] = Counter()
 
     def run(self, seconds: float) -> None:
-        """Do so for some seconds; the broker runs afterwards."""
+        """Cause faults for some seconds; afterwards the broker runs."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             wait(self._dice.uniform(*self._pause_seconds), self._on_step)
@@ -153,7 +153,7 @@ class ProcessFaults:
 
 
 def main() -> int:
-    """Run the command; 1 where a promise was broken."""
+    """Run the command; return 1 if a promise was broken."""
     parser = trial_parser(
         "endurance", __doc__, rate=2000, pause=3, pause_help="mean seconds between two faults"
     )

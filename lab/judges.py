@@ -1,8 +1,8 @@
-"""Runs everything that `make test` leaves out, as one list that can be resumed: ``make judges``.
+"""Runs every check that `make test` leaves out, as one list that can be resumed: ``make judges``.
 
-Each judge is a `make` target. Its closing line and status are kept in ``build/judges.json``, with the date,
-the duration and the commit of the product's code that it judged. A run goes on with the judges that have not
-passed on that commit; what a machine lacks is named instead of run. ``--list`` prints the table, ``--only
+Each judge is a `make` target. Its closing line and status are stored in ``build/judges.json``, with the date,
+the duration and the commit of the product's code. A run continues with the judges that have not passed on
+that commit; a judge whose tools are missing is reported and not run. ``--list`` prints the table, ``--only
 storm,fuzz`` runs some again, ``--page`` writes the last complete run into docs/reference/contract.md.
 """
 
@@ -40,11 +40,11 @@ class Judge(NamedTuple):
     """One program that judges the product.
 
     Attributes:
-        name: what ``--only`` takes.
-        about: what it holds the product against.
+        name: for ``--only``.
+        about: what it tests with, or against.
         command: runs it; its status says whether the product passed.
-        needs: programs that have to be on the path.
-        closing: a pattern of the line that sums the run up; the last such line counts, else the last line.
+        needs: programs that must be on the path.
+        closing: a pattern for the line that sums up the run: the last match counts, else the last line.
     """
 
     name: str
@@ -78,13 +78,13 @@ JUDGES = (
 
 @attrs.frozen
 class Ruling:
-    """How a judge's last run ended.
+    """The result of a judge's last run.
 
     Attributes:
         outcome: `PASSED`, `FAILED` or `NOT_HERE`.
-        commit: of the product's code, with ``+`` where it was changed since.
+        commit: of the product's code, with ``+`` if there were uncommitted changes.
         date: of the end, in UTC.
-        seconds: that it took.
+        seconds: its duration.
         closing: the line that sums it up, or why it cannot run.
     """
 
@@ -96,13 +96,13 @@ class Ruling:
 
 
 class Court:
-    """The judges and what they last said.
+    """The judges and their last rulings.
 
     Args:
-        judges: all of them, in the order they run in.
-        state: the file that keeps the rulings.
+        judges: all judges, in their order.
+        state: the file with the rulings.
         commit: of the product's code.
-        console: where progress and the table go.
+        console: for progress and the table.
     """
 
     def __init__(self, judges: Sequence[Judge], state: Path, commit: str, console: Console) -> None:
@@ -113,7 +113,7 @@ class Court:
         self._console = console
 
     def run(self, only: Sequence[str] = ()) -> int:
-        """Run what has not passed on this commit, or exactly these; 1 if one fails."""
+        """Run the judges that have not passed on this commit, or those named; return 1 if one fails."""
         wanted = [each for each in self.judges if each.name in only or not (only or self._has_passed(each))]
         for judge in wanted:
             self.rulings[judge.name] = self._rule(judge)
@@ -122,7 +122,7 @@ class Court:
         return int(any(self.rulings[each.name].outcome == FAILED for each in wanted))
 
     def show(self) -> None:
-        """Print what each judge last said."""
+        """Print each judge's last ruling."""
         table = Table("judge", "outcome", "commit", "date", "seconds", "closing line", box=None)
         for judge in self.judges:
             ruling = self.rulings.get(judge.name)
@@ -162,7 +162,7 @@ class Court:
         return ruling is not None and ruling.commit == self._commit
 
     def _has_passed(self, judge: Judge) -> bool:
-        # Code that is changed and not committed has no name: what passed on it is judged again.
+        # Uncommitted code has no name of its own, so a pass on it does not count for the next run.
         return (
             self._is_current(judge)
             and not self._commit.endswith("+")
@@ -206,7 +206,7 @@ def _read(state: Path) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _run(command: Sequence[str], log: Path) -> tuple[int, Iterable[str]]:
-    """Run a command, show and log what it prints; its status, and the last lines that are not empty."""
+    """Run a command, show and log its output; return its status, and its last non-empty lines."""
     log.parent.mkdir(parents=True, exist_ok=True)
     lines: deque[str] = deque(maxlen=_KEPT_LINES)
     with (
@@ -234,7 +234,7 @@ def main(
     state: Path = STATE,
     page: Path = PAGE,
 ) -> int:
-    """Run the command; 1 if a judge failed, 2 if there is nothing complete to write."""
+    """Run the command; return 1 if a judge failed, 2 if there is no complete run to write."""
     parser = argparse.ArgumentParser(prog="python -m lab.judges", description=__doc__)
     parser.add_argument("--list", action="store_true", help="print the table and run nothing")
     parser.add_argument("--only", metavar="NAME,…", default="", help="run these, passed or not")

@@ -1,8 +1,8 @@
-"""The ledger of a trial: numbered records, what applications were told of each, and the log compared with it.
+"""The ledgers of a trial: numbered records with their results, which are compared with the log.
 
-A `Ledger` numbers the records of one stream and keeps on disk what became of each: acknowledged, given up,
-aborted. `compared_with_log` then reads the topic back with kafka-python, under both isolation levels, and
-names every record that is missing, doubled, out of order, at another offset, or there against what was told.
+A `Ledger` numbers the records of one stream, and stores the result of each: acknowledged, given up, aborted.
+`compared_with_log` reads the topic back with kafka-python, under both isolation levels, and reports records
+that are missing, duplicated, out of order, at another offset, or there although they must not be.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ _FILLER = random.Random(0).randbytes(2000) * 2
 
 
 class Fate(enum.IntEnum):
-    """What the application knows of a record in the end."""
+    """The result of a record, as far as the application knows."""
 
     ACKNOWLEDGED = 1
     """Delivered, and committed if it was in a transaction."""
     PERHAPS = 2
-    """Given up; it may have been written."""
+    """Given up, but perhaps written."""
     NOT_WRITTEN = 3
-    """Given up, and the error says that it was never sent."""
+    """Given up; by its error it was never sent."""
     ABORTED = 4
-    """Its transaction was aborted, by its producer or by the one that came after it."""
+    """Its transaction was aborted, by its producer or by the successor."""
 
 
-class Told(NamedTuple):
-    """An entry of a ledger. ``offset`` is -1 where nobody told one."""
+class Entry(NamedTuple):
+    """An entry of a ledger; ``offset`` is -1 if the result has none."""
 
     partition: int
     fate: Fate
@@ -55,65 +55,65 @@ class Told(NamedTuple):
 
 
 class Ledger:
-    """Numbers the records of one stream by partition, and keeps on disk what it was told of each.
+    """Numbers the records of one stream by partition, and stores their results on disk.
 
     Args:
-        folder: where its file goes.
-        name: of the stream, which its records carry.
+        folder: for its file.
+        name: of the stream; its records carry it.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name = name
         self.taken = [0] * PARTITIONS
-        self.told = dict.fromkeys(Fate, 0)
+        self.results = dict.fromkeys(Fate, 0)
         self._file = (folder / f"{name}.ledger").open("wb")
         self._lock = threading.Lock()
 
     def take(self, partition: int) -> int:
-        """The next number of the partition; one thread or task per partition."""
+        """Return the next number of the partition; only one thread or task may call this for a partition."""
         number = self.taken[partition]
         self.taken[partition] = number + 1
         return number
 
-    def tell(self, partition: int, number: int, fate: Fate, offset: int = -1) -> None:
-        """The application was told; from any thread."""
+    def note(self, partition: int, number: int, fate: Fate, offset: int = -1) -> None:
+        """Store the result of a record; may be called from any thread."""
         with self._lock:
-            self.told[fate] += 1
+            self.results[fate] += 1
             self._file.write(_ENTRY.pack(partition, fate, number, offset))
 
-    def tell_of(self, partition: int, number: int, future: RecordFuture) -> None:
-        """The future is done: what it says."""
+    def note_future(self, partition: int, number: int, future: RecordFuture) -> None:
+        """Store the result of a record's future, which is done."""
         metadata = future.value
         if metadata is not None:
-            self.tell(partition, number, Fate.ACKNOWLEDGED, metadata.offset)
+            self.note(partition, number, Fate.ACKNOWLEDGED, metadata.offset)
         else:
-            self.tell(partition, number, fate_of(future.exception))
+            self.note(partition, number, fate_of(future.exception))
 
     def close(self) -> None:
-        """Everything is on disk afterwards."""
+        """Write everything to disk."""
         self._file.close()
 
 
-def entries(path: Path) -> Iterator[Told]:
-    """What a closed ledger holds."""
+def entries(path: Path) -> Iterator[Entry]:
+    """Yield the entries of a closed ledger."""
     for partition, fate, number, offset in _ENTRY.iter_unpack(path.read_bytes()):
-        yield Told(partition, Fate(fate), number, offset)
+        yield Entry(partition, Fate(fate), number, offset)
 
 
 def value_of(name: str, partition: int, number: int) -> bytes:
-    """The value of a record: who sent it and which it is, then bytes that follow from that."""
+    """Return the value of a record: stream, partition and number, then bytes that depend on the number."""
     begin = number * 31 % 2000
     return b"%s %d %d " % (name.encode(), partition, number) + _FILLER[begin : begin + 20 + number * 7 % 400]
 
 
 def name_of(value: bytes) -> tuple[str, int, int]:
-    """Stream, partition and number of a value."""
+    """Return stream, partition and number of a value."""
     name, partition, number, _ = value.split(b" ", 3)
     return name.decode(), int(partition), int(number)
 
 
 def fate_of(error: BaseException | None) -> Fate:
-    """What an error says about the log."""
+    """Return what an error says about the record in the log."""
     text = str(error)
     if isinstance(error, TransactionAbortedError):
         return Fate.NOT_WRITTEN
@@ -123,10 +123,10 @@ def fate_of(error: BaseException | None) -> Fate:
         return Fate.PERHAPS if "has not answered the last one" in text else Fate.NOT_WRITTEN
     if isinstance(error, KafkaError):
         return Fate.PERHAPS
-    raise TypeError(f"a record failed with what is no KafkaError: {error!r}")
+    raise TypeError(f"a record failed with an error that is no KafkaError: {error!r}")
 
 
-# --- the log beside the ledgers ---------------------------------------------------------------------------
+# --- comparing the log with the ledgers -------------------------------------------------------------------
 
 _SILENCE_MS = 60_000
 _PROMISES = {
@@ -139,17 +139,17 @@ _PROMISES = {
     (Fate.ABORTED, "read_committed"): (0, 0),
     (Fate.ABORTED, "read_uncommitted"): (0, 1),
 }
-"""How often a record may be found, at least and at most."""
+"""How often a record may be in the log, at least and at most."""
 
 
 @attrs.define
 class Found:
-    """What a consumer has found of one stream in one partition.
+    """The records of one stream that a consumer has read from one partition.
 
     Attributes:
-        times: how often each number, of those that were sent.
-        offsets: where each was last.
-        wrong: what no ledger is needed for: another content, a wrong order, records nobody sent.
+        times: how often it has read each number.
+        offsets: the last offset of each number.
+        wrong: faults that show without the ledger: changed values, a wrong order, records that nobody sent.
     """
 
     times: bytearray
@@ -158,12 +158,12 @@ class Found:
     wrong: Counter[str] = attrs.field(factory=Counter)
 
     def add(self, number: int, offset: int, is_content_right: bool) -> None:
-        """One record, in the order of offsets."""
+        """Add a record; call this in the order of offsets."""
         if number >= len(self.times):
             self.wrong["records that nobody sent"] += 1
             return
         if not is_content_right:
-            self.wrong["records with a content of their own"] += 1
+            self.wrong["records with a changed value"] += 1
         if number < self.last:
             self.wrong["records out of order"] += 1
         self.times[number] = min(255, self.times[number] + 1)
@@ -181,8 +181,8 @@ def compared_with_log(
 
     Args:
         address: the bootstrap servers.
-        taken: how many records each stream sent to each partition.
-        folder: with the ledgers.
+        taken: number of records that each stream sent to each partition.
+        folder: has the ledgers.
         isolation: Kafka's isolation level.
         console: shows progress.
     """
@@ -204,11 +204,11 @@ def compared_with_log(
 
 
 Log = dict[tuple[str, int], Found]
-"""By stream and partition."""
+"""The records read, by stream and partition."""
 
 
 def empty_log(taken: dict[str, list[int]]) -> Log:
-    """Nothing read yet; ``taken``: how many records each stream sent to each partition."""
+    """Return a log of which nothing is read yet; ``taken`` as for `compared_with_log`."""
     return {
         (name, partition): Found(bytearray(count), [-1] * count)
         for name, counts in taken.items()
@@ -217,16 +217,16 @@ def empty_log(taken: dict[str, list[int]]) -> Log:
 
 
 class ReadingEndedError(Exception):
-    """The consumer got nothing more before the end of the log."""
+    """The consumer got no more records before the end of the log."""
 
 
 def read_topic(
     address: str, topic: str, partitions: int, isolation: str = "read_uncommitted"
 ) -> Iterator[tuple[int, Sequence[Any]]]:
-    """Read a topic from beginning to end with kafka-python: partitions, and some of their records.
+    """Read a topic from beginning to end with kafka-python; yield a partition and some of its records.
 
     Raises:
-        ReadingEndedError: nothing came for a minute.
+        ReadingEndedError: there was no record for a minute.
     """
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=address,
@@ -251,31 +251,31 @@ def read_topic(
 
 
 def add_record(log: Log, partition: int, offset: int, value: bytes) -> None:
-    """One record that a consumer has read."""
+    """Add a record that a consumer has read."""
     name, meant, number = name_of(value)
     right = meant == partition and value == value_of(name, partition, number)
     log[name, partition].add(number, offset, right)
 
 
 def compare(log: Log, isolation: str, ledgers: Iterable[Path]) -> list[str]:
-    """What the log holds beside what applications were told."""
+    """Compare the log with the ledgers; return the broken promises."""
     wrong: Counter[str] = Counter()
     for path in ledgers:
         name = path.stem
-        told = {key[1]: bytearray(len(found.times)) for key, found in log.items() if key[0] == name}
+        counts_of = {key[1]: bytearray(len(found.times)) for key, found in log.items() if key[0] == name}
         for entry in entries(path):
-            told[entry.partition][entry.number] += 1
+            counts_of[entry.partition][entry.number] += 1
             wrong.update(_broken(entry, log[name, entry.partition], isolation, name))
-        for counts in told.values():
+        for counts in counts_of.values():
             wrong[f"{name}: futures that nobody resolved"] += counts.count(0)
-            wrong[f"{name}: records told of more than once"] += sum(count > 1 for count in counts)
+            wrong[f"{name}: records with more than one result"] += sum(count > 1 for count in counts)
     for (name, partition), found in log.items():
         for what, times in found.wrong.items():
             wrong[f"{name}, partition {partition}: {what}"] += times
     return [f"{isolation}: {what}: {times}" for what, times in sorted(wrong.items()) if times]
 
 
-def _broken(entry: Told, found: Found, isolation: str, name: str) -> list[str]:
+def _broken(entry: Entry, found: Found, isolation: str, name: str) -> list[str]:
     times = found.times[entry.number]
     least, most = _PROMISES[entry.fate, isolation]
     fate = entry.fate.name.lower().replace("_", " ")

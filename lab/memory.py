@@ -1,4 +1,4 @@
-"""What a process holds, and whether that grows."""
+"""The memory and descriptors of a process, and whether its memory grows."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import attrs
 
 PRODUCERS_MAY_GROW_BYTES = 8 << 20
 BROKER_MAY_GROW_BYTES = 16 << 20
-"""Of all broker processes, one after the other: they differ in what they were doing when they were killed."""
+"""For all broker processes together, which run one after the other and are killed at different moments."""
 WARM_UP = 1 / 4
-"""So much of a run is not looked at: caches fill, and the allocator takes what the first outage needs."""
+"""This part of a run is not judged: caches fill, and the first outage makes the allocator grow."""
 JUDGED_SECONDS = 120
 """Shorter runs are all warm-up."""
 
@@ -20,7 +20,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def resident_bytes(pid: int | str) -> int:
-    """Resident memory of a process; 0 if it has just ended."""
+    """Return the resident memory of a process; 0 if it has just ended."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (FileNotFoundError, ProcessLookupError):
@@ -28,7 +28,7 @@ def resident_bytes(pid: int | str) -> int:
 
 
 def descriptors() -> int:
-    """How many this process has open."""
+    """Return the number of open descriptors of this process."""
     return len(os.listdir("/proc/self/fd"))
 
 
@@ -37,8 +37,8 @@ class Curve:
     """Resident memory over a run.
 
     Attributes:
-        name: whose.
-        allowed_bytes: how much it may grow between warm-up and end, by the line of best fit.
+        name: of the process.
+        allowed_bytes: how much it may grow between warm-up and end, by linear regression.
         points: seconds and bytes.
     """
 
@@ -47,12 +47,12 @@ class Curve:
     points: list[tuple[float, int]] = attrs.field(factory=list)
 
     def add(self, seconds: float, held_bytes: int) -> None:
-        """One sample; those of a process that is gone are left out."""
+        """Add a sample; 0 bytes, of a process that is gone, are ignored."""
         if held_bytes:
             self.points.append((seconds, held_bytes))
 
     def growth_bytes(self) -> float | None:
-        """Slope of the line of best fit times its length; None if the run was too short to tell."""
+        """Return the growth by linear regression; None if the run was too short."""
         if not self.points or self.points[-1][0] - self.points[0][0] < JUDGED_SECONDS:
             return None
         begin = self.points[0][0] + (self.points[-1][0] - self.points[0][0]) * WARM_UP
@@ -61,7 +61,7 @@ class Curve:
         return float(statistics.linear_regression(times, held).slope) * (times[-1] - times[0])
 
     def violations(self) -> list[str]:
-        """Whether it has grown too much."""
+        """Return a violation if it has grown too much."""
         growth = self.growth_bytes()
         if growth is None or growth <= self.allowed_bytes:
             return []
@@ -70,7 +70,7 @@ class Curve:
         ]
 
     def drawn(self, width: int = 40) -> str:
-        """The curve as a line of blocks, with its figures."""
+        """Return the curve as a line of blocks, with its figures."""
         if not self.points:
             return "no samples"
         held = [each for _, each in self.points]

@@ -1,7 +1,7 @@
-"""Sends with acks=all for minutes while brokers are killed, restarted, moved and slowed down; then compares.
+"""Sends with acks=all for minutes while brokers are killed, restarted and slowed down and leaders move.
 
-Every acknowledged record has to be there once, in order, at its offset, as kafka-python reads it, also when
-other replicas lead; a transaction's records are seen all or not at all. Status 1 if anything is otherwise.
+Then kafka-python must read every acknowledged record once, in order, at its offset, whichever replica leads;
+and all records of a transaction or none. The status is 1 if a promise is broken.
 """
 
 from __future__ import annotations
@@ -98,11 +98,11 @@ def _compare(
 
 
 class ClusterFaults:
-    """Kills, restarts, moves and slows down the brokers of a cluster, which is in sync before and afterwards.
+    """Kills, restarts and slows down the brokers of a cluster, and moves leaders.
 
     Args:
-        cluster: a running one.
-        dice: decides what happens when.
+        cluster: a running cluster, which is in sync.
+        dice: chooses faults and times.
         pause_seconds: the shortest and the longest pause between two faults.
         on_step: called ten times a second.
 
@@ -124,10 +124,10 @@ class ClusterFaults:
         self.counts: Counter[str] = Counter()
 
     def run(self, seconds: float) -> None:
-        """Do so for some seconds; afterwards all brokers run and are in sync.
+        """Cause faults for some seconds; afterwards all brokers run and are in sync.
 
         Raises:
-            KafkaTimeoutError: they are not.
+            KafkaTimeoutError: the replicas do not get in sync.
         """
         kinds = [self._kill, self._restart, self._move, self._prefer, self._delay, self._drop]
         often = [30, 15, 25, 5, 20, 5]
@@ -139,7 +139,7 @@ class ClusterFaults:
         self._cluster.wait_in_sync(_IN_SYNC_SECONDS)
 
     def _kill(self) -> None:
-        """One, and now and then a second one behind it: then nobody can acknowledge for all."""
+        """Kill a broker, and now and then a second one: then acks=all must wait."""
         nodes = self._dice.sample(self._cluster.nodes, 2 if self._dice.random() < 0.15 else 1)
         for node in nodes:
             self._cluster.kill(node)
@@ -178,7 +178,7 @@ class ClusterFaults:
         self.counts["times that a broker was slow"] += 1
 
     def _drop(self) -> None:
-        """Connections end before or after a request is handled."""
+        """Break connections before or after a request is handled."""
         moments: tuple[Literal["before", "after"], ...] = ("before", "after")
         when = self._dice.choice(moments)
         node = self._dice.choice(self._cluster.nodes)
@@ -187,7 +187,7 @@ class ClusterFaults:
 
 
 def main() -> int:
-    """Run the command; 1 where a promise was broken."""
+    """Run the command; return 1 if a promise was broken."""
     parser = trial_parser(
         "storm", __doc__, rate=1500, pause=1.5, pause_help="mean seconds between two faults"
     )

@@ -1,9 +1,9 @@
-"""Runs the tests of other people's clients against our broker: ``make suites``.
+"""Runs the tests of other Kafka clients against the embedded broker: ``make suites``.
 
-kafka-python's source distribution ships its integration tests, which take any broker's address. They run
-unchanged against ``splashdam broker``, with the settings that they expect; what cannot run, and what is known
-to differ, is listed below with its reason. aiokafka's distribution and kafkajs's npm package hold no tests.
-The closing line is the score; the status is 1 if a test failed that is not listed.
+kafka-python's source distribution has its integration tests, which take any broker's address. They run
+unchanged against ``splashdam broker``, with the settings that they expect. Tests that cannot run, and those
+with a known difference, are listed below with the reason. aiokafka's distribution and kafkajs's npm package
+have no tests. The closing line is the score; the status is 1 if a test failed that is not listed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNSHIPPED = {
     "kafkajs": "its package on npm holds one unit test, which talks to no broker",
 }
 KAFKA_VERSION = "4.3.0"
-"""What kafka-python infers from the versions that our broker serves."""
+"""The version that kafka-python infers from the API versions of the broker."""
 
 SETTINGS = {
     "node.id": "0",
@@ -48,8 +48,8 @@ DIFFERS = {
 }
 """Tests that fail for a known reason."""
 
-# The source distribution leaves these files out, though its tests import them. Of a broker that runs already
-# nothing is asked but to be there.
+# The source distribution lacks these files, though its tests import them. With a broker that runs already
+# they have nothing to do.
 _MISSING_FILES = {
     "test/__init__.py": "",
     "test/service.py": (
@@ -86,7 +86,7 @@ def run_kafka_python(address: str, report: Path) -> None:
     environment = os.environ | {
         "KAFKA_URI": f"kafka://{address}",
         "KAFKA_VERSION": KAFKA_VERSION,
-        "KAFKA_ROOT": str(BUILD),  # a folder that exists; nothing of Kafka is run from it
+        "KAFKA_ROOT": str(BUILD),  # must exist, but nothing is run from it
     }
     command = [sys.executable, "-m", "pytest", "test/integration", "-q", "--tb=line", "-W", "ignore"]
     command += ["-o", "addopts=", "-o", "log_level=ERROR", "--timeout", "120", "--junitxml", str(report)]
@@ -96,7 +96,7 @@ def run_kafka_python(address: str, report: Path) -> None:
 
 
 def score(report: Path) -> tuple[Counter[str], list[str]]:
-    """Count the outcomes of a report, and name the tests that failed and are not known to differ."""
+    """Count the outcomes of a report, and list the tests that failed for no known reason."""
     counts: Counter[str] = Counter()
     surprises = []
     for case in ElementTree.parse(report).iter("testcase"):
@@ -112,7 +112,7 @@ def score(report: Path) -> tuple[Counter[str], list[str]]:
 
 
 def main() -> int:
-    """Run the command; 1 if a test failed for no known reason."""
+    """Run the command; return 1 if a test failed for no known reason."""
     with tempfile.TemporaryDirectory(prefix="splashdam-suites-") as folder:
         broker = Broker(Path(folder) / "data", Path(folder) / "broker.log", SETTINGS)
         report = Path(folder) / "kafka-python.xml"
@@ -126,8 +126,8 @@ def main() -> int:
         print(f"left out: {name}: {why}")
     for name in surprises:
         print(f"failed: {name}")
-    told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
-    print(f"suites: kafka-python {version('kafka-python')}: {told}")
+    summary = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+    print(f"suites: kafka-python {version('kafka-python')}: {summary}")
     return int(bool(surprises))
 
 

@@ -1,7 +1,7 @@
-"""A trial: a program that does damage for a while, counts records afterwards, and ends with a verdict.
+"""A trial: a program that causes faults for a while, counts records afterwards, and ends with a verdict.
 
-Endurance, storm and pipeline chaos share what stands here: arguments, a folder of their own, how they wait
-between two faults, what an interrupt leaves behind, and the summary with the closing line.
+Endurance, storm and pipeline chaos share this: arguments, a folder, the wait between two faults, the handling
+of interrupts, and the summary with the closing line.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STEP_SECONDS = 0.1
 
 @attrs.define
 class Verdict:
-    """What a trial found.
+    """The result of a trial.
 
     Attributes:
         violations: the promises that were broken.
@@ -43,7 +43,7 @@ class Verdict:
     closing: str = ""
 
     def include(self, other: Verdict) -> None:
-        """Add what a part of the trial found."""
+        """Add the result of a part of the trial."""
         self.violations += other.violations
         self.facts += other.facts
 
@@ -65,7 +65,7 @@ def trial_parser(
 
 
 def add_minutes(parser: argparse.ArgumentParser, minutes: float) -> None:
-    """Add the argument of trials that last as long as one likes."""
+    """Add ``--minutes``, for trials of any length."""
     parser.add_argument("--minutes", type=float, default=minutes, help=f"of sending ({minutes:g})")
 
 
@@ -110,7 +110,7 @@ def _folder(name: str, kept: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def shown_for(seconds: float, console: Console, status: Callable[[], str]) -> Iterator[Callable[[], None]]:
-    """Show a bar over so many seconds; what is yielded moves it, and shows ``status()`` beside it."""
+    """Show a bar over so many seconds; the yielded function moves it, and shows ``status()`` beside it."""
     columns = (TextColumn("sending"), BarColumn(), TimeRemainingColumn(), TextColumn("{task.fields[now]}"))
     began = time.monotonic()
     with Progress(*columns, console=console) as bar:

@@ -220,7 +220,7 @@ _AT_ONCE = 8
 
 
 class Clients(NamedTuple):
-    """What a question to a cluster may use.
+    """The clients that a function passed to `ClusterReader.ask` may use.
 
     Attributes:
         cluster: for coordinators and topics.
@@ -341,21 +341,21 @@ class ClusterReader:
         )
         yield from ahead.chunks()
 
-    def ask(self, question: Callable[[Clients], Awaitable[T]]) -> T:
+    def ask(self, function: Callable[[Clients], Awaitable[T]]) -> T:
         """Run a coroutine function with clients of the cluster, and return its result.
 
         Raises:
-            KafkaError: raised by ``question``.
+            KafkaError: raised by ``function``.
         """
 
         async def run() -> T:
             async with self._cluster_clients.borrow() as cluster, self._fetch_clients.borrow() as fetch:
-                return await question(Clients(cluster, fetch))
+                return await function(Clients(cluster, fetch))
 
         return self._loop.call(run)
 
     def ask_for_each(
-        self, items: Sequence[I], question: Callable[[ClusterClient, I], Awaitable[T]]
+        self, items: Sequence[I], function: Callable[[ClusterClient, I], Awaitable[T]]
     ) -> list[T]:
         """Run a coroutine function for each item, some concurrently, and return the results in the items'
         order.
@@ -371,7 +371,7 @@ class ClusterReader:
             try:
                 async with self._cluster_clients.borrow() as client:
                     for number, item in waiting:
-                        answers[number] = await question(client, item)
+                        answers[number] = await function(client, item)
             except Exception as error:
                 failures.append(error)
                 scope.cancel()
@@ -399,10 +399,10 @@ class ClusterReader:
         """Close the child's copies of the sockets after a fork."""
         self._connect.close_in_child()
 
-    def _ask(self, question: Callable[[ClusterClient], Awaitable[T]]) -> T:
+    def _ask(self, function: Callable[[ClusterClient], Awaitable[T]]) -> T:
         async def ask() -> T:
             async with self._cluster_clients.borrow() as client:
-                return await question(client)
+                return await function(client)
 
         return self._loop.call(ask)
 

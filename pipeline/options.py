@@ -28,7 +28,7 @@ REQUIRED: Any = object()
 KAFKA = "kafka."
 """The prefix of the Kafka client's properties."""
 
-_MOST_SAID = 200
+_MOST_SHOWN_CHARS = 200
 """Characters of an option's text in an error: offsets of thousands of partitions would hide the reason."""
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -59,8 +59,8 @@ class Option(Generic[T]):
         try:
             return self.parse(text.strip())
         except ValueError as error:
-            said = text if len(text) <= _MOST_SAID else text[:_MOST_SAID] + "…"
-            raise KafkaConfigurationError(f"option {self.name}={said!r}: {error}") from error
+            shown = text if len(text) <= _MOST_SHOWN_CHARS else text[:_MOST_SHOWN_CHARS] + "…"
+            raise KafkaConfigurationError(f"option {self.name}={shown!r}: {error}") from error
 
 
 @attrs.frozen

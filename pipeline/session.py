@@ -151,12 +151,12 @@ def _version(java: str) -> int | None:
         JavaMissingError: the program fails, as the ``java`` of a macOS without Java does.
     """
     done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    said = re.search(r'version "(\d+)(?:\.(\d+))?', done.stdout + done.stderr)
-    if said is None and done.returncode:
+    version = re.search(r'version "(\d+)(?:\.(\d+))?', done.stdout + done.stderr)
+    if version is None and done.returncode:
         raise JavaMissingError(f"{java} does not run. {HOW_TO_GET_IT}")
-    if said is None:
+    if version is None:
         return None
-    first, second = int(said[1]), int(said[2] or 0)
+    first, second = int(version[1]), int(version[2] or 0)
     return second if first == 1 else first  # Java 8 and earlier call themselves 1.8
 
 

@@ -49,7 +49,7 @@ MAX_RECORDS = 500_000
 """Records accepted in one batch. A few compressed bytes may stand for millions of records."""
 
 _LAST_CODEC = int(Codec.ZSTD)
-_NEW = tuple.__new__
+_NEW = tuple.__new__  # of a named tuple from fields: its own ``_make`` is a Python frame for every batch
 _MAX_NAMED_RECORDS = 10_000  # each has a text of its own in the answer
 
 
@@ -66,7 +66,7 @@ class RecordErrors(BrokerResponseError):
 
 
 class InvalidRecordsError(RecordErrors, InvalidRecordError):
-    """Kafka's INVALID_RECORD with the records at fault, which a producer is told one by one (KIP-467)."""
+    """Kafka's INVALID_RECORD with the records at fault, which the answer lists one by one (KIP-467)."""
 
 
 class InvalidTimestampsError(RecordErrors, InvalidTimestampError):

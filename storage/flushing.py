@@ -160,8 +160,7 @@ class LogFlusher:
             and self._log.is_open
         )
 
-    # --- what the log reports
-    # ---------------------------------------------------------------------------------
+    # --- what the log reports -------------------------------------------------------------------------------
 
     def add_closed(self, segment: LogSegment) -> None:
         """Note that a segment was closed and its successor created."""
@@ -224,9 +223,8 @@ class LogFlusher:
         wanted = self._log.log_end_offset
         while self._sync_under_way is not None:
             await self._sync_under_way.wait()
-            if (
-                self.recovery_point >= wanted
-            ):  # the caller that ran that sync may be running the next one already
+            # Asked here too: the caller that ran that sync may be running the next one already.
+            if self.recovery_point >= wanted:
                 return
         if self._log.is_closed or (self.recovery_point >= wanted and not self._closed):
             return

@@ -740,8 +740,10 @@ class Log:
         above the recovery point, and forgetting it would bring deleted records back at a second crash.
         """
         start = min(self.log_start_offset, max(self.recovery_point, self._checkpointed_start))
-        is_said = start <= self._segments.all[0].base_offset and not self._files.has_undurable_renames
-        return None if is_said else start
+        follows_from_names = (
+            start <= self._segments.all[0].base_offset and not self._files.has_undurable_renames
+        )
+        return None if follows_from_names else start
 
     def advance_log_start(self, offset: int) -> int:
         """Make everything below ``offset`` unreadable (DeleteRecords); return the log start offset.
@@ -780,14 +782,14 @@ class Log:
         if self.state is not LogState.OPEN:
             return 0
         self.swapper.finish()
-        about = LogFacts(self.settings, self.log_start_offset, self.high_watermark, self.size_bytes, wall_ms)
-        reasons = reasons_to_go(self._segments.all, self.log_end_offset, self.largest_timestamp, about)
+        facts = LogFacts(self.settings, self.log_start_offset, self.high_watermark, self.size_bytes, wall_ms)
+        reasons = reasons_to_go(self._segments.all, self.log_end_offset, self.largest_timestamp, facts)
         if reasons and len(reasons) == len(self._segments.all) and not self._try_to_roll(wall_ms):
             del reasons[-1]
         if not reasons:
             return 0
         first = self._segments.all[len(reasons)]
-        # First: the batches that could tell of these producers again are about to go.
+        # First: the batches from which the state of these producers could be rebuilt are about to go.
         self._files.make_durable_from(first)
         for segment, reason in zip(self._segments.all, reasons, strict=False):
             _logger.info("removing %s: %s", segment, reason)
@@ -835,9 +837,8 @@ class Log:
         """
         self.check_open("truncation")
         if offset >= self.log_end_offset:
-            self._epochs.cut(
-                self.log_start_offset, self.log_end_offset
-            )  # an epoch without records may differ from the leader's
+            # An epoch that has no record yet may differ from the leader's.
+            self._epochs.cut(self.log_start_offset, self.log_end_offset)
             return
         if offset < self._segments.all[0].base_offset:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)

@@ -72,9 +72,8 @@ class LogFiles:
         self._on_work = on_work
         self._snapshots = SnapshotFiles(files, directory)
         self._snapshot_offset = loaded.snapshot_offset
-        self._unfinished: LogSegment | None = (
-            None  # it could not be created in full; some of its files may be left
-        )
+        # A segment that could not be created in full; some of its files may be left.
+        self._unfinished: LogSegment | None = None
 
     def producers_at(self, offset: int) -> ProducerStates:
         """Return the producer state of everything below ``offset``.
@@ -135,9 +134,8 @@ class LogFiles:
         self._files.sync_directory(self.directory)
         make_producers_durable(self._snapshots, self.segments.all, first.base_offset)
         if first.base_offset == self._log.log_end_offset:
-            self._snapshot_offset = (
-                first.base_offset
-            )  # or `close` would replace the synced snapshot by an unsynced one
+            # Or `close` would replace the synced snapshot by an unsynced one.
+            self._snapshot_offset = first.base_offset
 
     def remove_first(self, count: int, due_ms: float) -> None:
         """Remove the oldest segments, whose files may be unlinked at ``due_ms``.

@@ -113,8 +113,8 @@ class LogLoader:
         if self._producers is None:
             self._drop_stray_snapshots(log_end_offset)
             self._producers = self._producers_at(log_end_offset)
-        says_something = log_end_offset > log_start_offset or len(self._producers)
-        is_said = not says_something or log_end_offset in self._snapshots.offsets()
+        needs_snapshot = log_end_offset > log_start_offset or len(self._producers)
+        has_snapshot = not needs_snapshot or log_end_offset in self._snapshots.offsets()
         for segment in self._segments[:-1]:
             segment.release()
         self._segments[-1].close_synced_files()
@@ -124,7 +124,7 @@ class LogLoader:
             self._epochs,
             log_start_offset,
             log_end_offset,
-            log_end_offset if is_said else -1,
+            log_end_offset if has_snapshot else -1,
             self._is_unchanged,
         )
 

@@ -1,4 +1,4 @@
-"""For test suites, users' and ours: pytest plugin, faults on demand, virtual time, the contract of a cluster.
+"""For test suites: a pytest plugin, faults on demand, virtual time, and the contract of a Kafka cluster.
 
 Lives here: the fixtures (``pytest_plugin``), faults and request log of an embedded broker (``faults/``), a
 network with faults (``faulty_connect``), a clock in virtual time (``clock``), and ``contract/``, behaviours

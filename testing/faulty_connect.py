@@ -29,7 +29,7 @@ class Faults:
 
 
 class FaultyStream(trio.abc.Stream):
-    """A stream with faults. ``sent_bytes`` and ``received_bytes`` count the bytes that really passed."""
+    """A stream with faults. ``sent_bytes`` and ``received_bytes`` count the bytes that passed it."""
 
     def __init__(self, stream: trio.abc.Stream, faults: Faults) -> None:
         self.faults = faults
@@ -116,6 +116,7 @@ class FaultyConnect:
             self.refuse -= 1
             await trio.lowlevel.checkpoint()
             raise KafkaConnectionError(f"cannot connect to {address_text(host, port)}: refused on purpose")
+        # A copy: a test may change the faults of one connection, and later ones keep theirs.
         stream = FaultyStream(await self._connect(host, port), attrs.evolve(self.faults))
         self.streams.append(stream)
         return stream

@@ -48,11 +48,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker; with ``--kafka-keep-data`` also watch for failed tests."""
     config.addinivalue_line("markers", _MARKER)
+    # The hook runs for every test of the suite, so it is registered only if it has something to do.
     if config.getoption(_KEEP):
-        config.pluginmanager.register(_Keeper(), "splashdam-keeper")
+        config.pluginmanager.register(_DataKeeper(), "splashdam-data-keeper")
 
 
-class _Keeper:
+class _DataKeeper:
     """Note which tests failed, and add the path of their data to their reports."""
 
     @pytest.hookimpl(wrapper=True)
@@ -63,9 +64,8 @@ class _Keeper:
         if report.failed:
             item.stash[_failed_key] = True
             for path in item.stash.get(_data_key, []):
-                if (
-                    next(path.iterdir(), None) is not None
-                ):  # empty if the test failed before its broker started
+                # The directory is empty if the test failed before its broker started.
+                if next(path.iterdir(), None) is not None:
                     report.sections.append(("kafka data", _how_to_look(path)))
         return report
 
@@ -80,7 +80,7 @@ def _how_to_look(path: Path) -> str:
 
 
 class _Wanted:
-    """The values of the ``kafka`` markers; the nearest marker wins, setting by setting."""
+    """The values of the ``kafka`` markers; for each setting the nearest marker counts."""
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         self.brokers = 3
@@ -100,6 +100,8 @@ def _kafka_directory(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
     name = re.sub(r"\W+", "-", request.node.name)[:_LONGEST_NAME].strip("-")
+    # Not numbered: pytest would count the directories there for each test, in suites of thousands a slow
+    # step.
     path = tmp_path_factory.mktemp(f"kafka-{name}-{uuid.uuid4().hex[:8]}", numbered=False)
     request.node.stash.setdefault(_data_key, []).append(path)
     yield path

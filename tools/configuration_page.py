@@ -1,4 +1,4 @@
-"""Writes the tables of docs/reference/configuration.md anew from where they are declared."""
+"""Writes the tables of docs/reference/configuration.md from the declarations of the settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "reference" / "configuration.md"
 
 
 def main() -> None:
-    """Keeps what stands above the tables."""
+    """Replace the tables, and keep the text above them."""
     written_by_hand, _, _ = PAGE.read_text().partition("## On a broker")
     PAGE.write_text(written_by_hand + as_markdown())
 

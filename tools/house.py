@@ -1,7 +1,7 @@
-"""Print the figures of the house: files, code lines, towers of classes, crowded folders, knots of imports.
+"""Print figures about the code: files, code lines, towers of classes, crowded folders, knots of imports.
 
-``python tools/house.py`` reads this checkout, ``python tools/house.py OTHER`` another; ``--details`` names
-what was counted. Nothing is imported and nothing is run, so one script can compare two commits.
+``python tools/house.py`` reads this checkout, ``python tools/house.py OTHER`` another; ``--details`` lists
+the counted items. It imports and runs nothing, so one script can compare two commits.
 """
 
 from __future__ import annotations
@@ -190,10 +190,10 @@ def knots(sources: Mapping[str, Source]) -> list[list[str]]:
 
 
 def neighbours(sources: Mapping[str, Source]) -> dict[str, set[str]]:
-    """What each package imports of what stands beside it in its parent, imports for types included.
+    """Return which of its siblings each package imports, imports for types included.
 
-    What lies further away is the parent's own import: ``embedded_broker.groups`` has ``topics`` here, and
-    ``embedded_broker`` has ``net``, whichever of its files it is that imports it.
+    An import from further away counts for the parent: ``embedded_broker.groups`` has ``topics`` here, and
+    ``embedded_broker`` has ``net``, whichever of its files imports it.
     """
     found: dict[str, set[str]] = {
         name: set() for name, source in sources.items() if source.path.name == "__init__.py"

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/reference/metrics.md anew from where the metrics are declared."""
+"""Writes the tables of docs/reference/metrics.md from the declarations of the metrics."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _quoted(names: str) -> str:
 
 
 def main() -> None:
-    """Keeps what stands above the tables."""
+    """Replace the tables, and keep the text above them."""
     written_by_hand, _, _ = PAGE.read_text().partition(FIRST)
     PAGE.write_text(written_by_hand + as_markdown())
 

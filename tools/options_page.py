@@ -1,4 +1,4 @@
-"""Writes the tables of docs/reference/options.md anew from where the producers' options are declared."""
+"""Writes the tables of docs/reference/options.md from the declarations of the producers' options."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _default(value: Any) -> str:
 
 
 def main() -> None:
-    """Keeps what stands above the tables."""
+    """Replace the tables, and keep the text above them."""
     written_by_hand, _, _ = PAGE.read_text().partition(f"## {FIRST}")
     PAGE.write_text(written_by_hand + as_markdown())
 

@@ -2,8 +2,8 @@
 
 ``make sanitize``, or ``python tools/sanitize.py tests/record -k columns`` for other tests than the usual
 ones. The build goes to ``build/sanitize``; the installed twins stay as they are. An error ends the run with
-a report of the memory at fault. Leaks are not looked for: the interpreter itself leaves too much behind at
-its end.
+a report of the faulty memory access. Leaks are not checked: the interpreter itself frees too little at its
+end.
 """
 
 from __future__ import annotations

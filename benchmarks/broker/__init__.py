@@ -1,1 +1,1 @@
-"""Parts of ``serving.py``: brokers as processes, the raw client that asks them, ingest and stalls."""
+"""Parts of ``serving.py``: brokers as processes, a raw client for their requests, ingest and stalls."""

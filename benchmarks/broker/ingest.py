@@ -1,10 +1,9 @@
-"""What a broker takes to accept produced batches, by codec: its CPU time beside that of bare unpacking.
+"""Measures a broker's CPU time for produced batches, by codec, and compares it with bare decompression.
 
-Batches of 1 MiB, as a producer fills them before it packs them, go to ``splashdam broker``, five requests in
-flight. Beside its CPU time, that of all its threads and of the kernel for it, stands what the same bytes take
-in this process: the codec's library alone (``times bare``), and all that the broker checks of a batch, which
-is its checksum, the unpacking and a walk along the records (``check``, a share of the broker's time). What is
-left is the socket's, the file's and the loop's.
+``splashdam broker`` gets batches of 1 MiB before compression, with five requests in flight. Its CPU time, in
+the kernel too, is compared with that of this process for the same bytes: ``times bare`` with the codec's
+library alone, and ``check`` is the share of all checks of a batch (checksum, decompression, a walk along the
+records). The rest is for socket, file and loop.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ SIZES = {"100 B": 100, "1 KB": 1000}
 IN_FLIGHT = 5
 NOW_MS = 1_700_000_000_000
 _FRAMING_BYTES = 12
-"""At most so many around a value in such a batch; it stays below what a broker takes by default."""
+"""Upper bound of a record's bytes around its value; so a batch stays below the default limit of a broker."""
 _BARE_REPEATS = 20
 _XERIAL_HEADER_BYTES = len(XERIAL_MAGIC) + 8
 _WORDS = ("the", "broker", "keeps", "what", "it", "was", "sent", "and", "says", "so", "when", "safe")
@@ -57,7 +56,7 @@ class Packed(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """Seconds of CPU time that one batch takes."""
+    """Seconds of CPU time for one batch."""
 
     broker: float
     check: float
@@ -65,7 +64,7 @@ class Taken(NamedTuple):
 
 
 def packed(codec: str, size: str) -> Packed:
-    """JSON-like records of a size, none like another, in one batch."""
+    """Return a batch of different JSON-like records of a size."""
     draw, value_bytes = random.Random(size), SIZES[size]
     count = MIB // (value_bytes + _FRAMING_BYTES)
     values = [_json_like(draw, number, value_bytes) for number in range(count)]
@@ -80,7 +79,7 @@ def _json_like(draw: random.Random, number: int, size: int) -> bytes:
 
 
 def library_call(codec: str, body: bytes) -> Callable[[], object]:
-    """What unpacks the records of a batch by the codec's library alone."""
+    """Return a function that decompresses the records of a batch with the codec's library alone."""
     if codec == "gzip":
         return lambda: zlib.decompress(body, 31)
     if codec == "snappy":
@@ -102,7 +101,7 @@ def _xerial_blocks(body: bytes) -> list[bytes]:
 
 
 def cpu_of(call: Callable[[], object]) -> float:
-    """Seconds of this process for one call."""
+    """Return the CPU seconds of this process for one call."""
     call()
     began = time.process_time()
     for _ in range(_BARE_REPEATS):
@@ -111,7 +110,7 @@ def cpu_of(call: Callable[[], object]) -> float:
 
 
 def measure(running: Running, connection: socket.socket, each: Packed, requests: int) -> Taken:
-    """One way of packing in one round."""
+    """Measure one codec and size in one round."""
     frame = raw_client.produce_frame(each.batch)
     first, answer_bytes = raw_client.produce_one(connection, frame)  # imports the library
 

@@ -1,4 +1,4 @@
-"""A client as simple as can be: requests made beforehand, written to a blocking socket, answers counted."""
+"""The simplest client: it writes prepared requests to a blocking socket, and counts answers."""
 
 from __future__ import annotations
 
@@ -95,9 +95,9 @@ def batch_of(records: int, size: int) -> bytes:
 
 
 class ProduceFrames:
-    """Produce requests of one idempotent producer: the same records in each, with sequences that go on.
+    """Produce requests of one idempotent producer: the same records with consecutive sequence numbers.
 
-    Headers are made beforehand, checksums included; so a request costs nothing but a copy of its header.
+    Headers with their checksums are made beforehand, so a request costs only a copy of its header.
     """
 
     def __init__(self, records: int, size: int, count: int) -> None:
@@ -124,13 +124,13 @@ def converse(
     in_flight: int,
     answer_bytes: int,
 ) -> None:
-    """Sends requests, so many ahead of the answers, which all have the same size; reads all answers.
+    """Send requests, with a fixed number in flight, and read their answers, which all have the same size.
 
     Args:
         connection: to the broker.
-        send: sends the requests of these numbers, from one up to another that is left out.
-        count: how many requests.
-        in_flight: how many are sent before the first answer is awaited.
+        send: sends the requests of a half-open range of numbers.
+        count: number of requests.
+        in_flight: number of requests sent before the first answer.
         answer_bytes: of each answer, with its size field.
     """
     answers = memoryview(bytearray(max(answer_bytes, 1 << 16)))
@@ -149,7 +149,7 @@ def converse(
 
 
 def produce_one(connection: socket.socket, frame: bytes | bytearray) -> tuple[int, int]:
-    """Sends one produce request; the base offset of its batch, and the bytes of the answer.
+    """Send one produce request; return the base offset of its batch, and the size of the answer.
 
     Raises:
         SystemExit: the broker refused it.

@@ -1,4 +1,4 @@
-"""Brokers as processes, ours and a real Kafka: how they start, answer, get topics, and what they take."""
+"""Runs brokers as processes, splashdam's and a real Kafka; creates topics, and measures memory and CPU."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Start = Callable[[Path], AbstractContextManager[Running]]
 
 
 class Topic(NamedTuple):
-    """A topic to be made."""
+    """A topic to create."""
 
     name: str
     partitions: int = 1
@@ -52,7 +52,7 @@ class Topic(NamedTuple):
 def our_broker(home: Path, python: str = sys.executable) -> Iterator[Running]:
     """``splashdam broker``, as it is installed for an interpreter."""
     command = [python, "-m", "splashdam.cli", "broker", "--data", str(home / "data"), "--port", "0"]
-    # Without bytecode it would compile itself at each start.
+    # Without bytecode files Python would compile the broker at each start.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:
@@ -85,7 +85,7 @@ def _running(broker: Any) -> Iterator[Running]:
 
 
 def await_answer(address: Address) -> None:
-    """Returns when the broker has answered ApiVersions."""
+    """Wait until the broker answers ApiVersions."""
     frame = b"".join(encode_request(ApiVersionsRequest(), version=0, correlation_id=1, client_id="bench"))
     until = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < until:
@@ -100,7 +100,7 @@ def await_answer(address: Address) -> None:
 
 
 def create_topics(address: Address, topics: Sequence[Topic]) -> None:
-    """Asks for topics one after the other; returns when all their partitions have leaders."""
+    """Create topics one after the other, and wait until all partitions have leaders."""
     wanted = sum(each.partitions for each in topics)
 
     async def create(client: ClusterClient) -> None:
@@ -132,12 +132,12 @@ def cpu_seconds(pid: int) -> float:
 
 
 def default_jars() -> Path:
-    """Where ``make kafka`` puts Kafka's jars, unless ``KAFKA_JARS`` says another place."""
+    """Return the folder of Kafka's jars: ``KAFKA_JARS``, or where ``make kafka`` puts them."""
     return Path(os.environ.get("KAFKA_JARS", Path.home() / ".cache" / "splashdam" / "kafka"))
 
 
 def contestants(jars: Path) -> dict[str, Start]:
-    """Ours, and the newest Kafka whose jars are there."""
+    """Return splashdam's broker, and the newest Kafka whose jars are there."""
     found: dict[str, Start] = {"splashdam": our_broker}
     versions = sorted(each.name for each in jars.glob("[0-9]*")) if jars.is_dir() else []
     if versions:

@@ -1,9 +1,9 @@
-"""How long a client waits while a stranger asks for what is dear: small requests beside each kind of it.
+"""Measures how long a client with small requests waits while another client sends expensive ones.
 
 One client sends a record, waits for the answer (acks=all), and sends the next. In another process a
-stranger keeps sending what takes a broker long: few bytes that unpack to many, or requests that name many
-things. Printed are the longest wait and the 99th percentile, and how many of its requests the stranger got
-answered in a second. Where a wait is long there are few of them: then the percentile is the longest, too.
+"stranger" keeps sending expensive requests: few bytes that decompress to many, or requests that name many
+things. Printed are the longest wait, the 99th percentile, and the stranger's answers per second. If waits are
+long there are few of them: then the percentile is the longest wait.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ BOMBS = 2
 """In flight."""
 
 LOOKUPS, BATCHES = 40, 100
-"""Requests in flight, and the partitions that each asks about: in each there is one batch to be unpacked."""
+"""Requests in flight, and partitions in each, with one batch per partition to decompress."""
 
 BATCH_RECORDS, BATCH_VALUE_BYTES = 1000, 1000
 NEW_TOPICS, CREATIONS = 100, 50
-"""In a request, and how many such requests there are; behind them the topics exist."""
+"""Topics in a request, and number of different requests; after them all topics exist."""
 
 LARGE_TOPICS, LARGE_PARTITIONS = 5, 2_000
-"""Topics that come and go one by one, and the partitions of each; behind them the answers are cheap."""
+"""Topics that are created and deleted one by one, and their partitions; after them the answers are cheap."""
 
 NAMED, NAMING = 16_000, 4
 """Elements of a request, and such requests in flight."""
@@ -64,13 +64,13 @@ TOPICS = (
 
 
 class Stranger(NamedTuple):
-    """What a stranger asks for.
+    """One kind of expensive requests.
 
     Attributes:
-        requests: sent one after the other, and from the first one again.
+        requests: sent one after the other, again and again.
         version: of the requests.
-        in_flight: how many are sent before their answers are read.
-        did_work: whether an answer says that the broker went through with it.
+        in_flight: number of requests sent before their answers are read.
+        did_work: returns whether an answer shows that the broker has done the work.
     """
 
     requests: Sequence[Request[Any]]
@@ -79,14 +79,14 @@ class Stranger(NamedTuple):
     did_work: Callable[[Any], bool]
 
     def frames(self) -> list[bytes]:
-        """The requests as they are sent."""
+        """Return the encoded requests."""
         return [
             b"".join(encode_request(each, version=self.version, correlation_id=1, client_id="stranger"))
             for each in self.requests
         ]
 
     def check(self, frame: bytes) -> None:
-        """Ends the program if the broker got off lightly."""
+        """End the program if the broker has not done the work, because the figure would be wrong."""
         request = self.requests[0]
         _, answer = decode_response(frame, API_KEYS[request.API_KEY].response, self.version)
         if not self.did_work(answer):
@@ -94,7 +94,7 @@ class Stranger(NamedTuple):
 
 
 class Waited(NamedTuple):
-    """What one client went through beside one stranger."""
+    """The waits of the client beside one stranger."""
 
     p99_ms: float
     longest_ms: float
@@ -102,7 +102,7 @@ class Waited(NamedTuple):
 
 
 def strangers() -> dict[str, Stranger]:
-    """All of them; the topics are those of `TOPICS`, with the batches of `timed_frames` in them."""
+    """Return all strangers; they use `TOPICS`, with the batches of `timed_frames`."""
     unknown = list(range(NAMED))
     elections = ElectLeadersRequest(topic_partitions=[TopicPartitions(topic=NOBODY, partitions=unknown)])
     additions = AddPartitionsToTxnRequest(
@@ -163,7 +163,7 @@ def _produce_request(topic: str, partition: int, batch: bytes) -> ProduceRequest
 
 
 def timed_frames() -> list[bytes]:
-    """What is produced beforehand: a batch of a few KB for each partition, which unpacks to 1 MB."""
+    """Return Produce requests to send beforehand: per partition a batch that decompresses to 1 MB."""
     records = [(FIRST_MS + number, None, bytes(BATCH_VALUE_BYTES), None) for number in range(BATCH_RECORDS)]
     batch = build_batch(records, Compression.parse("zstd"))
     requests = [_produce_request("timed", partition, batch) for partition in range(BATCHES)]
@@ -171,7 +171,7 @@ def timed_frames() -> list[bytes]:
 
 
 def _by_time() -> ListOffsetsRequest:
-    """Asks for the last record of each batch: to find it is to unpack and walk along all before it."""
+    """Return a search by time for the last record of each batch, which must walk the whole batch."""
     last_ms = FIRST_MS + BATCH_RECORDS - 1
     asked = [ListOffsetsPartition(partition_index=each, timestamp=last_ms) for each in range(BATCHES)]
     return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="timed", partitions=asked)])
@@ -196,9 +196,9 @@ def _counted(topics: Sequence[Any], field: str) -> bool:
 
 
 def ask(address: Address, stranger: Stranger, line: Connection) -> None:
-    """Says when the first request is answered, goes on until it is told to end, then says how many a second.
+    """Send a stranger's requests until ``line`` has a message; then report the answers per second on it.
 
-    Once it has been told, it asks once again at least; the first request does not count.
+    It reports the first answer at once, which does not count, and sends at least one more round.
     """
     frames = itertools.cycle(stranger.frames())
     with socket.create_connection(address) as connection:
@@ -216,7 +216,7 @@ def ask(address: Address, stranger: Stranger, line: Connection) -> None:
 
 
 def waits_ms(connection: socket.socket, seconds: float) -> list[float]:
-    """What each of the client's requests waited, for so long."""
+    """Send small requests for some seconds, and return how long each waited."""
     frame, waits = produce_frame(batch_of(1, RECORD_BYTES)), []
     first, _ = produce_one(connection, frame)
     until = time.perf_counter() + seconds
@@ -231,12 +231,12 @@ def waits_ms(connection: socket.socket, seconds: float) -> list[float]:
 
 
 def measure(address: Address, stranger: Stranger | None, seconds: float) -> Waited:
-    """One client beside one stranger, or alone."""
+    """Measure the client beside one stranger, or alone."""
     with socket.create_connection(address) as ours:
         ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if stranger is None:
             return waited(waits_ms(ours, seconds), 0.0)
-        # A process: in a thread the stranger would keep the interpreter from the client that is measured.
+        # A process, because a thread would take the interpreter's lock from the measured client.
         processes = get_context("fork")
         line, theirs = processes.Pipe()
         asking = processes.Process(target=ask, args=(address, stranger, theirs))
@@ -256,12 +256,12 @@ def measure(address: Address, stranger: Stranger | None, seconds: float) -> Wait
 
 
 def waited(waits: Sequence[float], strange_per_s: float) -> Waited:
-    """The figures of so many waits in ms, of which there is one at least."""
+    """Return the figures of some waits in ms."""
     return Waited(sorted(waits)[len(waits) * 99 // 100], max(waits), strange_per_s)
 
 
 def run(starts: Mapping[str, Start], rounds: int, seconds: float) -> None:
-    """Measures every broker in turns, a fresh one each round, and prints."""
+    """Measure the brokers in turns, a fresh process each round, and print the figures."""
     asked: dict[str, Stranger | None] = {"nobody": None, **strangers()}
     found: dict[tuple[str, str], list[Waited]] = {}
     for _, (name, start) in itertools.product(range(rounds), starts.items()):

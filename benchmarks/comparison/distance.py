@@ -1,7 +1,7 @@
-"""A broker 50 ms away: what five numbered batches in flight are worth where each answer takes its time.
+"""A broker 50 ms away: the value of five batches in flight when each answer takes long.
 
-The sink holds every answer back for so long and goes on reading meanwhile, as a line of that length does. One
-partition, since more of them hide what a client does with one; batches of 16 KiB, Kafka's default.
+The sink delays every answer and reads on meanwhile, like a long line. There is one partition, because several
+would hide what a client does with one; batches have 16 KiB, Kafka's default.
 """
 
 from __future__ import annotations

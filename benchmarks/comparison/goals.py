@@ -1,4 +1,4 @@
-"""What splashdam has set out to reach: a floor and a goal for each figure, and what this run has."""
+"""Goals: a floor and a goal for each figure, compared with the figures of a run."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _LIMITED = {each.name: each.contenders[:2] for each in machine.SCENARIOS}
 
 @attrs.frozen
 class Goal:
-    """One figure that was promised.
+    """The goal for one figure.
 
     Attributes:
-        title: what it is.
+        title: its name.
         measured: finds it in the results.
-        figure: how it is written, and whether smaller is better.
-        floor: what it must reach.
-        goal: what it should reach.
+        figure: its format, and whether smaller is better.
+        floor: value that it must reach.
+        goal: value that it should reach.
     """
 
     title: str
@@ -71,7 +71,7 @@ def value(scenario: str, ours: Contender, figure: Figure) -> Measured:
 
 
 def above_trio(results: Results) -> list[float]:
-    """From nothing to the first acknowledged record, less what `import trio` alone took in the same round."""
+    """Return the time to the first acknowledged record, minus that of `import trio` in the same round."""
     start, trio = (results.of("cold-start", contender.label, FIRST_ACK) for contender in table.STARTING[:2])
     return [start[number] - trio[number] for number in sorted(start.keys() & trio.keys())]
 

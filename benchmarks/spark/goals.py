@@ -1,4 +1,4 @@
-"""What the pipeline has set out to reach, and what this run has."""
+"""The pipeline's goals, compared with the figures of a run."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def tree(pid: int) -> list[int]:
     for each, fields in _all():
         children.setdefault(int(fields[1]), []).append(each)
     found = [pid]
-    for each in found:  # it grows meanwhile
+    for each in found:  # the list grows during the loop
         found += children.get(each, [])
     return found
 

@@ -1,4 +1,4 @@
-"""What of the pipeline is measured: one row, one scenario; one function, one way to do it."""
+"""The table of the pipeline's comparisons: a row for each scenario, a function for each contender."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 LOCAL, LOG, THEIRS = "kafka-local", "kafka-log", "kafka"
 LARGE_FETCHES = {"kafka.max.poll.records": "20000", "kafka.max.partition.fetch.bytes": str(8 << 20)}
-"""What Kafka's consumer is given to be as fast as it can; 8 MiB are what ours asks for by itself."""
+"""Settings that make Kafka's consumer as fast as possible; splashdam fetches 8 MiB by default."""
 CHUNK_BYTES = 1024 * 1024
-"""What the decoder is given at once, as a fetch would."""
+"""Bytes for the decoder at a time, as many as a fetch brings."""
 
 
 @attrs.frozen
 class Laboratory:
-    """What every measurement has at hand.
+    """The surroundings of every measurement.
 
     Attributes:
         spark: the session.
@@ -170,7 +170,7 @@ def rows_of(table: Path) -> int:
 
 
 def check(found: int, expected: int) -> None:
-    """A measurement that lost or doubled a record is none."""
+    """End the program if a measurement has lost or duplicated a record."""
     if found != expected:
         raise SystemExit(f"there are {found:,} rows where {expected:,} are due")
 

@@ -21,10 +21,10 @@ from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 
 _LONG_COLLECTION_S = 0.005
-"""Objects that a collection of at least this length found alive are frozen; shorter ones may repeat."""
+"""After a garbage collection this long, the objects that survived it are frozen."""
 
 _WHOLE_COLLECTION_S = 600.0
-"""How often frozen objects are collected again, which stops the loop once."""
+"""How often frozen objects are unfrozen and collected; each time the loop stops for a moment."""
 
 
 @click.command(cls=OnceCommand, short_help="Serve Kafka clients from a directory.")
@@ -75,7 +75,7 @@ def broker(
     The first line on standard output is "listening on HOST:PORT"; further listeners follow with their names.
     One process at a time can serve a directory. `splashdam users` manages the users of SASL listeners.
     """
-    standard_output()  # if it were closed, a log file would get its descriptor
+    standard_output()  # fails if it is closed: else a log file would get descriptor 1, and our output
     with file_failures_reported():
         in_file = read_properties(config)
         if is_given(context, "data"):
@@ -109,8 +109,8 @@ def _without_directories(properties: dict[str, str]) -> dict[str, str]:
 async def _serve(data: Path, host: str, port: int, properties: dict[str, str]) -> None:
     settings = BrokerSettings.from_properties(properties)
     async with open_broker(data, host=host, port=port, settings=settings, own_loop=True) as running:
-        # A signal before this line ends the process at once, as a second one during the shutdown does; the
-        # logs have to survive that anyway.
+        # A signal before this line, or a second one during the shutdown, ends the process at once: logs have
+        # to survive a kill anyway.
         with short_collections(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             click.echo(f"listening on {running.bootstrap_servers}")
             for name in list(running.listeners)[1:]:
@@ -124,7 +124,7 @@ async def _serve(data: Path, host: str, port: int, properties: dict[str, str]) -
 
 @contextmanager
 def short_collections() -> Iterator[None]:
-    """Freeze what a long garbage collection found alive; every ten minutes unfreeze and collect it again.
+    """Freeze the objects that survive a long garbage collection; every ten minutes unfreeze them.
 
     A full collection stops the loop while it visits all objects: 10 ms for the imported modules alone, 40 ms
     with 5,000 partitions.

@@ -37,6 +37,8 @@ def verify_log(directory: str, contiguous: bool, quiet: bool) -> None:
     with file_failures_reported():
         partitions = partition_directories(directory)
         with bytes_read(log_bytes(partitions)) as on_bytes:
+            # Lists of generators: the work is done below, under the progress bar, and findings are printed as
+            # they come.
             found = [verify_root(directory)] if partitions != [directory] else []
             found += [
                 verify_partition(partition, totals, contiguous=contiguous, on_bytes=on_bytes)

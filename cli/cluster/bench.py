@@ -98,11 +98,11 @@ def bench(
 ) -> None:
     """Measure splashdam, and every other client that is installed, on your cluster.
 
-    A topic of its own is created and in the end deleted; everything is sent with acks=all and idempotence.
-    Each measurement is a process of its own, clients take turns, and the topic's end offsets tell whether
-    every record has arrived: a run in which one is missing fails. Ratios are taken round by round.
+    The command creates a topic, and deletes it at the end. Records are sent with acks=all and idempotence.
+    Each measurement runs in a process of its own, and clients take turns. The topic's end offsets tell
+    whether every record has arrived; if one is missing, the run fails. Ratios are taken round by round.
 
-    Of the settings those for TLS and SASL are given to every client, by its own names.
+    Settings for TLS and SASL are passed to every client, by the client's own names.
     """
     chosen = _chosen(names, clients)
     facts = machine_facts(CLIENTS)
@@ -139,6 +139,7 @@ def _served(
 ) -> Iterator[tuple[str, Cluster, dict[str, Any]]]:
     """Yield the cluster's address for other processes, this process's access, and TLS and SASL options."""
     address, settings = settled_cluster(config, properties)
+    # Only TLS and SASL: other options (linger, batch size) are part of what the scenarios compare.
     connection = {name: value for name, value in settings.items() if name.startswith(CONNECTION)}
     with served_cluster(address, settings, timeout_seconds) as (servers, cluster):
         yield servers, cluster, options_from_properties(connection, what="client")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _IN_A_CHECKOUT = ("franz-go", "java", "kafkajs")
 _WIDTH = 240
-"""Columns of output that goes to no terminal: enough for every client."""
+"""Columns of output into a file or a pipe: enough for every client."""
 
 
 @click.command(cls=OnceCommand, short_help="Check a cluster for the behaviour that Kafka promises.")
@@ -97,7 +97,7 @@ def contract(
         raise click.ClickException("none of these clients is available here")
     with failures_reported(), _cluster(bootstrap) as address:
         with named_cluster(address, {}, timeout_seconds) as cluster:
-            cluster.check()  # one message if the cluster does not answer, not one a behaviour
+            cluster.check()  # a cluster that does not answer gives one message here, not one per behaviour
         helper = SplashdamClient(address)
         with opened(makers, address) as clients, _progress(len(behaviours) * len(clients)) as tell:
             results = hold_all(behaviours, clients, helper, address, tell)

@@ -45,7 +45,7 @@ def list_(cluster: Cluster) -> None:
 
 
 class Progress(NamedTuple):
-    """Committed and newest offset of one partition."""
+    """A group, with the committed and the end offsets of its partitions."""
 
     group: GroupDescription
     committed: Mapping[TopicPartition, OffsetAndMetadata]
@@ -124,6 +124,7 @@ def reset(
     target = Target(to, to_offset, to_datetime, shift_by)
 
     async def run(client: ClusterClient) -> tuple[Offsets, Offsets]:
+        # The broker refuses commits for a group with members, too, but with a code that names no remedy.
         await _check_empty(client, group)
         before = {key: each.offset for key, each in (await committed_offsets(client, group)).items()}
         partitions = await _chosen(client, wanted) if wanted else list(before)
@@ -146,7 +147,7 @@ def reset(
 
 
 class Target(NamedTuple):
-    """The new position of a group; exactly one attribute is given."""
+    """The wanted position of a group: exactly one attribute is not None."""
 
     to: str | None
     to_offset: int | None

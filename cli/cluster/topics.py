@@ -24,8 +24,7 @@ from splashdam.net.admin.topics import (
 )
 from splashdam.net.cluster.cluster_client import ClusterClient
 from splashdam.storage.directories.partition_metadata import format_uuid
-
-_INTERNAL = ("__consumer_offsets", "__transaction_state")
+from splashdam.storage.topic_names import INTERNAL_TOPICS
 
 
 def _config_option(what: str) -> Callable[[Command], Command]:
@@ -89,7 +88,7 @@ def create(
 def list_(cluster: Cluster, *, internal: bool) -> None:
     """List the names of all topics, one a line."""
     for name in cluster.ask(list_topics):
-        if internal or name not in _INTERNAL:
+        if internal or name not in INTERNAL_TOPICS:
             click.echo(name)
 
 
@@ -150,6 +149,8 @@ def alter(
         raise click.UsageError(f"--topic-config {name}={configs[name]} contradicts --unset {name}")
 
     async def run(client: ClusterClient) -> None:
+        # Configurations first: a refused value leaves the topic as it was, but partitions cannot be taken
+        # back.
         if configs or unset:
             await alter_configs(client, Resource.TOPIC, topic, changes=configs, delete=unset)
         if partitions is not None:

@@ -1,6 +1,6 @@
-"""Measures producers, ours and those we did not write: shared by ``splashdam bench`` and ``benchmarks/``.
+"""Measures splashdam and other producers: shared by ``splashdam bench`` and ``benchmarks/``.
 
 Lives here: the table of scenarios, one file per client, the turns they take, the figures and their tables.
-Clients are imported in the process that measures them, and nowhere else.
+A client is imported only in the process that measures it: imports cost memory and threads, which would count.
 May import: connecting.
 """

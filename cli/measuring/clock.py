@@ -1,4 +1,4 @@
-"""What a measured part costs: time, CPU time and memory of this process; and the beat of latency runs."""
+"""The cost of a measured part: time, CPU time and memory of this process; and the pace of latency runs."""
 
 from __future__ import annotations
 
@@ -10,24 +10,28 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 Measurement: TypeAlias = dict[str, Any]
-"""Figures by name, all plain numbers, as JSON takes them."""
+"""Figures by name; all are plain numbers, for JSON."""
 
 PACE_PER_SECOND = 1_000
 WARM_UP_RECORDS = 100
-"""The first records of a latency run, which nobody counts: threads start, caches fill."""
+"""The first records of a latency run, which do not count: threads start, and caches fill."""
 
 DELIVERY_SECONDS = 60
-"""How long a client may take to deliver what it was given."""
+"""How long a client may take to deliver its records."""
 
 
 def cpu_seconds() -> float:
-    """CPU time of all threads of this process."""
+    """Return the CPU time of all threads of this process."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 def peak_rss_bytes() -> int:
-    """Highest resident size of this process. Not ru_maxrss where /proc exists: that survives an exec."""
+    """Return the highest resident size of this process.
+
+    On Linux from /proc: ``ru_maxrss`` keeps the size of the parent that started this process by fork and
+    exec.
+    """
     status = Path("/proc/self/status")
     if status.exists():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
@@ -36,19 +40,19 @@ def peak_rss_bytes() -> int:
 
 
 class Clock:
-    """Runs from its making."""
+    """Measures from the moment it is made."""
 
     def __init__(self) -> None:
         self.cpu, self.wall = cpu_seconds(), time.perf_counter()
 
     def measured(self) -> Measurement:
-        """Seconds, CPU seconds and peak memory until now."""
+        """Return seconds, CPU seconds and peak memory until now."""
         seconds, cpu = time.perf_counter() - self.wall, cpu_seconds() - self.cpu
         return {"seconds": seconds, "cpu_seconds": cpu, "peak_rss_bytes": peak_rss_bytes()}
 
 
 def due_times(count: int) -> Iterator[float]:
-    """When each record of a latency run is due, on ``time.perf_counter``: `PACE_PER_SECOND`, from now on."""
+    """Return when each record of a latency run is due, by ``perf_counter``: `PACE_PER_SECOND` from now."""
     start = time.perf_counter()
     return (start + number / PACE_PER_SECOND for number in range(count))
 
@@ -60,28 +64,28 @@ def sleep_until(due: float) -> None:
 
 
 def latency_figures(seconds: Sequence[float]) -> Measurement:
-    """Median and 99th percentile, in milliseconds, without the warm-up."""
+    """Return median and 99th percentile, in milliseconds, without the warm-up."""
     ordered = sorted(seconds[WARM_UP_RECORDS:])
     return {"p50_ms": percentile(ordered, 0.5) * 1e3, "p99_ms": percentile(ordered, 0.99) * 1e3}
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of all values does not exceed."""
+    """Return the smallest value that at least this share of the values does not exceed (nearest rank)."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 class Acks:
-    """Counts deliveries and when they came. ``delivered`` takes what each client's callback takes."""
+    """Counts deliveries and collects their latencies; callbacks of the clients update it."""
 
     def __init__(self) -> None:
         self.count = 0
         self.seconds: list[float] = []
 
     def wait_for(self, count: int) -> None:
-        """Returns once so many were counted by another thread.
+        """Wait until another thread has counted so many deliveries.
 
         Raises:
-            TimeoutError: they were not, within `DELIVERY_SECONDS`.
+            TimeoutError: there are fewer after `DELIVERY_SECONDS`.
         """
         give_up_at = time.perf_counter() + DELIVERY_SECONDS
         while self.count < count:

@@ -1,4 +1,4 @@
-"""A user's own cluster as destination: a topic for the comparison, counted by its end offsets."""
+"""A user's own cluster as the destination: a topic whose end offsets count the records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CLIENT_ID = "splashdam-bench"
 
 @attrs.define
 class BenchTopic:
-    """A topic on a cluster, and how many records it had when the measurement began."""
+    """A topic on a cluster, and the number of its records when the measurement began."""
 
     cluster: Cluster
     bootstrap: str
@@ -34,18 +34,18 @@ class BenchTopic:
     before: int = 0
 
     def counts(self) -> dict[str, int]:
-        """How many records have arrived since the beginning: by the topic's end offsets."""
+        """Return how many records have arrived since the beginning, by the end offsets."""
         return {"records": self.end() - self.before}
 
     def end(self) -> int:
-        """The end offsets of all partitions together."""
+        """Return the sum of the end offsets of all partitions."""
         return self.cluster.ask(self._end)
 
     def wait_until_known(self) -> None:
-        """Returns once the brokers' metadata have the new topic.
+        """Wait until the brokers' metadata have the new topic.
 
         Raises:
-            KafkaTimeoutError: they have it not within half a minute.
+            KafkaTimeoutError: they do not have it after half a minute.
         """
         self.cluster.ask(self._known)
 
@@ -59,7 +59,7 @@ class BenchTopic:
                 else:
                     return
         raise KafkaTimeoutError(
-            f"topic {self.topic!r} was created, and {_TIMEOUT_MS} ms later nobody knows it"
+            f"topic {self.topic!r} was created, but {_TIMEOUT_MS} ms later the brokers do not know it"
         )
 
     async def _end(self, client: ClusterClient) -> int:
@@ -68,7 +68,7 @@ class BenchTopic:
 
     @contextmanager
     def opened(self) -> Iterator[BenchTopic]:
-        """The topic for one measurement; its count begins anew."""
+        """Yield the topic for one measurement, whose count begins at zero."""
         self.before = self.end()
         yield self
 
@@ -77,13 +77,13 @@ class BenchTopic:
 def bench_topic(
     cluster: Cluster, bootstrap: str, partitions: int, replication_factor: int
 ) -> Iterator[BenchTopic]:
-    """A new topic with a name of its own, deleted at the end, also after Ctrl-C.
+    """Create a topic with a random name, and delete it at the end, also after Ctrl-C.
 
     Args:
-        cluster: how it is asked.
+        cluster: for the requests.
         bootstrap: its addresses, for the processes that send.
-        partitions: how many it gets.
-        replication_factor: -1 leaves it to the cluster.
+        partitions: their number.
+        replication_factor: -1 for the cluster's default.
 
     Raises:
         KafkaError: the cluster cannot be reached, or refuses the topic.
@@ -95,6 +95,7 @@ def bench_topic(
     )
     try:
         made = BenchTopic(cluster._replace(timeout_ms=_TIMEOUT_MS), bootstrap, topic, partitions)
+        # A created topic takes a moment to reach every broker; the first client must not pay for it.
         made.wait_until_known()
         yield made
     finally:

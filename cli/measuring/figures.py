@@ -1,4 +1,4 @@
-"""Figures of several rounds: medians, ranges, and ratios taken round by round."""
+"""Figures of several rounds: medians, ranges, and ratios for each round."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from splashdam.cli.measuring.turns import Run
 
 @attrs.frozen
 class Figure:
-    """One kind of number.
+    """One kind of figure, and how it is printed.
 
     Attributes:
         name: its key in a run.
-        title: of its column.
-        pattern: how it is written.
-        unit: written behind it where it stands alone.
-        divisor: what it is divided by before it is written.
+        title: heading of its column.
+        pattern: its format.
+        unit: printed after it outside of tables.
+        divisor: divides it before it is printed.
         smaller_is_better: for times and memory.
         ranged: whether its column shows the range over the rounds.
     """
@@ -40,7 +40,7 @@ class Figure:
 
 RATE = Figure("records_per_second", "records/s", "{:,.0f}k", "records/s", 1e3, ranged=True)
 FEW = Figure("records_per_second", "records/s", "{:,.0f}", "records/s", ranged=True)
-"""The same where it is not in thousands."""
+"""The rate in whole records instead of thousands: a network's delay makes it small."""
 CPU = Figure("cpu_seconds_per_million", "CPU s/M", "{:.2f}", "s", smaller_is_better=True, ranged=True)
 CPU_SHARE = Figure("cpu_percent", "CPU %", "{:.0f}", "%", smaller_is_better=True)
 MEMORY = Figure("peak_rss_bytes", "peak MB", "{:,.0f}", "MB", 1e6, smaller_is_better=True)
@@ -62,7 +62,7 @@ COLUMNS: dict[Kind, tuple[Figure, ...]] = {
     "cold start": (FIRST_ACK, IMPORT),
     "machine": (REQUESTS, VOLUME, MEMORY),
 }
-"""What the table of each kind shows; the first figure is the one that ratios are taken of."""
+"""Columns of the tables of each kind; ratios are those of the first figure."""
 
 
 @attrs.frozen
@@ -78,7 +78,7 @@ class Spread:
         return cls(statistics.median(values), min(values), max(values))
 
     def written(self, figure: Figure) -> str:
-        """``median (low-high)``, or the median alone where that says it all."""
+        """Return ``median (low-high)``, or the median alone if all values are equal."""
         middle = figure.written(self.median)
         if not figure.ranged or self.low == self.high:
             return middle
@@ -86,7 +86,7 @@ class Spread:
 
 
 TIMES = Figure("times", "times", "{:.2f}x", "", ranged=True)
-"""A ratio."""
+"""The format of a ratio."""
 
 
 @attrs.frozen
@@ -96,7 +96,7 @@ class Results:
     runs: Sequence[Run]
 
     def of(self, scenario: str, label: str, figure: Figure) -> dict[int, float]:
-        """The figure by round; empty where it was not measured."""
+        """Return the figure by round; rounds that did not measure it are missing."""
         return {
             run["round"]: float(run[figure.name])
             for run in self.runs
@@ -108,9 +108,9 @@ class Results:
         return Spread.of(values) if values else None
 
     def ratios(self, scenario: str, label: str, other: str, figure: Figure) -> list[float]:
-        """How many times better one was than the other, for each round that has both.
+        """Return how many times better one was than the other, for each round that has both.
 
-        A slow moment of the machine slows both; so rounds are compared, not medians.
+        A slow moment of the machine slows both clients of a round, so rounds are compared, not medians.
         """
         mine, theirs = self.of(scenario, label, figure), self.of(scenario, other, figure)
         rounds = sorted(mine.keys() & theirs.keys())

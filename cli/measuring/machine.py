@@ -1,4 +1,4 @@
-"""The machine and the versions that a comparison belongs to."""
+"""The machine and the versions of a comparison."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 LIBRARIES = ("trio", "crc32c", "lz4", "zstandard", "pyarrow")
-"""What figures depend on besides the clients."""
+"""Libraries that the figures depend on, besides the clients."""
 
 
 def machine_facts(clients: Iterable[str]) -> dict[str, Any]:
-    """Processor, memory, system, load, time and versions, for the report and its JSON."""
+    """Return processor, memory, system, load, time and versions, for the report and its JSON."""
     from splashdam.record.kernel import IMPL
 
     return {
@@ -32,7 +32,7 @@ def machine_facts(clients: Iterable[str]) -> dict[str, Any]:
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:
-    """Versions of the distributions that are installed."""
+    """Return the versions of those distributions that are installed."""
     found = {}
     for name in names:
         try:

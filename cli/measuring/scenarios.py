@@ -1,4 +1,4 @@
-"""The table of everything that is compared: one row, one scenario."""
+"""The table of all comparisons: a row for each scenario."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Kind: TypeAlias = Literal["throughput", "latency", "cold start", "distance", "ma
 OURS = "splashdam"
 
 LATENCY_RECORDS = 2_100
-"""At most: two seconds' worth at 1,000 a second, after the warm-up. Fewer only in runs that are a try."""
+"""Records of a latency run: two seconds at 1,000 a second, after the warm-up; a small scale has fewer."""
 _FEWEST_LATENCY_RECORDS = 200
 
 
@@ -23,12 +23,12 @@ class Contender:
     """One client in one scenario.
 
     Attributes:
-        label: what the tables call it.
+        label: its name in the tables.
         client: the distribution.
-        call: the entry of its ``CALLS``.
-        records: how many it sends in a full run at 100 B: about a second's worth.
-        needs: modules without which it cannot take part.
-        pure: whether splashdam's Python twin is to serve.
+        call: its way to send, a key of ``CALLS`` in the client's file.
+        records: number of records in a full run at 100 B, which takes about a second.
+        needs: modules that it imports.
+        pure: whether splashdam runs with the Python twin of its kernel.
     """
 
     label: str
@@ -49,17 +49,17 @@ class Scenario:
 
     Attributes:
         name: for the command line and for the goals.
-        title: what is measured.
-        contenders: the first is ours, and is what the others are compared with.
-        kind: which figures it has.
+        title: heading of its table.
+        contenders: the first is splashdam; the others are compared with it.
+        kind: decides which figures it has.
         size: bytes of a value.
         key_bytes: bytes of a key, 0 for none.
         compression: codec.
-        tuned: all tuned alike, or everyone's defaults.
-        linger_ms: for those who are tuned.
-        batch_bytes: likewise.
-        short: how many of the contenders, the first ones, the short run has.
-        note: what to keep in mind beside its figures.
+        tuned: whether all clients get the same batch size, linger and request size, or keep their defaults.
+        linger_ms: if tuned.
+        batch_bytes: if tuned.
+        short: number of contenders, from the first, in the short run; 0 leaves the scenario out.
+        note: printed below its table.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Scenario:
     note: str = ""
 
     def task(self, contender: Contender, scale: float = 1.0) -> Task:
-        """What this contender has to do; ``scale`` is a factor on the number of records."""
+        """Return the task of a contender; ``scale`` is a factor on the number of records."""
         return Task(
             client=contender.client,
             call=contender.call,
@@ -99,7 +99,7 @@ class Scenario:
 
 
 _SHARES = ((10_000, 0.08), (1_000, 0.4), (0, 1.0))
-"""Larger records, fewer of them: the factor from this size on."""
+"""Factors on the number of records, by the smallest size to which they apply: of large records fewer."""
 
 SEND = Contender("splashdam send()", OURS, "send", 2_000_000)
 KEEP = Contender("splashdam send(), futures kept", OURS, "keep", 1_000_000)
@@ -146,13 +146,13 @@ STARTING = (
     Contender("aiokafka", "aiokafka", "first_ack", 1, AIOKAFKA),
 )
 
-QUEUE = "produce() without a callback only fills a queue and tells no outcome: see its memory"
+QUEUE = "produce() without a callback only fills a queue and reports no outcome: see its memory"
 PER_BATCH = (
     "aiokafka has one future for each batch and produce_batch() none; splashdam has one for each record;"
     " the memory of send_arrow() includes pyarrow"
 )
-ITS_OWN = "everyone's own defaults, but acks=all and idempotence for all"
-PACE = "1,000 records a second; from the call until the program knows of the acknowledgement"
+ITS_OWN = "every client's own defaults, but acks=all and idempotence for all"
+PACE = "1,000 records a second; from the call until the program learns of the acknowledgement"
 FRESH = "a fresh process, files in the page cache; acks=all and idempotence"
 
 SCENARIOS: Sequence[Scenario] = (

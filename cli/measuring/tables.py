@@ -17,7 +17,7 @@ MIN_WIDTH = 170
 
 
 def wide_console() -> Console:
-    """A console in which no table is broken into pieces, in a log file too."""
+    """Return a console so wide that no table is wrapped, even in a log file."""
     console = Console()
     console.width = max(console.width, MIN_WIDTH)
     return console
@@ -26,14 +26,14 @@ def wide_console() -> Console:
 def print_report(
     facts: Mapping[str, Any], scenarios: Sequence[Scenario], results: Results, console: Console
 ) -> None:
-    """Everything: settings, machine, and a table for each scenario."""
+    """Print settings, machine, and a table for each scenario."""
     print_settings(results, console)
     print_machine(facts, console)
     print_tables(scenarios, results, console)
 
 
 def print_tables(scenarios: Sequence[Scenario], results: Results, console: Console) -> None:
-    """A table for each scenario, a row for each contender, and what to keep in mind."""
+    """Print a table for each scenario, with its note and the clients that are not installed."""
     for scenario in scenarios:
         console.print(scenario_table(scenario, results))
         if scenario.note:
@@ -46,7 +46,7 @@ def print_tables(scenarios: Sequence[Scenario], results: Results, console: Conso
 
 
 def scenario_table(scenario: Scenario, results: Results) -> Table:
-    """Medians over the rounds; the last columns have medians of the ratios of the rounds."""
+    """Return a table with medians over the rounds; the last columns have medians of the rounds' ratios."""
     figures = [
         each
         for each in COLUMNS[scenario.kind]
@@ -74,14 +74,14 @@ def scenario_table(scenario: Scenario, results: Results) -> Table:
 
 
 def _ratio(scenario: Scenario, contender: Contender, figure: Figure, results: Results) -> str:
-    """How many times better the first contender is; nothing for itself."""
+    """Return how many times better the first contender is; "" for itself."""
     first = scenario.contenders[0]
     times = results.ratios(scenario.name, first.label, contender.label, figure)
     return Spread.of(times).written(TIMES) if times and contender is not first else ""
 
 
 def print_machine(facts: Mapping[str, Any], console: Console) -> None:
-    """Where and with what was measured; a machine that had other things to do is named one."""
+    """Print the machine and the versions, with a warning if it was busy or the kernel is not compiled."""
     for name, value in facts.items():
         text = ", ".join(f"{key} {each}" for key, each in value.items()) if isinstance(value, dict) else value
         console.print(f"{name.replace('_', ' ')}: {text}", highlight=False)
@@ -97,7 +97,7 @@ def print_machine(facts: Mapping[str, Any], console: Console) -> None:
 
 
 def print_settings(results: Results, console: Console) -> None:
-    """What each client was configured with, as the process that measured it reports."""
+    """Print the options of each client, as the process that measured it reports them."""
     seen: dict[str, list[str]] = {}
     for run in results.runs:
         if "options" in run:

@@ -1,4 +1,4 @@
-"""What one process measures, and what it sends: the same bytes for every client."""
+"""The task of one measuring process, and the records that it sends: the same bytes for every client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TUNED_LINGER_MS = 5.0
 TUNED_REQUEST_BYTES = 4 << 20
 
 BULK_RECORDS = 10_000
-"""Records that one bulk call takes."""
+"""Records in one bulk call."""
 
 _DISTINCT_RECORDS = 1_000
 _DISTINCT_BYTES = 1 << 20
@@ -23,21 +23,21 @@ _DISTINCT_BYTES = 1 << 20
 
 @attrs.frozen(kw_only=True)
 class Task:
-    """One measurement of one client; travels to its process as JSON.
+    """One measurement of one client; its process gets it as JSON.
 
     Attributes:
         client: the distribution's name.
-        call: which of the client's ways to send, see its file's ``CALLS``.
+        call: the way to send, a key of ``CALLS`` in the client's file.
         size: bytes of a value.
         count: records.
         key_bytes: bytes of a key, 0 for none.
         compression: codec of the batches.
-        tuned: whether batch size, linger and request size are set alike; else the client's defaults hold.
-        linger_ms: how long a batch waits for more, where that is set.
-        batch_bytes: limit of a batch, where that is set.
+        tuned: whether batch size, linger and request size are those below; else the client's defaults apply.
+        linger_ms: how long a batch waits for more records, if tuned.
+        batch_bytes: limit of a batch, if tuned.
         bootstrap: address of the broker.
-        topic: where the records go; it exists.
-        partitions: how many partitions the topic has.
+        topic: an existing topic for the records.
+        partitions: number of its partitions.
     """
 
     client: str
@@ -62,7 +62,7 @@ class Task:
 
 
 def values(size: int) -> list[bytes]:
-    """JSON-like values of exactly ``size`` bytes; at most 1,000 different ones, and 1 MiB together."""
+    """Return JSON-like values of exactly ``size`` bytes: at most 1,000, and together at most 1 MiB."""
     draw = random.Random(size)
     made = []
     for number in range(max(1, min(_DISTINCT_RECORDS, _DISTINCT_BYTES // size))):
@@ -72,23 +72,23 @@ def values(size: int) -> list[bytes]:
 
 
 def keys(task: Task) -> list[bytes]:
-    """Keys of the task's size, 1,000 different ones."""
+    """Return 1,000 keys of the task's size."""
     draw = random.Random(task.key_bytes)
     return [b"%0*d" % (task.key_bytes, draw.randrange(10**9)) for _ in range(_DISTINCT_RECORDS)]
 
 
 def all_values(task: Task) -> Iterator[bytes]:
-    """The value of every record in turn."""
+    """Yield the value of every record."""
     return itertools.islice(itertools.cycle(values(task.size)), task.count)
 
 
 def all_pairs(task: Task) -> Iterator[tuple[bytes, bytes]]:
-    """Value and key of every record in turn."""
+    """Yield value and key of every record."""
     return zip(all_values(task), itertools.cycle(keys(task)), strict=False)
 
 
 def chunks(task: Task) -> Iterator[list[bytes]]:
-    """The values in lists of `BULK_RECORDS`, made beforehand; the last may be shorter."""
+    """Yield the values in lists of `BULK_RECORDS`, which are made beforehand; the last may be shorter."""
     full = list(itertools.islice(itertools.cycle(values(task.size)), min(task.count, BULK_RECORDS)))
     whole, rest = divmod(task.count, len(full))
     yield from itertools.repeat(full, whole)
@@ -97,7 +97,7 @@ def chunks(task: Task) -> Iterator[list[bytes]]:
 
 
 def without_address(options: dict[str, Any]) -> dict[str, Any]:
-    """A client's options as they are shown: without where the broker is."""
+    """Return a client's options for the report: without the broker's address."""
     return {name: value for name, value in options.items() if name not in _ADDRESSES}
 
 

@@ -1,4 +1,4 @@
-"""Who is measured when: in each round everybody once, in a fresh process, another one first."""
+"""The order of measurements, and their processes: each round has every client once, another one first."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ _HERE = Path(__file__).resolve().parent
 
 
 class MeasurementError(Exception):
-    """A measurement failed or cannot be trusted; the text says which and why."""
+    """A measurement failed, or its figures cannot be trusted; the text names it and the reason."""
 
 
 class Destination(Protocol):
-    """Where the records of one measurement go."""
+    """The topic for the records of one measurement."""
 
     bootstrap: str
     topic: str
     partitions: int
 
     def counts(self) -> dict[str, int]:
-        """What has arrived: ``records``, and what else is known. Asked once, at the end."""
+        """Return ``records``, how many have arrived, and perhaps other counts. Called once, at the end."""
         ...
 
 
 @attrs.frozen
 class Turn:
-    """One measurement to be made."""
+    """One measurement to make."""
 
     scenario: Scenario
     contender: Contender
@@ -54,7 +54,7 @@ class Turn:
 
 
 def turns(scenarios: Sequence[Scenario], rounds: int) -> list[Turn]:
-    """All measurements in order: scenario by scenario, in rounds, in which everybody has one turn."""
+    """Return all measurements in their order: by scenario, then by round, with a turn for each contender."""
     return [
         Turn(scenario, contender, number)
         for scenario in scenarios
@@ -64,30 +64,30 @@ def turns(scenarios: Sequence[Scenario], rounds: int) -> list[Turn]:
 
 
 def _rotated(contenders: Sequence[Contender], number: int) -> Iterator[Contender]:
-    """Another one begins in each round, so that none always runs on a machine just warmed up."""
+    """Begin each round with another contender, so that none always follows the same one."""
     start = number % len(contenders)
     yield from contenders[start:]
     yield from contenders[:start]
 
 
 def missing_modules(contender: Contender) -> list[str]:
-    """What would have to be installed for this contender to take part."""
+    """Return the modules that this contender needs and that are not installed."""
     return [name for name in contender.needs if find_spec(name) is None]
 
 
 def taking_part(scenario: Scenario) -> Scenario:
-    """The scenario without those who are not installed."""
+    """Return the scenario without contenders that are not installed."""
     present = [each for each in scenario.contenders if not missing_modules(each)]
     return attrs.evolve(scenario, contenders=tuple(present))
 
 
 def shortened(scenario: Scenario) -> Scenario:
-    """The scenario as the short run has it; without contenders if it has not."""
+    """Return the scenario with the contenders of the short run, perhaps none."""
     return attrs.evolve(scenario, contenders=tuple(scenario.contenders[: scenario.short]))
 
 
 def measure_all(todo: Sequence[Turn], measure: Callable[[Turn], Run], console: Console) -> list[Run]:
-    """Makes every measurement, with a progress bar; the first that fails ends it.
+    """Make every measurement, with a progress bar; the first failure ends it.
 
     Raises:
         MeasurementError: of the one that failed.
@@ -110,12 +110,12 @@ def measure_client(
     scale: float,
     security: Mapping[str, Any] = _PLAIN,
 ) -> Run:
-    """One client in a fresh process, and a count of what arrived.
+    """Measure one client in a fresh process, and count the records that arrived.
 
     Args:
-        turn: which measurement.
-        opened: where its records go.
-        scale: factor on their number.
+        turn: the measurement.
+        opened: opens its destination.
+        scale: factor on the number of records.
         security: options for TLS and SASL, see ``security.environment``.
 
     Raises:
@@ -129,7 +129,7 @@ def measure_client(
         command = [sys.executable, "-m", "splashdam.cli.measuring.worker", task.to_json()]
         figures = run_process(command, turn, security)
         counts = destination.counts()
-    sent = task.count + 1  # and the one before the clock
+    sent = task.count + 1  # and the first one, before the clock started
     arrived = counts["records"]
     if arrived != sent:
         what = f"{turn.contender.label} ({turn.scenario.title})"
@@ -155,9 +155,9 @@ def measure_cold_start(
     opened: Callable[[], AbstractContextManager[Destination]],
     security: Mapping[str, Any] = _PLAIN,
 ) -> Run:
-    """One client from nothing to its first acknowledged record, and a count of what arrived.
+    """Measure one client from its import to its first acknowledged record, and check that the record arrived.
 
-    In the first round it starts once more before that, so that bytecode and files are where they usually are.
+    The first round has an unmeasured start before it, so that bytecode is compiled and files are cached.
 
     Raises:
         MeasurementError: as `measure_client`.
@@ -188,14 +188,14 @@ def _start_cold(
 
 
 def run_process(command: Sequence[str], turn: Turn, security: Mapping[str, Any] = _PLAIN) -> Run:
-    """The figures that the command prints as JSON.
+    """Run a command, and return the figures that it prints as JSON.
 
     Raises:
-        MeasurementError: it failed; the text has the end of what it said.
+        MeasurementError: it failed; the text has the end of its standard error.
     """
     pure = {"SPLASHDAM_PURE": "1"} if turn.contender.pure else {}
     own = {**os.environ, **pure, **environment(turn.contender.client, security)}
-    own.pop("PYTHONDONTWRITEBYTECODE", None)  # who came without bytecode would compile at each start
+    own.pop("PYTHONDONTWRITEBYTECODE", None)  # else a client without bytecode would be compiled at each start
     what = f"{turn.contender.label} ({turn.scenario.title})"
     try:
         done = subprocess.run(

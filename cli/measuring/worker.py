@@ -11,7 +11,7 @@ from splashdam.cli.measuring.task import Task
 
 
 def main() -> None:
-    """Measures the task that the only argument describes."""
+    """Measure the task that the only argument describes."""
     task = Task.from_json(sys.argv[1])
     client = import_module(f"splashdam.cli.measuring.clients.{task.client.replace('-', '_')}")
     figures = client.measure(task)

@@ -11,8 +11,7 @@ from splashdam.cli.pipeline import jobs
 
 
 def names() -> list[str]:
-    """Return the names of all pipelines: the modules of ``cli.pipeline.jobs``, each with a command of its
-    name."""
+    """Return the names of all pipelines: each module of ``cli.pipeline.jobs`` has a command of its name."""
     return sorted(module.name.replace("_", "-") for module in iter_modules(jobs.__path__))
 
 

@@ -48,7 +48,8 @@ def task_progress(spark: SparkSession) -> Iterator[None]:
         return
     from rich.console import Console
 
-    ends = threading.Lock()  # held until the end; Ctrl-C on Python 3.14 may leave the lock of an Event locked
+    # A lock that is held until the end, not an Event: Ctrl-C on Python 3.14 may leave an Event's lock locked.
+    ends = threading.Lock()
     ends.acquire()
     with Console(stderr=True).status("planning") as status:
 

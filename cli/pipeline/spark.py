@@ -1,4 +1,4 @@
-"""What the commands on Spark share: options, session, log, and error messages."""
+"""Shared by the commands on Spark: options, session, log, and error messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CANNOT_RUN = 2
 
 
 class CannotRun(click.ClickException):
-    """Something that the command needs is not installed."""
+    """The command needs Java or a package that is not installed."""
 
     exit_code = CANNOT_RUN
 
@@ -79,8 +79,7 @@ def kafka_options(
 
 
 def _topics(parameters: Sequence[str]) -> list[str]:
-    """Return the topics that parameters of the current command name; an option that is not given names
-    none."""
+    """Return the topics that parameters of the current command name."""
     given = click.get_current_context().params
     texts = [given[parameter] or "" for parameter in parameters]
     return [name.strip() for text in texts for name in text.split(",") if name.strip()]
@@ -205,6 +204,7 @@ def session(
 
     file = tempfile.TemporaryFile("a+b") if log is None else log.open("ab")  # noqa: SIM115  (closed below)
     try:
+        # The JVM writes to a descriptor, so its log goes to the file and never between the command's lines.
         with interrupts_unlogged(), _started(file.fileno(), master, memory, settings) as spark:
             yield spark
     except KeyboardInterrupt as interrupt:
@@ -229,8 +229,10 @@ def _end(interrupt: KeyboardInterrupt) -> NoReturn:
 
 
 def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
-    """Return the interrupt that preceded a failure: a signal to the process group also ends the JVM, and then
-    clean-up fails."""
+    """Return the interrupt that preceded a failure, or None.
+
+    Ctrl-C goes to the whole process group: it also ends the JVM, and then cleaning up fails.
+    """
     behind = error.__context__
     while behind is not None and not isinstance(behind, KeyboardInterrupt):
         behind = behind.__context__
@@ -261,8 +263,11 @@ def _started(
 
 @contextmanager
 def _bridge_silenced() -> Iterator[None]:
-    """Silence the log of py4j for the block. It logs what it also raises, and a root logger without handlers
-    would print that, an interrupt with a traceback."""
+    """Silence the log of py4j for the block.
+
+    py4j logs the errors that it raises. A root logger without handlers would print them, and after an
+    interrupt a traceback.
+    """
     silent = logging.NullHandler()
     logging.getLogger().addHandler(silent)
     try:
@@ -272,8 +277,7 @@ def _bridge_silenced() -> Iterator[None]:
 
 
 def _kept(log: IO[bytes]) -> str:
-    """Copy the log to a named file. The log itself has no name, so nothing is left if the command is
-    killed."""
+    """Copy the log to a file with a name, which the log does not have: so a killed command leaves no file."""
     log.seek(0)
     with tempfile.NamedTemporaryFile(prefix="splashdam-spark-", suffix=".log", delete=False) as copy:
         shutil.copyfileobj(log, copy)

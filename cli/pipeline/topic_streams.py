@@ -1,4 +1,4 @@
-"""What the pipelines that read topics as streams share: options for records, triggers, outputs and values."""
+"""Options of the pipelines that read topics as streams: records, triggers, outputs and values."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _OPTIONS = (
 
 @attrs.frozen
 class TopicStream:
-    """Which records a pipeline reads, and how it runs; the fields have the names of the options."""
+    """The records that a pipeline reads, and its trigger; the fields have the names of the options."""
 
     topics: str
     checkpoint: str
@@ -77,7 +77,6 @@ class TopicStream:
         return spark.readStream.format("kafka-local").options(**options).load()
 
     def running(self, on_progress: OnProgress) -> Running:
-        """Return checkpoint and trigger."""
         from splashdam.pipeline.jobs.micro_batches import Running
 
         seconds = self.trigger_seconds
@@ -178,7 +177,7 @@ _VALUES = (
 
 @attrs.frozen
 class ValueOptions:
-    """How values are written; the fields have the names of the options.
+    """The format of values; the fields have the names of the options.
 
     Attributes:
         schema: a schema file; None: values are not decoded.

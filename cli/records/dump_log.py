@@ -24,11 +24,11 @@ from splashdam.storage.inspect.dump import Entry, dump_file
 @click.option("--print-data", is_flag=True, help="Print keys, values and headers of records; implies --deep.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line for each entry.")
 def dump_log(paths: tuple[str, ...], deep: bool, print_data: bool, as_json: bool) -> None:
-    """Print what stands in files of a log, whichever Kafka wrote them: .log, .index, .timeindex, .txnindex,
+    """Print the contents of a log's files, whichever Kafka wrote them: .log, .index, .timeindex, .txnindex,
     .snapshot, checkpoints, partition.metadata.
 
-    A directory stands for all such files in it. Nothing is changed; what a broker is writing to is read as it
-    is now. Damage is printed where it is met, and the status is then 1.
+    A directory means all such files in it. Nothing is changed; files that a broker is writing are read as
+    they are now. Damage is printed where it is found, and the status is then 1.
     """
     with file_failures_reported():
         files = [file for path in paths for file in _files(path)]

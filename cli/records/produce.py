@@ -26,10 +26,10 @@ from splashdam.client.producer import KafkaProducer
 from splashdam.model.errors import IllegalArgumentError, KafkaError, KafkaTimeoutError
 
 CLOSE_TIMEOUT_SECONDS = 5.0
-"""How long records that were read already may still be delivered after Ctrl-C or another signal."""
+"""After Ctrl-C or another signal: how long to wait for the delivery of lines that were read already."""
 
 PATIENCE_SECONDS = 2.0
-"""How long the first record may wait before a message says for what."""
+"""After this long a message says what the first record waits for."""
 
 PROPERTIES_OF_OPTIONS = {"bootstrap.servers": "bootstrap_servers", "compression.type": "compression"}
 
@@ -95,7 +95,7 @@ def produce(
 
 
 def _settle_timeout(context: click.Context, properties: dict[str, str], timeout_seconds: float) -> None:
-    """``--timeout`` is the producer's ``max.block.ms``; what was taken has ``delivery.timeout.ms``."""
+    """Use ``--timeout`` as the producer's ``max.block.ms``; ``delivery.timeout.ms`` limits the rest."""
     given = is_given(context, "timeout_seconds")
     if given and "max.block.ms" in properties:
         raise click.UsageError(f"--timeout contradicts -X max.block.ms={properties['max.block.ms']}", context)
@@ -124,11 +124,12 @@ def _silence_explained(producer: KafkaProducer) -> Iterator[None]:
     """Print once what the block waits for, if it takes long."""
 
     def explain() -> None:
-        reason = producer.last_failure  # what its timeout will say, too
+        reason = producer.last_failure  # the same reason as in the timeout error
         limit_seconds = producer.config["max_block_ms"] / 1000
         click.echo(f"waiting for the cluster, for at most {limit_seconds:g} s; so far: {reason}", err=True)
 
     timer = Timer(PATIENCE_SECONDS, explain)
+    # A command that ends with an error must not wait for the timer.
     timer.daemon = True
     timer.start()
     try:
@@ -153,7 +154,7 @@ def _progress(lines: Iterable[bytes]) -> Iterator[Iterable[bytes]]:
 
 @attrs.define
 class Delivery:
-    """Sends lines and counts what became of them.
+    """Sends lines, and counts those that are delivered, failed and refused.
 
     ``failed`` is counted on the sender's thread and ``refused`` on the caller's, so that neither needs a
     lock.
@@ -170,7 +171,7 @@ class Delivery:
     interrupted: bool = False
 
     def send_all(self, lines: Iterable[bytes]) -> None:
-        """Sends every line; one that is refused is counted, and the next is sent.
+        """Send every line; count a refused line, and go on with the next.
 
         Raises:
             IllegalArgumentError: the partition does not exist.
@@ -179,7 +180,7 @@ class Delivery:
         for number, line in enumerate(lines, 1):
             try:
                 self._send(line)
-            except (KafkaTimeoutError, IllegalArgumentError):  # no partition of this number
+            except (KafkaTimeoutError, IllegalArgumentError):  # every other line would fail as well
                 self.refused += 1
                 raise
             except (KafkaError, ValueError) as error:
@@ -188,12 +189,15 @@ class Delivery:
 
     def _send(self, line: bytes) -> None:
         key: bytes | None = None
+        # Lines may end with CRLF, as files from Windows do.
         value = line.removesuffix(b"\n").removesuffix(b"\r")
         if self.key_separator is not None:
             key, found, value = value.partition(self.key_separator)
             if not found:
                 raise ValueError(f"no key separator {self.key_separator.decode()!r}")
-        with nullcontext() if self.sent else _silence_explained(self.producer):  # the first may have to wait
+        with (
+            nullcontext() if self.sent else _silence_explained(self.producer)
+        ):  # only the first may wait long
             future = self.producer.send(self.topic, value, key=key, partition=self.partition)
         self.sent += 1
         future.add_errback(self._count_failure)
@@ -216,5 +220,5 @@ class Delivery:
         return "; ".join(parts)
 
     def status(self) -> int:
-        """The exit status of a run that nobody interrupted: 0 only if every line was delivered."""
+        """Return the exit status of a run without interrupt: 0 only if every line was delivered."""
         return 1 if self.failed + self.refused else 0

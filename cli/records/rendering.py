@@ -31,7 +31,7 @@ def render_full(where: TopicPartition, record: Record) -> bytes:
 def _time(timestamp_ms: int) -> str:
     try:
         moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
-    except OverflowError:  # any number can stand in a record
+    except OverflowError:  # a producer may set any 64-bit timestamp, far beyond the year 9999
         return f"{timestamp_ms}ms"
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

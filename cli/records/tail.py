@@ -149,13 +149,13 @@ class Reading:
     """One run of the command.
 
     Attributes:
-        topic: what to read.
-        partitions: which of its partitions; none means all.
+        topic: the topic to read.
+        partitions: partitions to read; empty for all.
         start: `EARLIEST` or `LATEST`.
-        exit_at_end: whether to stop where the topic ends at the beginning.
-        lines_left: how many records are still wanted, None for all.
-        render: makes a line of a record.
-        output: where the lines go.
+        exit_at_end: whether to stop at the offsets that are the topic's end when the command starts.
+        lines_left: number of records still wanted, None for no limit.
+        render: formats a record as a line.
+        output: the stream for the lines.
     """
 
     topic: str
@@ -167,15 +167,16 @@ class Reading:
     output: BinaryIO
 
     async def run(self, client: FetchClient) -> None:
-        """Reads until there is enough.
+        """Read until the wanted records are written.
 
         Raises:
             KafkaError: the topic or a partition does not exist, or the cluster cannot be read.
-            BrokenPipeError: nobody reads the output any more.
+            BrokenPipeError: the reader of the output has closed it.
             OutputFailure: the output cannot be written.
         """
         partitions = await self._chosen(client)
         positions = await client.offsets(self.topic, partitions, self.start)
+        # Asked for once: with a busy producer the present end would move on for ever.
         ends = await client.offsets(self.topic, partitions, LATEST) if self.exit_at_end else {}
         if self.start == LATEST and not self.exit_at_end:
             click.echo(f"following {self.topic} from its end", err=True)
@@ -190,6 +191,7 @@ class Reading:
             for news in await client.fetch(self.topic, positions):
                 with _output_failures():
                     self._write(news, ends.get(news.topic_partition.partition))
+                # Not the last record's offset plus one: markers and compacted records have offsets, too.
                 positions[news.topic_partition.partition] = news.next_offset
 
     async def _chosen(self, client: FetchClient) -> list[int]:

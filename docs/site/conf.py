@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
 
 import splashdam
+from splashdam.errors import BrokerResponseError, KafkaError
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -48,3 +52,21 @@ html_theme_options = {
 }
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"
+
+
+def setup(app: Sphinx) -> None:
+    """Register with Sphinx."""
+    app.connect("autodoc-process-docstring", tell_what_to_do)
+
+
+def tell_what_to_do(app: Sphinx, what: str, name: str, error: Any, *rest: Any) -> None:
+    """Below an error: its code, whether trying again helps, and its remedy, attributes of its class."""
+    _options, lines = rest
+    if what != "exception" or not issubclass(error, KafkaError):
+        return
+    told = [word for word in ("retriable", "abortable", "fatal") if getattr(error, word)]
+    if issubclass(error, BrokerResponseError) and error is not BrokerResponseError:
+        told.insert(0, f"code {int(error.code)}")
+    remedy = [f"What to do: {error.remedy}."] if error.remedy else []
+    if said := [", ".join(told).capitalize() + "."] * bool(told) + remedy:
+        lines += ["", f"*{' '.join(said)}*", ""]

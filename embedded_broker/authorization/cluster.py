@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from splashdam.embedded_broker.answering.answers import Answer
-from splashdam.embedded_broker.answering.turns import Steps, in_steps, parted
 from splashdam.embedded_broker.authorization.refusals import CODES, REASONS, add_refused, refused, split, then
 from splashdam.embedded_broker.dynamic_configs.changes import Operation as ConfigOperation
 from splashdam.embedded_broker.dynamic_configs.resources import RESOURCES
 from splashdam.embedded_broker.dynamic_configs.resources import ResourceType as ConfigType
+from splashdam.embedded_broker.execution.answers import Answer
+from splashdam.embedded_broker.execution.turns import Steps, in_steps, parted
 from splashdam.embedded_broker.security.permissions import CLUSTER_NAME, Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import PlainHandler, RequestContext, guards
 from splashdam.model.broker_errors import ErrorCode

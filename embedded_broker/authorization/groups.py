@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from splashdam.embedded_broker.answering.answers import Answer
-from splashdam.embedded_broker.answering.turns import Steps, in_steps, parted
 from splashdam.embedded_broker.authorization.refusals import (
     CODES,
     add_refused,
@@ -16,6 +14,8 @@ from splashdam.embedded_broker.authorization.refusals import (
     split,
     then,
 )
+from splashdam.embedded_broker.execution.answers import Answer
+from splashdam.embedded_broker.execution.turns import Steps, in_steps, parted
 from splashdam.embedded_broker.groups.routing import lacks_protocol
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import PlainHandler, RequestContext, guards

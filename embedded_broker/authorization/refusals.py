@@ -1,7 +1,7 @@
 """What guards have in common: splitting requests, and adding refusals to answers.
 
 A guard authorizes in the same step in which it calls the handler, so that topic ids and names still mean the
-same. Refusals are added afterwards, in as many turns as they take (``answering/turns.py``).
+same. Refusals are added afterwards, in as many turns as they take (``execution/turns.py``).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from splashdam.embedded_broker.answering.answers import Answer, Parked
-from splashdam.embedded_broker.answering.turns import Steps
+from splashdam.embedded_broker.execution.answers import Answer, Parked
+from splashdam.embedded_broker.execution.turns import Steps
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext
 from splashdam.model.broker_errors import ErrorCode

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from splashdam.embedded_broker.answering.answers import Answer, CloseConnectionError, Parked
-from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps, parted
 from splashdam.embedded_broker.authorization.refusals import (
     REASONS,
     add_refused,
@@ -14,6 +12,8 @@ from splashdam.embedded_broker.authorization.refusals import (
     then,
     topic_name,
 )
+from splashdam.embedded_broker.execution.answers import Answer, CloseConnectionError, Parked
+from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps, parted
 from splashdam.embedded_broker.fetching.reading import close_slice
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import PlainHandler, RequestContext, guards
@@ -193,8 +193,8 @@ def metadata(request: MetadataRequest, context: RequestContext, handler: PlainHa
 
     def change(answer: MetadataResponse) -> Steps[None]:
         may_describe = may(Operation.DESCRIBE, context)
-        told, _ = yield from parted(answer.topics, lambda topic: topic.name != "" and may_describe(topic))
-        answer.topics = told + (yield from in_steps(others, _hidden))
+        shown, _ = yield from parted(answer.topics, lambda topic: topic.name != "" and may_describe(topic))
+        answer.topics = shown + (yield from in_steps(others, _hidden))
         if request.include_topic_authorized_operations:
             yield from _add_operations(answer.topics, context)
         if request.include_cluster_authorized_operations:
@@ -297,8 +297,8 @@ def delete_topics(
         known = name or (found.name if found is not None else None)
         if known is None or context.authorize(Operation.DELETE, ResourceType.TOPIC, known):
             return True
-        tells = name is not None or context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, known)
-        others.append((known if tells else None, topic_id))
+        may_see_name = name is not None or context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, known)
+        others.append((known if may_see_name else None, topic_id))
         return False
 
     request.topics = [each for each in request.topics if is_allowed(each.name, each.topic_id)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.answering.answers import Answer
-from splashdam.embedded_broker.answering.turns import Steps, in_steps
 from splashdam.embedded_broker.authorization.refusals import (
     CODES,
     REASONS,
@@ -13,6 +11,8 @@ from splashdam.embedded_broker.authorization.refusals import (
     split,
     then,
 )
+from splashdam.embedded_broker.execution.answers import Answer
+from splashdam.embedded_broker.execution.turns import Steps, in_steps
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import PlainHandler, RequestContext, guards
 from splashdam.model.broker_errors import ErrorCode

@@ -75,10 +75,10 @@ class ReplicationSettings:
         f"{RACK_AWARE_SELECTOR}: one in sync in the rack that the consumer names as its own (client.rack)",
     )
     auto_leader_rebalance_enable: bool = option(
-        True, doc="Whether preferred leaders that are in sync are given their partitions back in time"
+        True, doc="Whether leadership returns to preferred leaders that are in sync again"
     )
     leader_imbalance_check_interval_seconds: int = option(
-        300, check=whole_number(1, MAX_INT), doc="How often that is looked at"
+        300, check=whole_number(1, MAX_INT), doc="Seconds between two checks of auto.leader.rebalance.enable"
     )
 
 
@@ -217,10 +217,10 @@ class LimitSettings:
 
 
 def parse_overrides(text: str) -> dict[str, int]:
-    """``ADDRESS:COUNT,…``
+    """Parse ``ADDRESS:COUNT,…`` (``max.connections.per.ip.overrides``).
 
     Raises:
-        ValueError: it is not that.
+        ValueError: the text has another form.
     """
     found = {}
     for part in filter(None, map(str.strip, text.split(","))):
@@ -359,7 +359,7 @@ class BrokerSettings:
 
 @cache
 def broker_names() -> dict[str, str]:
-    """Return every broker setting → the topic option that it is the default of, or an empty text."""
+    """Return the names of all broker settings, each with the topic option whose default it is, or ""."""
     names = dict.fromkeys(WITHOUT_EFFECT, "")
     for field in attrs.fields(LogSettings):
         names.update((each.name, kafka_name(field)) for each in synonyms_of(field))

@@ -68,10 +68,10 @@ class Listener:
         """Whether its clients have to authenticate."""
         return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
-    def told(self, port: int) -> tuple[str, int] | None:
+    def advertised_on(self, port: int) -> tuple[str, int] | None:
         """Return the address to advertise while the listener is open on ``port``.
 
-        None: the address that each client has reached.
+        None: advertise to each client the address that it has reached.
         """
         if self.advertised is not None:
             return self.advertised[0], self.advertised[1] or port

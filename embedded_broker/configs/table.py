@@ -55,7 +55,7 @@ class KnownConfig(NamedTuple):
 
 def known_configs() -> list[KnownConfig]:
     """Return all rows: broker settings, defaults of topic options, topic options, and ignored names."""
-    rows = [*_own(), *_stand_ins(), *_topic(), *_ignored()]
+    rows = [*_own(), *_topic_defaults(), *_topic(), *_ignored()]
     return sorted(rows, key=lambda row: (row.scope.value, row.name))
 
 
@@ -90,7 +90,7 @@ def _own() -> Iterator[KnownConfig]:
             yield _row(name, Scope.BROKER, field, None, ())
 
 
-def _stand_ins() -> Iterator[KnownConfig]:
+def _topic_defaults() -> Iterator[KnownConfig]:
     own = {kafka_name(field) for field in own_fields()}
     for field in attrs.fields(LogSettings):
         synonyms = synonyms_of(field)

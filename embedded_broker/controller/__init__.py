@@ -4,5 +4,5 @@
 and unclean), ``reassignment`` and ``replica_placement`` decide and are pure; ``controller`` keeps the state,
 writes each change to its ``journal``, and tells the brokers. ``leadership`` is what handlers ask about the
 cluster. A broker that is alone has a controller of its own: there is no other way to lead.
-May import: answering.
+May import: execution.
 """

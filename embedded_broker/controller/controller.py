@@ -15,10 +15,9 @@ from typing import Protocol
 
 import attrs
 
-from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.controller.election import IsEligible, changed, without_broker
-from splashdam.embedded_broker.controller.journal import DirectoryJournal, Keeps
-from splashdam.embedded_broker.controller.producer_ids import HandsOutIds
+from splashdam.embedded_broker.controller.journal import ChangeStore, DirectoryJournal
+from splashdam.embedded_broker.controller.producer_ids import ProducerIdSource
 from splashdam.embedded_broker.controller.reassignment import advanced, check_replicas
 from splashdam.embedded_broker.controller.replica_placement import placed
 from splashdam.embedded_broker.controller.state import (
@@ -31,6 +30,7 @@ from splashdam.embedded_broker.controller.state import (
     PartitionState,
     Resource,
 )
+from splashdam.embedded_broker.execution.answers import Address
 from splashdam.model.broker_errors import (
     BrokerResponseError,
     ErrorCode,
@@ -58,9 +58,7 @@ class Member(Protocol):
     """A running broker, as its controller sees it."""
 
     @property
-    def node_id(self) -> int:
-        """Id of the broker."""
-        ...
+    def node_id(self) -> int: ...
 
     def apply(self, change: ClusterChange) -> None:
         """Apply a change that has already taken effect in the controller's state.
@@ -87,7 +85,11 @@ class Controller:
     """
 
     def __init__(
-        self, journal: Keeps, producer_ids: HandsOutIds, is_unclean: IsUnclean, random: Random | None = None
+        self,
+        journal: ChangeStore,
+        producer_ids: ProducerIdSource,
+        is_unclean: IsUnclean,
+        random: Random | None = None,
     ) -> None:
         self.state = ClusterState()
         self.changes = 0

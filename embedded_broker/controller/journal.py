@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.controller.state import (
     BrokerState,
     ClusterChange,
@@ -15,6 +14,7 @@ from splashdam.embedded_broker.controller.state import (
     PartitionState,
     Resource,
 )
+from splashdam.embedded_broker.execution.answers import Address
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.change_log import ChangeLog
 from splashdam.storage.directories.partition_metadata import format_uuid, parse_uuid
@@ -32,7 +32,7 @@ _MOST_CHANGES = 10_000
 """After so many changes a new snapshot is written."""
 
 
-class Keeps(Protocol):
+class ChangeStore(Protocol):
     """Stores changes before they take effect."""
 
     def keep(self, change: ClusterChange, before: ClusterState) -> None:
@@ -87,7 +87,6 @@ class Journal:
         return state
 
     def keep(self, change: ClusterChange, before: ClusterState) -> None:
-        """See `Keeps`."""
         if self._changes.must_rewrite or self._changes.length >= _MOST_CHANGES:
             self._rewrite(before)
         self._changes.append(encode_change(change))
@@ -134,7 +133,6 @@ class DirectoryJournal:
         return state
 
     def keep(self, change: ClusterChange, before: ClusterState) -> None:
-        """See `Keeps`."""
         if change.resources:
             resources = {(each.kind, each.name): kept for each, kept in change.resources.items()}
             self._logs.registry.put_resources(resources)

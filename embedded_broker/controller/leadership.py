@@ -1,7 +1,7 @@
-"""Partition leaders, leader epochs and broker addresses: what handlers ask, as of Kafka's ``MetadataCache``.
+"""Partition leaders, leader epochs and broker addresses, for handlers: Kafka's ``MetadataCache``.
 
-`ClusterView` answers from the controller's state. Brokers that keep one copy of each partition and hand it
-over, as those of the simulator do, share a `LeadershipMap` instead.
+`ClusterView` answers from the controller's state. `Leadership` is a protocol because the simulator also has
+brokers without a controller, whose partitions have a single replica.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-import attrs
-
-from splashdam.embedded_broker.answering.answers import Address
-from splashdam.embedded_broker.controller.producer_ids import HandsOutIds
-from splashdam.embedded_broker.controller.state import NOBODY, PartitionState
+from splashdam.embedded_broker.controller.producer_ids import ProducerIdSource
+from splashdam.embedded_broker.controller.state import PartitionState
+from splashdam.embedded_broker.execution.answers import Address
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:
@@ -30,10 +28,10 @@ class Leader(NamedTuple):
 
 
 class Leadership(Protocol):
-    """What handlers ask about the cluster."""
+    """The cluster as handlers see it."""
 
     @property
-    def producer_ids(self) -> HandsOutIds:
+    def producer_ids(self) -> ProducerIdSource:
         """The source of producer ids, unique in the cluster."""
         ...
 
@@ -73,56 +71,8 @@ def begin_leader_epochs(leadership: Leadership, logs: LogManager) -> None:
             log.begin_leader_epoch(leader.leader_epoch)
 
 
-@attrs.define
-class LeadershipMap:
-    """A `Leadership` that is set by hand, for brokers of one process that have no controller in common.
-
-    Attributes:
-        producer_ids: shared by all brokers.
-        addresses: of every broker, by node id.
-        leaders: of every partition.
-    """
-
-    producer_ids: HandsOutIds
-    addresses: dict[int, Address] = attrs.field(factory=dict)
-    leaders: dict[TopicPartition, Leader] = attrs.field(factory=dict)
-
-    def brokers(self, reached_at: Address, *, with_fenced: bool = False) -> Mapping[int, Address]:
-        """See `Leadership`; no broker is ever fenced."""
-        return self.addresses
-
-    def leader_of(self, topic_partition: TopicPartition) -> Leader | None:
-        """See `Leadership`."""
-        return self.leaders.get(topic_partition)
-
-    @property
-    def controller_id(self) -> int:
-        """The lowest node id."""
-        return min(self.addresses, default=NOBODY)
-
-    def partition(self, topic_partition: TopicPartition) -> PartitionState | None:
-        """See `Leadership`; the leader is the only replica."""
-        leader = self.leaders.get(topic_partition)
-        if leader is None:
-            return None
-        nodes = () if leader.node_id == NOBODY else (leader.node_id,)
-        return PartitionState(nodes, nodes, *leader)
-
-    def hosts(self, node_id: int, topic_partition: TopicPartition) -> bool:
-        """See `Leadership`; only the leader has a replica."""
-        leader = self.leaders.get(topic_partition)
-        return leader is not None and leader.node_id == node_id
-
-    def appoint(self, topic_partition: TopicPartition, node_id: int) -> Leader:
-        """Make a broker, or `NOBODY`, the leader in the next leader epoch; the first epoch is 0."""
-        before = self.leaders.get(topic_partition)
-        leader = Leader(node_id, 0 if before is None else before.leader_epoch + 1)
-        self.leaders[topic_partition] = leader
-        return leader
-
-
 _EVERYWHERE = ("0.0.0.0", "::")
-"""Wildcard hosts: they say where a broker listens, not how to reach it."""
+"""Wildcard addresses: a broker listens on them, but no client can connect to them."""
 
 
 class ClusterView:
@@ -138,8 +88,7 @@ class ClusterView:
         self._node_id = node_id
 
     @property
-    def producer_ids(self) -> HandsOutIds:
-        """See `Leadership`."""
+    def producer_ids(self) -> ProducerIdSource:
         return self._controller.producer_ids
 
     @property
@@ -168,16 +117,13 @@ class ClusterView:
         return dict(sorted({**found, self._node_id: reached_at}.items()))
 
     def leader_of(self, topic_partition: TopicPartition) -> Leader | None:
-        """See `Leadership`."""
         found = self._controller.state.partitions.get(topic_partition)
         return None if found is None else Leader(found.leader, found.leader_epoch)
 
     def partition(self, topic_partition: TopicPartition) -> PartitionState | None:
-        """See `Leadership`."""
         return self._controller.state.partitions.get(topic_partition)
 
     def hosts(self, node_id: int, topic_partition: TopicPartition) -> bool:
-        """See `Leadership`."""
         found = self._controller.state.partitions.get(topic_partition)
         return found is not None and node_id in found.replicas
 

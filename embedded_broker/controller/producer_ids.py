@@ -20,12 +20,10 @@ _BLOCK = 1000
 _VERSION = "0"
 
 
-class HandsOutIds(Protocol):
+class ProducerIdSource(Protocol):
     """Source of producer ids; see `ProducerIds`."""
 
-    def next_id(self) -> int:
-        """Return an unused id."""
-        ...
+    def next_id(self) -> int: ...
 
     def skip(self, producer_id: int) -> None:
         """Never hand out an id up to and including ``producer_id``, which is in use."""

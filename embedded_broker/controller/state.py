@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 import attrs
 
-from splashdam.embedded_broker.answering.answers import Address
+from splashdam.embedded_broker.execution.answers import Address
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.manager.topic_registry import Topic

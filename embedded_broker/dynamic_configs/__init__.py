@@ -1,4 +1,4 @@
 """Dynamic configs: stored ones, the resources that have them, and changes that clients ask for.
 
-May import: answering, configs, controller, telemetry, topics.
+May import: configs, controller, execution, telemetry, topics.
 """

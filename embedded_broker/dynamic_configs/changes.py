@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from splashdam.embedded_broker.answering.turns import CHANGE_UNITS, Steps
 from splashdam.embedded_broker.dynamic_configs.resources import (
     RESOURCES,
     ConfigResource,
@@ -20,6 +19,7 @@ from splashdam.embedded_broker.dynamic_configs.resources import (
     check_levels,
     set_levels,
 )
+from splashdam.embedded_broker.execution.turns import CHANGE_UNITS, Steps
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, InvalidRequestError, error_for
 
 R = TypeVar("R", bound="Asked")

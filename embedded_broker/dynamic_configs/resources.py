@@ -78,9 +78,7 @@ class HasConfigs(Protocol):
     controller: Controller
 
     @property
-    def node_id(self) -> int:
-        """The broker's."""
-        ...
+    def node_id(self) -> int: ...
 
 
 class ConfigResource(ABC):

@@ -37,7 +37,7 @@ _MOST_DIGITS = 10
 _log = logging.getLogger(__name__)
 
 
-class IsConfigured(Protocol):
+class ConfiguredBroker(Protocol):
     """The parts of a broker that dynamic configs change; the attributes are those of `Broker`."""
 
     settings: BrokerSettings
@@ -46,9 +46,7 @@ class IsConfigured(Protocol):
     telemetry: ClientTelemetry
 
     @property
-    def node_id(self) -> int:
-        """The broker's."""
-        ...
+    def node_id(self) -> int: ...
 
 
 class DynamicConfigs:
@@ -61,7 +59,7 @@ class DynamicConfigs:
         static: those settings.
     """
 
-    def __init__(self, broker: IsConfigured) -> None:
+    def __init__(self, broker: ConfiguredBroker) -> None:
         self.static: BrokerSettings = broker.settings
         self._broker = broker
         self._kept: dict[Resource, Mapping[str, str]] = {}

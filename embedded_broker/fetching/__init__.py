@@ -1,4 +1,4 @@
 """Fetch sessions, reads of the partitions of a fetch, and the fetches of followers.
 
-May import: answering, controller, topics.
+May import: controller, execution, topics.
 """

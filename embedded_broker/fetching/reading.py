@@ -1,10 +1,10 @@
-"""One read of all partitions of a fetch (facts B21, B22, B25, B27)."""
+"""One read of all partitions of a fetch."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps
+from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.embedded_broker.fetching.replica_fetches import IdleFollower, ReplicaFetch, TakesReplicaFetches
 from splashdam.embedded_broker.fetching.sessions import FetchContext, Fetched, SessionPartition
 from splashdam.embedded_broker.topics.parking import FetchIsolation
@@ -71,7 +71,7 @@ class FetchReading:
         limits: how much is read, and for whom.
         broker: this one.
         version: of the request.
-        is_repeat: the request was read before, and has waited; replication is not told of it again.
+        is_repeat: the request was read before, and has waited; replication does not count it again.
 
     Attributes:
         fetched: the results, in order; of a session only those that have changed.
@@ -95,6 +95,7 @@ class FetchReading:
         self._isolation, self._max_bytes = limits.isolation, limits.max_bytes
         self._is_follower = limits.replica_id >= 0
         self._tells_replicas = self._is_follower and not is_repeat
+        # Consumers of old versions cannot be sent to another replica, so they must not read from a follower.
         self._reads_leader = self._is_follower or version < _FIRST_FOLLOWER_VERSION
         self._size_bytes = 0
         self._is_enough = False
@@ -123,6 +124,7 @@ class FetchReading:
                 yield 1
             try:
                 log = self._log_of(partition)
+                # The common case: a comparison of numbers, without an object for the answer.
                 if self._fetch.is_incremental and self._is_unchanged(partition, log):
                     self._pass_over(partition, log)
                     continue
@@ -131,7 +133,7 @@ class FetchReading:
                 self._is_enough = True
                 answer = _empty_answer(partition)
                 answer.error_code = self._code_of(error)
-                if error.code in _NOT_LOOKED_FOR:
+                if error.code in _EMPTY_LIST_CODES:
                     answer.aborted_transactions = []
                 fetched = Fetched(partition, answer, 0)
             self.fetched.append(fetched)
@@ -226,7 +228,7 @@ class FetchReading:
         return Fetched(partition, answer, size_bytes)
 
     def _diverges(self, answer: PartitionData, log: Log, asked: FetchPartition) -> bool:
-        """Return whether the reader's log diverges (facts, section 8); tell it the epoch and offset."""
+        """Return whether the reader's log diverges; tell it the epoch and offset."""
         epoch, end_offset = log.end_of_epoch(asked.last_fetched_epoch)
         if epoch < 0:
             raise OffsetOutOfRangeError(f"{log.topic_partition} has no epoch {asked.last_fetched_epoch}")
@@ -280,7 +282,7 @@ class FetchReading:
         return self._broker.replicas.on_fetch(log, fetch)
 
 
-_NOT_LOOKED_FOR = frozenset(
+_EMPTY_LIST_CODES = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,

@@ -1,6 +1,6 @@
 """Fetches of followers, as the fetch handler reports them to replication.
 
-A follower's fetch offset is the end of its log: it acknowledges all records below (facts, section 8).
+A follower's fetch offset is the end of its log: it acknowledges all records below.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Fetch sessions (KIP-227): the broker remembers a client's partitions, and answers only with changes.
 
 Requests, times and events of partitions in, decisions out. Semantics are those of Kafka's
-``FetchSession.scala`` (facts, section 4), in one shard, since there is one loop. Two things differ. There is
+``FetchSession.scala``, in one shard, since there is one loop. Two things differ. There is
 a limit for the partitions of all sessions; beyond it no session is made, which every client accepts. And a
 partition without new records or changes *rests*: no fetch looks at it before an event of the partition or a
 change by the client, so that a session of ten thousand idle partitions costs nothing.
@@ -37,14 +37,14 @@ class SessionPartition:
     """One partition of a session, with the last answer about it.
 
     Attributes:
-        asked: the client's last request for it.
+        asked: the client's last request for the partition.
         topic_id: 16 bytes; all zero if the client names topics.
         topic_partition: None while the topic id is unknown.
         high_watermark: in the last answer, -1 for none or an error.
         log_start_offset: in the last answer, -1 for none.
         agreed: last fetched epoch, fetch offset and leader epoch for which nothing diverged.
         place: partitions with a lower one are read first.
-        idle_follower: the follower that fetches it, while it rests; told when that ends.
+        idle_follower: the follower that fetches it, while it has no request; notified when it has one again.
     """
 
     __slots__ = (
@@ -87,7 +87,6 @@ class SessionPartition:
         return must_respond
 
     def forget_answer(self) -> None:
-        """Forget the last answer."""
         self.high_watermark = self.log_start_offset = -1
 
 
@@ -107,7 +106,7 @@ class FetchAnswer(NamedTuple):
     partitions: Sequence[Fetched]
 
 
-class FetchQuestion(NamedTuple):
+class SessionRequest(NamedTuple):
     """The part of a Fetch request that sessions need."""
 
     session_id: int
@@ -122,8 +121,8 @@ class FetchContext:
     """The partitions of one request, and how it is answered. This base: all of them, without a session.
 
     Attributes:
-        is_incremental: what has not changed is not answered.
-        is_empty: nothing is asked for.
+        is_incremental: unchanged partitions are left out of the answer.
+        is_empty: the request names no partition.
     """
 
     is_incremental = False
@@ -167,14 +166,13 @@ class FetchContext:
 class FullFetch(FetchContext):
     """A full fetch: answers all partitions, and makes a session of them if there is room."""
 
-    def __init__(self, sessions: FetchSessions, question: FetchQuestion) -> None:
-        super().__init__(question.asked.values())
+    def __init__(self, sessions: FetchSessions, request: SessionRequest) -> None:
+        super().__init__(request.asked.values())
         self._sessions = sessions
-        self._question = question
+        self._request = request
 
     def answer(self, fetched: list[Fetched], now_ms: float) -> FetchAnswer:
-        """As `FetchContext.answer`."""
-        session_id = self._sessions.try_to_create(self._question, now_ms)
+        session_id = self._sessions.try_to_create(self._request, now_ms)
         for each in fetched if session_id else ():
             each.partition.note(each.answer, each.size_bytes)
         return FetchAnswer(0, session_id, fetched)
@@ -197,15 +195,12 @@ class IncrementalFetch(FetchContext):
 
     @property
     def wants_high_watermark(self) -> bool:
-        """As `FetchContext.wants_high_watermark`."""
         return self._session.wants_high_watermark
 
     def rest(self, partition: SessionPartition, follower: IdleFollower | None) -> None:
-        """As `FetchContext.rest`."""
         self._session.rest(partition, follower)
 
     def waited_for(self) -> list[TopicPartition]:
-        """As `FetchContext.waited_for`."""
         return []
 
     @property
@@ -215,7 +210,6 @@ class IncrementalFetch(FetchContext):
 
     @contextmanager
     def parked(self, waiter: FetchWaiter) -> Iterator[None]:
-        """As `FetchContext.parked`."""
         self._session.begin_wait(waiter)
         try:
             yield
@@ -248,7 +242,7 @@ class FetchSession:
         awake: those that do not rest.
         epoch: of the next request.
         is_closed: it is kept no more; a fetch may still be at work on it.
-        wants_high_watermark: a partition's reader says, or has said, which one it knows.
+        wants_high_watermark: whether a reader's request has named the high watermark that it knows.
     """
 
     __slots__ = (
@@ -270,11 +264,11 @@ class FetchSession:
     )
 
     def __init__(
-        self, session_id: int, question: FetchQuestion, now_ms: float, parking: FetchParking
+        self, session_id: int, request: SessionRequest, now_ms: float, parking: FetchParking
     ) -> None:
         self.session_id = session_id
-        self.uses_topic_ids = question.uses_topic_ids
-        self.is_privileged = question.is_follower
+        self.uses_topic_ids = request.uses_topic_ids
+        self.is_privileged = request.is_follower
         self.partitions: dict[PartitionKey, SessionPartition] = {}
         self.awake: dict[PartitionKey, SessionPartition] = {}
         self.wants_high_watermark = False
@@ -286,12 +280,12 @@ class FetchSession:
         # Keys for each partition with events: two if its topic was deleted and created again.
         self._watched: dict[TopicPartition, tuple[PartitionKey, ...]] = {}
         self._next_place = 0
-        self.update(question)
+        self.update(request)
         self.known_size = len(self.partitions)
 
-    def update(self, question: FetchQuestion) -> None:
+    def update(self, request: SessionRequest) -> None:
         """Add and change the partitions in a request, and remove those that it forgets."""
-        for key, partition in question.asked.items():
+        for key, partition in request.asked.items():
             known = self.partitions.setdefault(key, partition)
             if known is partition:
                 self._put_last(known)
@@ -299,7 +293,7 @@ class FetchSession:
             known.asked = partition.asked
             if known.asked.high_watermark != MAX_LONG:
                 self.wants_high_watermark = True
-        for key in question.forgotten:
+        for key in request.forgotten:
             forgotten = self.partitions.pop(key, None)
             if forgotten is not None:
                 self._wake(key, forgotten)
@@ -362,6 +356,7 @@ class FetchSession:
     def close(self) -> None:
         """Close the session: stop watching partitions, and end parked fetches."""
         self.is_closed = True
+        # Woken, so that followers which rested are noted as caught up until now.
         for key in self.partitions.keys() - self.awake.keys():
             self._wake(key, self.partitions[key])
         self._parking.remove(self, self._watched)
@@ -383,32 +378,28 @@ class FetchSession:
 
     # --- events of partitions -------------------------------------------------------------------------------
 
-    def _heard_of(self, where: TopicPartition) -> None:
+    def _wake_watched(self, where: TopicPartition) -> None:
         for key in self._watched[where]:
             if key not in self.awake:
                 self._wake(key, self.partitions[key])
 
     def appended(self, where: TopicPartition, size_bytes: int, is_visible: bool) -> None:
-        """As `Watcher.appended`."""
-        self._heard_of(where)
+        self._wake_watched(where)
         for waiter in self._waiters:
             waiter.appended(where, size_bytes, is_visible)
 
     def high_watermark_moved(self, where: TopicPartition) -> None:
-        """As `Watcher.high_watermark_moved`."""
-        self._heard_of(where)
+        self._wake_watched(where)
         for waiter in self._waiters:
             waiter.high_watermark_moved(where)
 
     def stable_offset_moved(self, where: TopicPartition) -> None:
-        """As `Watcher.stable_offset_moved`."""
-        self._heard_of(where)
+        self._wake_watched(where)
         for waiter in self._waiters:
             waiter.stable_offset_moved(where)
 
     def changed(self, where: TopicPartition) -> None:
-        """As `Watcher.changed`."""
-        self._heard_of(where)
+        self._wake_watched(where)
         for waiter in self._waiters:
             waiter.changed(where)
 
@@ -442,7 +433,6 @@ class FetchSessions:
         self._partitions = 0
 
     def __len__(self) -> int:
-        """Number of sessions."""
         return len(self._sessions)
 
     @property
@@ -450,50 +440,53 @@ class FetchSessions:
         """Number of partitions of all sessions."""
         return self._partitions
 
-    def context(self, question: FetchQuestion, now_ms: float) -> FetchContext:
+    def context(self, request: SessionRequest, now_ms: float) -> FetchContext:
         """Return the context of a request.
 
         Raises:
             BrokerResponseError: FETCH_SESSION_ID_NOT_FOUND (70), INVALID_FETCH_SESSION_EPOCH (71) or
                 FETCH_SESSION_TOPIC_ID_ERROR (106).
         """
-        if question.epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._remove(self._sessions.get(question.session_id))
-            if question.epoch == FINAL_EPOCH:
-                return FetchContext(question.asked.values())
-            return FullFetch(self, question)
-        session = self._sessions.get(question.session_id)
+        if request.epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._remove(self._sessions.get(request.session_id))
+            if request.epoch == FINAL_EPOCH:
+                return FetchContext(request.asked.values())
+            return FullFetch(self, request)
+        session = self._sessions.get(request.session_id)
         if session is None:
             raise error_for(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if session.epoch != question.epoch:
+        if session.epoch != request.epoch:
             raise error_for(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        if session.uses_topic_ids != question.uses_topic_ids:
+        if session.uses_topic_ids != request.uses_topic_ids:
             raise error_for(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        session.update(question)
+        session.update(request)
         if not session.partitions:
             self._remove(session)
-            return FetchContext(question.asked.values())
+            return FetchContext(request.asked.values())
         self._partitions += len(session.partitions) - session.known_size
         session.known_size = len(session.partitions)
         if self._partitions > self._max_partitions:
             self._remove(session)
             raise error_for(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.used_ms = now_ms
+        # The order of use: eviction begins with the session that was not used for longest.
         self._sessions.move_to_end(session.session_id)
         session.epoch = next_epoch(session.epoch)
         return IncrementalFetch(session)
 
-    def try_to_create(self, question: FetchQuestion, now_ms: float) -> int:
+    def try_to_create(self, request: SessionRequest, now_ms: float) -> int:
         """Make a session, and return its id, or `NO_SESSION` if there is no room."""
-        size = len(question.asked)
+        size = len(request.asked)
+        # Every client takes session id 0 as "no session", and goes on with full fetches; so a limit costs it
+        # nothing but the size of its requests (docs/decisions/embedded-broker.md).
         if size > self._max_partitions - self._partitions or not self._slots:
             return NO_SESSION
-        if len(self._sessions) >= self._slots and not self._evict(question.is_follower, size, now_ms):
+        if len(self._sessions) >= self._slots and not self._evict(request.is_follower, size, now_ms):
             return NO_SESSION
         session_id = self._new_id()
         while session_id in self._sessions:
             session_id = self._new_id()
-        self._sessions[session_id] = FetchSession(session_id, question, now_ms, self._parking)
+        self._sessions[session_id] = FetchSession(session_id, request, now_ms, self._parking)
         self._partitions += size
         return session_id
 
@@ -502,7 +495,8 @@ class FetchSessions:
 
         Args:
             session_id: of the answer.
-            epoch: of the request; the client does not hear of a session that it has made.
+            epoch: of the request. An answer to a full fetch would have named a new session; without it the
+                            client does not know that session, which is removed.
             answered: what the answer is about.
         """
         session = self._sessions.get(session_id)
@@ -518,6 +512,8 @@ class FetchSessions:
     def _evict(self, is_privileged: bool, size: int, now_ms: float) -> bool:
         """Make room for a session: evict a stale one, or the smallest one of lower priority."""
         oldest = next(iter(self._sessions.values()))
+        # Kafka's rules: a stale session gives way to any other; else a follower's evicts a consumer's, and of
+        # equals a larger session evicts a smaller one that has lived for long enough.
         if now_ms - oldest.used_ms > self._eviction_ms:
             self._remove(oldest)
             return True

@@ -4,5 +4,5 @@
 membership each; ``routing`` finds the one that a request is for. ``coordinator_shard`` is what one partition
 of ``__consumer_offsets`` adds up to. Commits are checked in ``offset_commit`` and kept and expired in
 ``group_offsets``.
-May import: answering, configs, topics.
+May import: configs, execution, topics.
 """

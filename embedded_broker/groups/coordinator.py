@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class SetOnGroups(Protocol):
+class GroupConfigs(Protocol):
     """Knows the dynamic configs of groups."""
 
     def of_group(self, group_id: str) -> Mapping[str, str]:
@@ -54,7 +54,7 @@ class CoordinatesGroups(OwnsTopics, KnowsPartitions, Protocol):
     """What a coordinator needs of its broker; the attributes are those of `Broker`."""
 
     @property
-    def configs(self) -> SetOnGroups:
+    def configs(self) -> GroupConfigs:
         """The dynamic configs of groups."""
         ...
 
@@ -247,34 +247,27 @@ class GroupCoordinator:
 
     @property
     def settings(self) -> BrokerSettings:
-        """See `GroupHost`."""
         return self._broker.settings
 
     @property
     def topics(self) -> BrokerTopics:
-        """See `GroupHost`."""
         from splashdam.embedded_broker.groups.consumer.context import BrokerTopics
 
         return BrokerTopics(self._broker.logs.topics)
 
     def configs_of(self, group_id: str) -> Mapping[str, str]:
-        """See `GroupHost`."""
         return self._broker.configs.of_group(group_id)
 
     def replace_membership(self, group_id: str, membership: Membership) -> None:
-        """See `GroupHost`."""
         self.find_or_make(group_id).membership = membership
 
     def now_ms(self) -> float:
-        """See `GroupHost`."""
         return trio.current_time() * 1000
 
     def wall_ms(self) -> int:
-        """See `GroupHost`."""
         return self._broker.clock.wall_ms()
 
     def new_id(self) -> str:
-        """See `GroupHost`."""
         return str(uuid4())
 
     # --- timers ---------------------------------------------------------------------------------------------

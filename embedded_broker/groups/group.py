@@ -156,9 +156,7 @@ class GroupHost(Protocol):
         """Wall clock, milliseconds since the epoch."""
         ...
 
-    def new_id(self) -> str:
-        """Return a new UUID."""
-        ...
+    def new_id(self) -> str: ...
 
     def append(self, group_id: str, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Append records to the group's partition as one batch; a value of None is a tombstone.

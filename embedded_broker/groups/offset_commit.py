@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, UNIT_BYTES, Steps, in_steps
+from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, UNIT_BYTES, Steps, in_steps
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset, NewOffset
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
 from splashdam.model.values import TopicPartition
@@ -45,9 +45,7 @@ class AskedTopic(Protocol):
     topic_id: bytes
 
     @property
-    def partitions(self) -> Sequence[AskedPartition]:
-        """Its partitions."""
-        ...
+    def partitions(self) -> Sequence[AskedPartition]: ...
 
 
 class AnsweredPartition(Protocol):
@@ -60,18 +58,14 @@ class AnsweredTopic(Protocol):
     """One topic of an answer."""
 
     @property
-    def partitions(self) -> Sequence[AnsweredPartition]:
-        """Its partitions."""
-        ...
+    def partitions(self) -> Sequence[AnsweredPartition]: ...
 
 
 class CommitAnswer(Protocol):
     """An answer of either request."""
 
     @property
-    def topics(self) -> Sequence[AnsweredTopic]:
-        """Topics of the answer."""
-        ...
+    def topics(self) -> Sequence[AnsweredTopic]: ...
 
 
 Committed = TypeVar("Committed", bound=CommitAnswer)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import count
 from typing import Protocol, TypeAlias
 
-from splashdam.embedded_broker.answering.turns import Steps
+from splashdam.embedded_broker.execution.turns import Steps
 from splashdam.embedded_broker.groups.classic.membership import ClassicMembership
 from splashdam.embedded_broker.groups.classic.records import CONSUMER_PROTOCOL_TYPE
 from splashdam.embedded_broker.groups.consumer.classic_members import ClassicRequests
@@ -19,8 +19,8 @@ from splashdam.embedded_broker.groups.consumer.membership import (
     Asked,
     ConsumerMembership,
     Decided,
-    Hearing,
     HeartbeatReply,
+    HeartbeatWork,
 )
 from splashdam.embedded_broker.groups.consumer.migration import to_consumer
 from splashdam.embedded_broker.groups.group import Group, GroupHost, Membership
@@ -31,7 +31,7 @@ from splashdam.wire.messages.sync_group import SyncGroupRequest
 
 _FIRST_SYNC_PROTOCOL_VERSION = 5
 
-Answering: TypeAlias = ClassicMembership | ClassicRequests
+ClassicTarget: TypeAlias = ClassicMembership | ClassicRequests
 """`ClassicRequests` serves members of a consumer group that speak the classic protocol."""
 
 
@@ -54,7 +54,7 @@ def lacks_protocol(request: SyncGroupRequest, version: int) -> bool:
     return version >= _FIRST_SYNC_PROTOCOL_VERSION and None in (request.protocol_type, request.protocol_name)
 
 
-def membership_of(groups: GroupTable, group_id: str) -> Answering:
+def membership_of(groups: GroupTable, group_id: str) -> ClassicTarget:
     """Return the membership for a request of a member that speaks the classic protocol.
 
     Raises:
@@ -69,7 +69,7 @@ def membership_of(groups: GroupTable, group_id: str) -> Answering:
     return membership
 
 
-def membership_to_join(groups: GroupTable, group_id: str, member_id: str) -> Answering:
+def membership_to_join(groups: GroupTable, group_id: str, member_id: str) -> ClassicTarget:
     """Return the membership for a JoinGroup; created, with its record, if the group has none.
 
     An empty group of the consumer protocol becomes a classic one.
@@ -87,12 +87,12 @@ def membership_to_join(groups: GroupTable, group_id: str, member_id: str) -> Ans
         raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {quoted(group_id)}")
     if isinstance(membership, ConsumerMembership) and not membership.is_empty:
         return ClassicRequests(membership)
-    owed = [] if membership is None else [(key, None) for key in membership.record_keys]
-    founded = ClassicMembership.found(group_id, groups, owed)
+    tombstones = [] if membership is None else [(key, None) for key in membership.record_keys]
+    created = ClassicMembership.create(group_id, groups, tombstones)
     if membership is not None:
         membership.dismiss(ErrorCode.UNKNOWN_MEMBER_ID)
-    groups.replace_membership(group_id, founded)
-    return founded
+    groups.replace_membership(group_id, created)
+    return created
 
 
 _ROUNDS_BESIDE = 3
@@ -112,23 +112,28 @@ def heartbeat_of(groups: GroupTable, group_id: str, asked: Asked) -> Steps[Heart
 
     Raises:
         BrokerResponseError: GROUP_ID_NOT_FOUND (69): there is no such group, or it has members of the classic
-            protocol; or as ``Hearing`` and ``ConsumerMembership.heard``.
+            protocol; or as ``HeartbeatWork`` and ``ConsumerMembership.finish_heartbeat``.
     """
     for round_number in count():
         known = _membership_of(groups, group_id)
         if isinstance(known, ConsumerMembership):
-            decided = yield from _decided(known.hearing(asked), round_number)
+            decided = yield from _decided(known.heartbeat_work(asked), round_number)
             if _membership_of(groups, group_id) is known and known.is_still(decided):
-                return known.heard(decided)
+                return known.finish_heartbeat(decided)
             continue
         if asked.member_epoch != JOINING:
             raise _not_a_consumer_group(group_id, "there is none" if known is None else "it is a classic one")
-        seed = _seed_of(groups, group_id, known)
+        conversion = _conversion_of(groups, group_id, known)
         membership = ConsumerMembership(group_id, groups)
-        decided = yield from _decided(membership.hearing(asked, seed), round_number)
-        if _membership_of(groups, group_id) is known and _seed_of(groups, group_id, known) == seed:
+        decided = yield from _decided(membership.heartbeat_work(asked, conversion), round_number)
+        if (
+            _membership_of(groups, group_id) is known
+            and _conversion_of(groups, group_id, known) == conversion
+        ):
             break
-    reply = membership.heard(decided, [(key, None) for key in (known.record_keys if known else ())])
+    reply = membership.finish_heartbeat(
+        decided, [(key, None) for key in (known.record_keys if known else ())]
+    )
     if known is not None:
         known.dismiss(ErrorCode.REBALANCE_IN_PROGRESS)
     groups.replace_membership(group_id, membership)
@@ -136,11 +141,11 @@ def heartbeat_of(groups: GroupTable, group_id: str, asked: Asked) -> Steps[Heart
     return reply
 
 
-def _decided(hearing: Hearing, round_number: int) -> Steps[Decided[HeartbeatReply]]:
+def _decided(work: HeartbeatWork, round_number: int) -> Steps[Decided[HeartbeatReply]]:
     if round_number < _ROUNDS_BESIDE:
-        decided: Decided[HeartbeatReply] = yield hearing
+        decided: Decided[HeartbeatReply] = yield work
         return decided
-    return hearing.do(0)  # the argument only limits what a work unpacks
+    return work.do(0)  # the argument only limits what a work unpacks
 
 
 def _membership_of(groups: GroupTable, group_id: str) -> Membership | None:
@@ -148,7 +153,7 @@ def _membership_of(groups: GroupTable, group_id: str) -> Membership | None:
     return None if group is None else group.membership
 
 
-def _seed_of(groups: GroupTable, group_id: str, known: Membership | None) -> list[Change]:
+def _conversion_of(groups: GroupTable, group_id: str, known: Membership | None) -> list[Change]:
     return [] if known is None or known.is_empty else _upgraded(groups, group_id, known)
 
 
@@ -164,7 +169,7 @@ def _upgraded(groups: GroupHost, group_id: str, known: Membership) -> list[Chang
         is_allowed
         and isinstance(known, ClassicMembership)
         and known.protocol_type == CONSUMER_PROTOCOL_TYPE
-        and len(known.roster) <= settings.groups.group_consumer_max_size
+        and len(known.members) <= settings.groups.group_consumer_max_size
     ):
         raise _not_a_consumer_group(group_id, "it has members of the classic protocol")
     try:

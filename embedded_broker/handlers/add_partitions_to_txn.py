@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from functools import partial
 
-from splashdam.embedded_broker.answering.answers import Answer
-from splashdam.embedded_broker.answering.turns import Steps, in_steps, units_of_names
+from splashdam.embedded_broker.execution.answers import Answer
+from splashdam.embedded_broker.execution.turns import Steps, in_steps, units_of_names
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.embedded_broker.transactions.error_mapping import client_code

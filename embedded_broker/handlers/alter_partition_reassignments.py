@@ -1,6 +1,7 @@
 """AlterPartitionReassignments 0–1: give partitions other replicas; null replicas cancel a reassignment.
 
-It is answered when that has begun. Replicas to come are added, and once all are in sync the others go.
+The answer comes when the reassignment has begun. New replicas are added first; once all are in sync, the old
+ones are removed.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from splashdam.embedded_broker.answering.turns import AT_ONCE, PARTITIONS_IN_A_UNIT, Steps
 from splashdam.embedded_broker.controller.controller import Controller
 from splashdam.embedded_broker.controller.reassignment import begun, cancelled, check_replicas
 from splashdam.embedded_broker.controller.state import PartitionState
+from splashdam.embedded_broker.execution.turns import AT_ONCE, PARTITIONS_IN_A_UNIT, Steps
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.model.values import TopicPartition

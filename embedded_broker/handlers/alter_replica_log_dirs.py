@@ -1,11 +1,11 @@
 """AlterReplicaLogDirs 1–2: move partitions to other data directories of this broker while they are in use.
 
-The answer says whether the move has begun. DescribeLogDirs shows how far it is, and that it is over.
+The answer says whether the move has begun; DescribeLogDirs shows its progress.
 """
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.answering.turns import Steps
+from splashdam.embedded_broker.execution.turns import Steps
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.partitions import hosted_log

@@ -1,7 +1,7 @@
 """AlterUserScramCredentials 0: set and delete SCRAM credentials. Clients hash the passwords.
 
-A change counts at once. As in Kafka a user is named once in a request, to be changed or not as a whole; what
-is wrong with one user does not keep the others from being changed.
+A change counts at once. As in Kafka a request may name each user only once, and makes all changes of a user
+or none; an error for one user does not affect the others.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
-from splashdam.embedded_broker.answering.turns import Steps
+from splashdam.embedded_broker.execution.turns import Steps
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import (

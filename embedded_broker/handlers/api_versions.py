@@ -1,9 +1,9 @@
 """ApiVersions 0–5: which API keys the broker serves, computed from the registered handlers.
 
-An unknown version is answered in version 0 with error 35 and the same list, so that the client can try again
-(facts B1). Features are announced: at level 2 of ``transaction.version`` clients use transactions of KIP-890,
-at level 1 of ``group.version`` there are groups of KIP-848. Version 5 names the cluster and node that the
-client means to reach: where this is another one it is told to begin anew at its bootstrap servers (KIP-1242).
+An unknown version is answered in version 0 with error 35 and the same list, so that the client can try again.
+Features are announced: at level 2 of ``transaction.version`` clients use transactions of KIP-890, at level 1
+of ``group.version`` there are groups of KIP-848. A client of version 5 names the cluster and node that it
+means to reach; any other broker tells it to bootstrap again (KIP-1242).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _unsupported_version() -> ApiVersionsResponse:
 
 @handles(ApiVersionsRequest, versions=range(6), unknown_version=_unsupported_version)
 def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-    """Answer with every registered key and its versions; 42 for an illegal client software name (B3)."""
+    """Answer with every registered key and its versions; 42 for an illegal client software name."""
     if context.version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
@@ -51,7 +51,7 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
 
 
 def _with_features(answer: ApiVersionsResponse, context: RequestContext) -> ApiVersionsResponse:
-    """Add supported (below version 4 not those with lowest level 0: facts B4) and finalized features."""
+    """Add supported and finalized features; clients below version 4 cannot read a lowest level of 0."""
     if context.version >= _FIRST_ZERO_MINIMUM_VERSION:
         answer.supported_features = [
             SupportedFeatureKey(name=name, min_version=0, max_version=highest)

@@ -1,14 +1,14 @@
-"""ConsumerGroupHeartbeat 0–1: members of consumer groups join, stay and leave (KIP-848, facts 5.2)."""
+"""ConsumerGroupHeartbeat 0–1: members of consumer groups join, stay and leave (KIP-848)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
 
-from splashdam.embedded_broker.answering.answers import Answer
-from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.groups import assignor_names
+from splashdam.embedded_broker.execution.answers import Answer
+from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps
 from splashdam.embedded_broker.groups.consumer.heartbeat import Heartbeat
 from splashdam.embedded_broker.groups.consumer.member import (
     JOINING,
@@ -66,7 +66,7 @@ def _asked(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> A
             + PATTERN_ELEMENTS * bool(request.subscribed_topic_regex)
         ),
         names or (),
-        says_much=any(each is not None for each in (names, owned, request.subscribed_topic_regex)),
+        has_content=any(each is not None for each in (names, owned, request.subscribed_topic_regex)),
     )
 
 

@@ -1,10 +1,10 @@
-"""CreatePartitions 0–3: extend topics to ``count`` partitions (facts B12)."""
+"""CreatePartitions 0–3: extend topics to ``count`` partitions."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from splashdam.embedded_broker.answering.turns import CHANGE_UNITS, PARTITION_UNITS, Steps
+from splashdam.embedded_broker.execution.turns import CHANGE_UNITS, PARTITION_UNITS, Steps
 from splashdam.embedded_broker.handlers.create_topics import MAX_PARTITIONS, PARTITIONS_TOGETHER
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import (
@@ -40,9 +40,8 @@ def create_partitions(
         try:
             if times[topic.name] > 1:
                 raise InvalidRequestError("the request names the topic more than once")
-            yield from context.broker.topics.wait_for(
-                topic.name
-            )  # changes of a topic are made one after the other
+            # Changes of one topic are made one after the other, as in Kafka's controller.
+            yield from context.broker.topics.wait_for(topic.name)
             yield from _extend(topic, request.validate_only, context)
         except BrokerResponseError as error:
             context.broker.disk_failures.change_failed(f"extend topic {quoted(topic.name)}", error)

@@ -1,7 +1,7 @@
-"""CreateTopics 2–7: create topics, or with ``validate_only`` only check them (facts B11, B12).
+"""CreateTopics 2–7: create topics, or with ``validate_only`` only check them.
 
 From version 5 on the answer carries the topic's whole configuration; the list is never null, which would
-crash Java's kafka-topics. Where partitions are kept is for the controller to say.
+crash Java's kafka-topics. The controller places the replicas.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable
 
-from splashdam.embedded_broker.answering.turns import CHANGE_UNITS, PARTITION_UNITS, Steps
 from splashdam.embedded_broker.configs.described import ConfigEntry, topic_entries
+from splashdam.embedded_broker.execution.turns import CHANGE_UNITS, PARTITION_UNITS, Steps
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, InvalidRequestError, error_for
 from splashdam.model.log_text import quoted
@@ -73,13 +73,13 @@ class _Group:
     """Topics that are created together, in one step.
 
     Attributes:
-        results: of all that was taken, by name.
+        results: the results of all topics taken, by name.
     """
 
     def __init__(self, context: RequestContext) -> None:
         self.results: dict[str, CreatableTopicResult] = {}
         self._context = context
-        self._coming: list[NewTopic] = []
+        self._new: list[NewTopic] = []
         self._partitions = 0
 
     @property
@@ -97,19 +97,19 @@ class _Group:
         topic = self._context.broker.topics.create_new(new, validate_only=True)
         if not validate_only:
             self._context.record_mutations(new.partitions, strict_from=_FIRST_STRICT_VERSION)
-            self._coming.append(new)
+            self._new.append(new)
         self._partitions += new.partitions
         self.results[new.name] = _created(new, topic.topic_id, self._context)
 
     def create(self) -> Steps[None]:
         """Create the checked topics in one change, or one by one if that change is refused.
 
-        The partitions of a large topic are made before, in steps: nobody is to see it without them.
+        The partitions of a large topic are created first, in steps: no client may see the topic without them.
         """
         topics = self._context.broker.topics
         prepared: list[NewTopic] = []
         try:
-            for new in self._coming:
+            for new in self._new:
                 try:
                     prepared.append((yield from topics.prepare(new)))
                 except BrokerResponseError as error:

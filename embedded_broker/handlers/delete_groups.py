@@ -1,12 +1,12 @@
 """DeleteGroups 0–3: delete groups without members, and their offsets.
 
-Version 3 has room for a text beside a code, which Kafka 4.4 leaves null for codes that say enough.
+Version 3 has a field for an error message, which stays null here as in Kafka 4.4.
 """
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.answering.answers import Answer
-from splashdam.embedded_broker.answering.turns import Steps, units_of_names
+from splashdam.embedded_broker.execution.answers import Answer
+from splashdam.embedded_broker.execution.turns import Steps, units_of_names
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for

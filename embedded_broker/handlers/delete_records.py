@@ -1,8 +1,8 @@
-"""DeleteRecords 0–2: move the log start offset of partitions; records below it are gone (facts B13).
+"""DeleteRecords 0–2: move the log start offset of partitions; records below it are gone.
 
-The start is on stable storage before the answer, so that no crash brings the records back. (Kafka writes it
-down within a minute.) Where there are replicas, those that are alive have it, too. Files go when whole
-segments lie below the start, with the next look for old segments.
+The start is on stable storage before the answer, so that no crash brings the records back. (Kafka checkpoints
+it within a minute.) Followers that are alive have moved their start, too. The next retention check removes
+segments that lie below it as a whole.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from functools import partial
 
 import trio
 
-from splashdam.embedded_broker.answering.answers import Answer, Parked
-from splashdam.embedded_broker.answering.turns import Steps, let_others
+from splashdam.embedded_broker.execution.answers import Answer, Parked
+from splashdam.embedded_broker.execution.turns import Steps, let_others
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.partitions import leader_log
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, InvalidTopicError, error_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Container
 
-from splashdam.embedded_broker.answering.turns import CHANGE_UNITS, PARTITION_UNITS, Steps
+from splashdam.embedded_broker.execution.turns import CHANGE_UNITS, PARTITION_UNITS, Steps
 from splashdam.embedded_broker.handlers.create_topics import (
     PARTITIONS_TOGETHER,
     TOPICS_TOGETHER,
@@ -65,15 +65,15 @@ class _Group:
     """Topics that are deleted together, in one step.
 
     Attributes:
-        results: of all that was taken.
-        partitions: of those that are to go.
+        results: the results of all topics taken.
+        partitions: the number of partitions to delete.
     """
 
     def __init__(self, context: RequestContext) -> None:
         self.results: list[DeletableTopicResult] = []
         self.partitions = 0
         self._context = context
-        self._going: dict[str, tuple[Topic, DeletableTopicResult]] = {}
+        self._to_delete: dict[str, tuple[Topic, DeletableTopicResult]] = {}
 
     @property
     def is_full(self) -> bool:
@@ -87,20 +87,20 @@ class _Group:
         try:
             if is_repeated:
                 raise InvalidRequestError("the request names the topic more than once")
-            topic = _find(asked, self._context, self._going)
+            topic = _find(asked, self._context, self._to_delete)
             result.name, result.topic_id = topic.name, topic.topic_id
             self._context.record_mutations(len(topic.partitions), strict_from=_FIRST_STRICT_VERSION)
         except BrokerResponseError as error:
             self._refuse(result, error)
         else:
-            self._going[topic.name] = topic, result
+            self._to_delete[topic.name] = topic, result
             self.partitions += len(topic.partitions)
 
     def delete(self) -> None:
         """Delete the topics of this step."""
-        refused = self._context.broker.topics.delete_all([topic for topic, _ in self._going.values()])
+        refused = self._context.broker.topics.delete_all([topic for topic, _ in self._to_delete.values()])
         for name, error in refused.items():
-            self._refuse(self._going[name][1], error)
+            self._refuse(self._to_delete[name][1], error)
 
     def _refuse(self, result: DeletableTopicResult, error: BrokerResponseError) -> None:
         self._context.broker.disk_failures.change_failed(f"delete topic {quoted(result.name)}", error)
@@ -108,7 +108,7 @@ class _Group:
         result.error_message = error.message
 
 
-def _find(asked: DeleteTopicState, context: RequestContext, going: Container[str]) -> Topic:
+def _find(asked: DeleteTopicState, context: RequestContext, to_delete: Container[str]) -> Topic:
     """Return the topic; one that this request is about to delete counts as deleted."""
     broker = context.broker
     if not broker.settings.delete_topic_enable:
@@ -118,12 +118,12 @@ def _find(asked: DeleteTopicState, context: RequestContext, going: Container[str
         raise InvalidRequestError("a topic is named by its name or by its id, not by neither")
     if asked.name is None:
         topic = broker.topics.by_id(asked.topic_id)
-        if topic is None or topic.name in going:
+        if topic is None or topic.name in to_delete:
             raise UnknownTopicIdError
         return topic
     if asked.topic_id != NO_UUID:
         raise InvalidRequestError("a topic is named by its name or by its id, not by both")
     topic = broker.topics.get(asked.name)
-    if topic is None or topic.name in going:
+    if topic is None or topic.name in to_delete:
         raise UnknownTopicOrPartitionError
     return topic

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.answering.turns import Steps
 from splashdam.embedded_broker.configs.described import ConfigEntry
 from splashdam.embedded_broker.dynamic_configs.resources import (
     RESOURCES,
@@ -10,6 +9,7 @@ from splashdam.embedded_broker.dynamic_configs.resources import (
     check_is_broker,
     logger_entries,
 )
+from splashdam.embedded_broker.execution.turns import Steps
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import BrokerResponseError, InvalidRequestError
 from splashdam.wire.messages.describe_configs import (

@@ -1,12 +1,12 @@
 """DescribeGroups 0–6: state and members of classic groups.
 
-A group that is not there is ``Dead``, and 69 from version 6 on; so is one of KIP-848, which
-ConsumerGroupDescribe tells of.
+A missing group is described as ``Dead``, from version 6 on with error 69. So is a group of KIP-848, which
+ConsumerGroupDescribe describes.
 """
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps, units_of_names
+from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps, units_of_names
 from splashdam.embedded_broker.groups.classic.members import ClassicMember
 from splashdam.embedded_broker.groups.classic.membership import ClassicMembership, GroupState
 from splashdam.embedded_broker.groups.group import Group
@@ -62,7 +62,7 @@ def _of(group_id: str, group: Group, membership: ClassicMembership | None) -> De
         group_state=group.state_name,
         protocol_type=membership.protocol_type,
         protocol_data=protocol or "",
-        members=[_member(each, protocol) for each in membership.roster.members.values()],
+        members=[_member(each, protocol) for each in membership.members.by_id.values()],
     )
 
 

@@ -1,13 +1,14 @@
 """DescribeLogDirs 1–5: the data directories, their free space, and the logs in them (KIP-113, KIP-827).
 
-A directory that has failed is answered with 56. From version 5 on it is said which of them takes nothing new.
+A directory that has failed is answered with 56. From version 5 on the answer says which directories are
+cordoned: they get no new partitions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from splashdam.embedded_broker.answering.turns import Steps
+from splashdam.embedded_broker.execution.turns import Steps
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import ErrorCode, KafkaStorageError

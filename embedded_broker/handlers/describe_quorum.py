@@ -1,8 +1,8 @@
 """DescribeQuorum 0–2: the controller as a KRaft quorum of one (KIP-595, KIP-836, KIP-853).
 
-The brokers of a cluster share one controller in their process. It is told as a quorum whose only voter is the
-broker that answers name as controller; the other brokers that are alive observe it, and are never behind. The
-offsets count what the controller has changed since it began: there is no log that they could be read from.
+The brokers of a cluster share one controller in their process. It is described as a quorum whose only voter
+is the broker that answers name as controller; the other live brokers are observers, and are never behind.
+There is no metadata log, so its end offset is the number of changes since the controller started.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions 0: topics by name and their partitions, a page at a time (KIP-966, facts B11).
+"""DescribeTopicPartitions 0: topics by name and their partitions, a page at a time (KIP-966).
 
 A page ends after so many partitions, and the next one begins at the cursor that it names. Lists are never
 null, which would crash Java's kafka-topics.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps
+from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.embedded_broker.handlers.metadata import TOPIC_OPERATIONS, described_partition
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps, units_of_names
+from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps, units_of_names
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.transactions.metadata import TransactionMetadata

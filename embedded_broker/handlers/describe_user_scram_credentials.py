@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from splashdam.embedded_broker.answering.turns import Steps, in_steps
+from splashdam.embedded_broker.execution.turns import Steps, in_steps
 from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import ErrorCode
@@ -30,7 +30,7 @@ def describe_user_scram_credentials(
 
 
 def _refused(request: DescribeUserScramCredentialsRequest) -> Steps[DescribeUserScramCredentialsResponse]:
-    """The code for each user asked for, and, as in Kafka, no name beside it."""
+    """Refuse every user asked for; as in Kafka the results carry no names."""
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
     def refuse(_: object) -> DescribeUserScramCredentialsResult:

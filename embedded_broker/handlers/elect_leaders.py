@@ -1,7 +1,7 @@
 """ElectLeaders 0–2: elect the preferred leader, or, unclean, any replica where there is no leader; as KRaft.
 
-A partition that needs none is 84; in a question about all partitions it is left out, and its topic is not. A
-preferred leader that is down or not in sync is 80, and nobody at all who could lead 83.
+A partition that needs no election is answered with 84; if the request asks for all partitions, it is left
+out, though its topic is not. 80: the preferred leader is down or not in sync. 83: no replica can lead.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from splashdam.embedded_broker.answering.turns import AT_ONCE, PARTITIONS_IN_A_UNIT, Steps, in_steps
 from splashdam.embedded_broker.controller.controller import Controller
 from splashdam.embedded_broker.controller.election import IsEligible, changed
 from splashdam.embedded_broker.controller.state import NOBODY, PartitionState
+from splashdam.embedded_broker.execution.turns import AT_ONCE, PARTITIONS_IN_A_UNIT, Steps, in_steps
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.model.values import TopicPartition

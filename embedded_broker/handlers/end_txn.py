@@ -1,6 +1,6 @@
 """EndTxn 0–5: commit or abort the producer's transaction.
 
-Answered when decision and markers are in the logs, or the decision alone where the disk refuses a marker.
+The answer comes when decision and markers are in the logs, or the decision alone if a disk refuses a marker.
 From version 5 on (KIP-890) every transaction has an epoch of its own; the answer names that of the next one.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from splashdam.embedded_broker.answering.answers import Answer, Parked
+from splashdam.embedded_broker.execution.answers import Answer, Parked
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import answer_when_safe, term_of
 from splashdam.embedded_broker.transactions.error_mapping import client_code
@@ -21,7 +21,7 @@ _FIRST_FENCED_VERSION, _FIRST_BUMPING_VERSION = 2, 5
 
 @handles(EndTxnRequest, versions=range(6))
 def end_txn(request: EndTxnRequest, context: RequestContext) -> Answer:
-    """Who the producer is in its next transaction."""
+    """Answer with the producer id and epoch of the next transaction."""
     coordinator = context.broker.transactions
     refuse = partial(_refused, context.version)
     try:

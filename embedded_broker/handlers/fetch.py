@@ -1,8 +1,8 @@
-"""Fetch 4–18: whole record batches from the log, at once or when there is enough (facts B21–B25, B27).
+"""Fetch 4–18: whole record batches from the log, at once or when there is enough (–B25, B27).
 
 Sessions are kept as Kafka keeps them (``fetching/sessions.py``). With ``replica.selector.class`` set, a
-consumer that names its rack is told of a follower there (KIP-392), which answers it up to the high watermark
-it knows.
+consumer that names its rack is sent to a follower in that rack (KIP-392), which answers up to the high
+watermark that it knows.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from functools import partial
 
 import trio
 
-from splashdam.embedded_broker.answering.answers import Answer, Parked
-from splashdam.embedded_broker.answering.turns import Steps
 from splashdam.embedded_broker.configs.broker_settings import RACK_AWARE_SELECTOR
+from splashdam.embedded_broker.execution.answers import Answer, Parked
+from splashdam.embedded_broker.execution.turns import Steps
 from splashdam.embedded_broker.fetching.reading import (
     FIRST_TOPIC_ID_VERSION,
     FetchLimits,
@@ -22,9 +22,9 @@ from splashdam.embedded_broker.fetching.reading import (
 )
 from splashdam.embedded_broker.fetching.sessions import (
     FetchContext,
-    FetchQuestion,
     PartitionKey,
     SessionPartition,
+    SessionRequest,
 )
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.parking import FetchIsolation, FetchWaiter
@@ -51,9 +51,9 @@ _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 def fetch(request: FetchRequest, context: RequestContext) -> Steps[Answer]:
     """Answer now, or park if there is less than ``min_bytes`` and waiting may help."""
     limits = _limits_of(request, context)
-    question = _question_of(request, context, is_follower=limits.replica_id >= 0)
+    session_request = _session_request_of(request, context, is_follower=limits.replica_id >= 0)
     try:
-        asked = context.broker.fetch_sessions.context(question, context.broker.clock.now_ms())
+        asked = context.broker.fetch_sessions.context(session_request, context.broker.clock.now_ms())
     except BrokerResponseError as error:
         return FetchResponse(error_code=error.code)
     reading = FetchReading(asked, limits, context.broker, context.version)
@@ -125,7 +125,9 @@ def _limits_of(request: FetchRequest, context: RequestContext) -> FetchLimits:
     )
 
 
-def _question_of(request: FetchRequest, context: RequestContext, *, is_follower: bool) -> FetchQuestion:
+def _session_request_of(
+    request: FetchRequest, context: RequestContext, *, is_follower: bool
+) -> SessionRequest:
     """Return the request with every partition once: as in Kafka, the last mention in place of the first."""
     uses_topic_ids = context.version >= FIRST_TOPIC_ID_VERSION
     asked: dict[PartitionKey, SessionPartition] = {}
@@ -141,7 +143,7 @@ def _question_of(request: FetchRequest, context: RequestContext, *, is_follower:
         for topic in request.forgotten_topics_data
         for number in topic.partitions
     )
-    return FetchQuestion(
+    return SessionRequest(
         request.session_id, request.session_epoch, uses_topic_ids, is_follower, asked, forgotten
     )
 

@@ -1,13 +1,13 @@
 """FindCoordinator 0–6: the leader of the partition that keeps a consumer group or transactional id.
 
-That is answered at once, so that no client waits for a time-out; 15 where nobody leads it now. A broker that
-is alone coordinates everything, and makes the topic when there is something to keep. Share groups (key type
-2) are refused with 42.
+Answered at once, so that no client waits for a timeout: with 15 if the partition has no leader. A single
+broker coordinates everything, and creates the topic with the first record. Share groups (key type 2) are
+refused with 42.
 """
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.answering.turns import Steps, units_of_names
+from splashdam.embedded_broker.execution.turns import Steps, units_of_names
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import InternalTopic
 from splashdam.model.broker_errors import BrokerResponseError, CoordinatorNotAvailableError, ErrorCode

@@ -1,4 +1,4 @@
-"""Heartbeat 0–4: keep a member's session; error 27 makes it rejoin (facts section 5.1)."""
+"""Heartbeat 0–4: keep a member's session; error 27 makes it rejoin."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.answering.turns import Steps
 from splashdam.embedded_broker.dynamic_configs.changes import Change, alter_each, alter_some
+from splashdam.embedded_broker.execution.turns import Steps
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,

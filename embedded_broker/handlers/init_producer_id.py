@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from splashdam.embedded_broker.answering.answers import Answer
+from splashdam.embedded_broker.execution.answers import Answer
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import answer_when_safe
 from splashdam.embedded_broker.transactions.error_mapping import client_code

@@ -1,13 +1,13 @@
-"""JoinGroup 0–9: a consumer joins a group, or its next generation (facts section 5.1).
+"""JoinGroup 0–9: a consumer joins a group, or its next generation.
 
-The answer is parked until the members have joined that are waited for.
+The answer is parked until every member that the rebalance waits for has joined.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
-from splashdam.embedded_broker.answering.answers import Answer
+from splashdam.embedded_broker.execution.answers import Answer
 from splashdam.embedded_broker.groups.classic.join_group import join
 from splashdam.embedded_broker.groups.classic.members import (
     AssignorProtocol,

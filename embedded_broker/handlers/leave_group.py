@@ -1,9 +1,9 @@
-"""LeaveGroup 0–5: members leave a group, or are removed by their group instance id (facts section 5.1)."""
+"""LeaveGroup 0–5: members leave a group, or are removed by their group instance id."""
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.answering.turns import Steps, in_steps, units_of_names
-from splashdam.embedded_broker.groups.routing import Answering, membership_of
+from splashdam.embedded_broker.execution.turns import Steps, in_steps, units_of_names
+from splashdam.embedded_broker.groups.routing import ClassicTarget, membership_of
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
 from splashdam.wire.messages.leave_group import (
@@ -44,7 +44,7 @@ def leave_group(request: LeaveGroupRequest, context: RequestContext) -> Steps[Le
     return LeaveGroupResponse(members=members)
 
 
-def _leave(membership: Answering, asked: list[MemberIdentity]) -> list[int]:
+def _leave(membership: ClassicTarget, asked: list[MemberIdentity]) -> list[int]:
     """Remove the members that can be removed, and return a code for each."""
     codes: list[int] = []
     for each in asked:

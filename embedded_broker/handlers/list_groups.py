@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps
+from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 

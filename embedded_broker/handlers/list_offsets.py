@@ -1,22 +1,21 @@
-"""ListOffsets 1–11: offsets by timestamp, and the special ones (facts B26).
+"""ListOffsets 1–11: offsets by timestamp, and the special ones.
 
--1 latest (high watermark), -2 earliest, -3 the record with the largest timestamp (v7+), -4 earliest on this
-disk (v8+), -5 latest in tiered storage (v9+) and -6 earliest that is to go there (v11+), both always -1 here.
-With read_committed the latest is the last stable offset, for other brokers the end of the log; a record by
-time that is not below it counts as not there.
-
-After an election consumers hear nothing of the log's end until the high watermark has reached what the
-leader found there (78): what they heard before may be above it.
+Special timestamps: -1 latest (the high watermark), -2 earliest, -3 the record with the largest timestamp
+(v7+), -4 earliest on local disk (v8+), -5 latest in tiered storage (v9+), -6 earliest pending upload (v11+).
+There is no tiered storage, so the last two give -1. The latest offset is the last stable offset for
+read_committed, and the log end offset for other brokers; records at or above it are not found by time. After
+an election the latest offset is not available (78) until the high watermark has reached the offset at which
+the leader's epoch began: an earlier leader may have told consumers a higher one.
 
 A look-up by time may go through many batches, and unpack them: it takes as many turns as it needs
-(``answering/turns.py``).
+(``execution/turns.py``).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
-from splashdam.embedded_broker.answering.turns import Steps
+from splashdam.embedded_broker.execution.turns import Steps
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.partitions import check_leader_epoch, hosted_log, leader_log
 from splashdam.model.broker_errors import (

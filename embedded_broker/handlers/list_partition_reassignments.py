@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps
+from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.list_partition_reassignments import (

@@ -58,7 +58,7 @@ def _matching(names: frozenset[str], pattern: str | None) -> frozenset[str]:
     """Return the names that match a pattern, or all without one.
 
     Raises:
-        ValueError: it is none, or takes too long.
+        ValueError: the pattern is invalid, or takes too many steps to match.
     """
     if not pattern:
         return names

@@ -1,5 +1,4 @@
-"""Metadata 0–13: the brokers, and the topics asked for; missing ones are created where that is allowed (facts
-B9, B10).
+"""Metadata 0–13: the brokers, and the topics asked for; missing ones are created where that is allowed.
 
 Versions 0–3 imply auto-creation, later ones say so. Version 0 asks for all topics with an empty list, later
 ones with null. From version 12 on topics may be asked for by id. A partition without a leader is answered
@@ -11,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from splashdam.embedded_broker.answering.turns import (
+from splashdam.embedded_broker.controller.state import NOBODY, PartitionState
+from splashdam.embedded_broker.execution.turns import (
     CHANGE_UNITS,
     PARTITION_UNITS,
     PARTITIONS_IN_A_UNIT,
     Steps,
 )
-from splashdam.embedded_broker.controller.state import NOBODY, PartitionState
 from splashdam.embedded_broker.handlers.create_topics import (
     PARTITIONS_TOGETHER,
     TOPICS_TOGETHER,
@@ -91,7 +90,7 @@ def _is_by_id(asked: MetadataRequestTopic) -> bool:
 
 
 def _refusal(topics: Iterable[MetadataRequestTopic]) -> MetadataResponse:
-    """Versions 10 and 11 have a field for ids, and no meaning for it."""
+    """Refuse topics named by id: versions 10 and 11 have the field, but Kafka does not accept it there."""
     return MetadataResponse(
         topics=[
             MetadataResponseTopic(

@@ -1,15 +1,15 @@
-"""OffsetCommit 2–10: how far a group has read (facts B28, section 5.1).
+"""OffsetCommit 2–10: how far a group has read.
 
-A commit without a generation makes the group where it is missing, as a consumer with assigned partitions or
-an admin tool wants it. A group with members takes them from these alone. Version 10 names topics by id.
+A commit without a generation creates a missing group: consumers that use ``assign()`` and admin tools commit
+so. A group with members accepts commits from its members only. Version 10 names topics by id.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
-from splashdam.embedded_broker.answering.answers import Answer
-from splashdam.embedded_broker.answering.turns import Steps
+from splashdam.embedded_broker.execution.answers import Answer
+from splashdam.embedded_broker.execution.turns import Steps
 from splashdam.embedded_broker.groups.group import Member, check_may_commit
 from splashdam.embedded_broker.groups.offset_commit import checked_offsets, not_committed
 from splashdam.embedded_broker.serving.registry import RequestContext, handles

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from splashdam.embedded_broker.answering.answers import Answer
-from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps
+from splashdam.embedded_broker.execution.answers import Answer
+from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps
 from splashdam.embedded_broker.groups.group import Group
 from splashdam.embedded_broker.groups.offset_records import OffsetKey
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
@@ -27,7 +27,7 @@ from splashdam.wire.messages.offset_delete import (
 def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -> Steps[Answer]:
     """Answer with a code for each partition: 86 if a member subscribes to its topic, 3 if it does not exist.
 
-    As in Kafka the group stays behind its last offset, until ``offsets.retention.check.interval.ms`` is over.
+    As in Kafka a group outlives its last offset, until the next check for expired offsets.
     """
     groups, group_id = context.broker.groups, request.group_id
     existing: dict[TopicPartition, None] = {}

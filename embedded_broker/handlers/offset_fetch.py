@@ -1,7 +1,6 @@
-"""OffsetFetch 1–10: the committed offsets of groups; several groups from version 8 on, topics by id in 10
-(facts B28).
+"""OffsetFetch 1–10: the committed offsets of groups; several groups from version 8 on, topics by id in 10.
 
-What was never committed is offset -1 without an error, be it of a group that nobody has heard of.
+A partition without a committed offset is answered with -1 and no error, also for an unknown group.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps, parted
+from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps, parted
 from splashdam.embedded_broker.groups.group import NOBODY, Group, Member
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode

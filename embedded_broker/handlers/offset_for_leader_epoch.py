@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch 2–4: the end offset of a leader epoch in the leader's log (facts, section 8).
+"""OffsetForLeaderEpoch 2–4: the end offset of a leader epoch in the leader's log.
 
 The answer names the largest epoch known that is not above the one asked for; -1 and -1, without an error,
 where the leader knows none. Followers ask where to cut their logs, consumers whether theirs was cut.
@@ -6,7 +6,7 @@ where the leader knows none. Followers ask where to cut their logs, consumers wh
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.answering.turns import Steps
+from splashdam.embedded_broker.execution.turns import Steps
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.partitions import check_leader_epoch, leader_log
 from splashdam.model.broker_errors import BrokerResponseError

@@ -12,7 +12,7 @@ coordinator would ever end the transaction of a batch that it does not know.
 With ``acks=all`` and other replicas, the answer waits for the ISR (``replication/partition.py``).
 
 A batch that has to be unpacked (``producing/appending.py``) may take more than a turn of the loop
-(``answering/turns.py``). Then the rest of the request waits for it, and so do the connection's later
+(``execution/turns.py``). Then the rest of the request waits for it, and so do the connection's later
 requests, as in Kafka: the batches of a partition are appended in the order in which they came. Whatever the
 broker knows of topic, leader and transaction is looked up behind that wait, in the turn that appends.
 """
@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from splashdam.embedded_broker.answering.answers import Answer, CloseConnectionError, Parked
-from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps, let_others
+from splashdam.embedded_broker.execution.answers import Answer, CloseConnectionError, Parked
+from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps, let_others
 from splashdam.embedded_broker.producing.appending import (
     ATTRIBUTES_LOW_BYTE,
     BatchValidation,
@@ -40,7 +40,12 @@ from splashdam.embedded_broker.producing.appending import (
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.partitions import leader_elsewhere, leader_log
 from splashdam.embedded_broker.transactions.error_mapping import FIRST_IMPLICIT_PRODUCE
-from splashdam.embedded_broker.transactions.verification import Consent, Enrolment, enrol, producer_of
+from splashdam.embedded_broker.transactions.verification import (
+    CoordinatorVerdict,
+    Enrolment,
+    enrol,
+    producer_of,
+)
 from splashdam.model.broker_errors import (
     BrokerResponseError,
     ErrorCode,
@@ -80,14 +85,14 @@ def produce(request: ProduceRequest, context: RequestContext) -> Steps[Answer]:
     """Append, and answer with base offsets; with ``acks=0`` there is no answer.
 
     Raises:
-        CloseConnectionError: an append failed; ``acks=0`` leaves no other way to report it (facts B7).
+        CloseConnectionError: an append failed; ``acks=0`` leaves no other way to report it.
     """
     if context.version >= _FIRST_TOPIC_ID_VERSION:
         yield from _name_topics(request, context.broker.topics)
     if request.transactional_id is not None:
         coordinator = context.broker.enrolments.coordinator_elsewhere(request.transactional_id)
         if coordinator is not None:
-            return Parked(partial(_append_with_consent, coordinator, request, context))
+            return Parked(partial(_append_verified, coordinator, request, context))
     return (yield from _append_in_order(_Asked(request, context)))
 
 
@@ -98,15 +103,15 @@ def _append_in_order(asked: _Asked) -> Steps[Answer]:
     return (yield from _append_all(asked))
 
 
-async def _append_with_consent(
+async def _append_verified(
     coordinator: int, request: ProduceRequest, context: RequestContext
 ) -> Response | None:
     """Append after the other broker that coordinates the transaction has enrolled the partitions."""
     broker, transactional_id = context.broker, request.transactional_id or ""
     is_implicit = context.version >= FIRST_IMPLICIT_PRODUCE
     wanted = await broker.turns.finish_steps(_to_enrol(request, broker), context.account)
-    consent = await broker.enrolments.ask(coordinator, transactional_id, wanted, is_implicit=is_implicit)
-    return await broker.turns.finish(_append_in_order(_Asked(request, context, consent)), context.account)
+    verdict = await broker.enrolments.ask(coordinator, transactional_id, wanted, is_implicit=is_implicit)
+    return await broker.turns.finish(_append_in_order(_Asked(request, context, verdict)), context.account)
 
 
 def _to_enrol(request: ProduceRequest, broker: TakesBatches) -> Steps[list[Enrolment]]:
@@ -156,7 +161,7 @@ def _append_all(asked: _Asked) -> Steps[Answer]:
 
 
 def _name_topics(request: ProduceRequest, topics: Topics) -> Steps[None]:
-    """Fill in topic names for ids; the name of an unknown id stays empty (facts B24)."""
+    """Fill in topic names for ids; the name of an unknown id stays empty."""
     for number, topic in enumerate(request.topic_data, 1):
         if number % PARTITIONS_IN_A_UNIT == 0:
             yield 1
@@ -183,7 +188,7 @@ class _Asked(NamedTuple):
 
     request: ProduceRequest
     context: RequestContext
-    consent: Consent | None = None
+    verdict: CoordinatorVerdict | None = None
     """The answer of the other broker that coordinates the transaction."""
 
 
@@ -266,8 +271,8 @@ def _enrolled(batch: Buffer, log: Log, asked: _Asked) -> Log | None:
     """Enrol the partition of a transactional batch; return the state log if it was written to."""
     if not batch[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
         return None
-    request, context, consent = asked
-    return enrol(context.broker, request.transactional_id, batch, log, context.version, consent=consent)
+    request, context, verdict = asked
+    return enrol(context.broker, request.transactional_id, batch, log, context.version, verdict=verdict)
 
 
 def _state_to_sync(asked: _Asked) -> Steps[Log | None]:

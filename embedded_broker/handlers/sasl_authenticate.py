@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from splashdam.embedded_broker.answering.answers import Parked
+from splashdam.embedded_broker.execution.answers import Parked
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -22,5 +22,5 @@ def sasl_authenticate(
             error_message="SaslAuthenticate request received on a listener without SASL",
         )
     if session.takes_long:
-        return Parked(partial(session.prove_aside, message))
-    return session.prove(message)
+        return Parked(partial(session.authenticate_beside, message))
+    return session.authenticate(message)

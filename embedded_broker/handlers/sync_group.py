@@ -1,10 +1,10 @@
-"""SyncGroup 0–5: the leader sends the assignments, and every member gets its own (facts section 5.1)."""
+"""SyncGroup 0–5: the leader sends the assignments, and every member gets its own."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from splashdam.embedded_broker.answering.answers import Answer
+from splashdam.embedded_broker.execution.answers import Answer
 from splashdam.embedded_broker.groups.classic.members import SyncResult
 from splashdam.embedded_broker.groups.classic.parked_replies import Reply, answer_to
 from splashdam.embedded_broker.groups.routing import lacks_protocol, membership_of

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit 0–6: offsets that are committed with the producer's transaction (facts section 6).
+"""TxnOffsetCommit 0–6: offsets that are committed with the producer's transaction.
 
 They are pending in ``__consumer_offsets`` until the transaction's marker. The producer must have brought the
 group into its transaction by AddOffsetsToTxn; version 5 does so itself (KIP-890). Version 6
@@ -10,14 +10,18 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 
-from splashdam.embedded_broker.answering.answers import Answer, Parked
-from splashdam.embedded_broker.answering.turns import Steps
+from splashdam.embedded_broker.execution.answers import Answer, Parked
+from splashdam.embedded_broker.execution.turns import Steps
 from splashdam.embedded_broker.groups.group import Member, check_may_commit
 from splashdam.embedded_broker.groups.offset_commit import CheckedOffsets, checked_offsets, not_committed
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
-from splashdam.embedded_broker.transactions.verification import Consent, Enrolment, join_transaction
+from splashdam.embedded_broker.transactions.verification import (
+    CoordinatorVerdict,
+    Enrolment,
+    join_transaction,
+)
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.storage.log import Log
 from splashdam.wire.message import Response
@@ -38,11 +42,11 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) 
     """Append the legal offsets to the transaction; answer with a code for each partition."""
     coordinator = context.broker.enrolments.coordinator_elsewhere(request.transactional_id)
     if coordinator is not None:
-        return Parked(partial(_commit_with_consent, coordinator, request, context))
+        return Parked(partial(_commit_verified, coordinator, request, context))
     return (yield from _commit_all(request, context, None))
 
 
-async def _commit_with_consent(
+async def _commit_verified(
     coordinator: int, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> Response | None:
     """Commit after the other broker that coordinates the transaction has enrolled the partition."""
@@ -52,19 +56,19 @@ async def _commit_with_consent(
         wanted.append(Enrolment(broker.offsets.partition_of(request.group_id), producer))
     is_implicit = context.version >= _FIRST_IMPLICIT_VERSION
     enrolments = broker.enrolments
-    consent = await enrolments.ask(coordinator, request.transactional_id, wanted, is_implicit=is_implicit)
-    return await broker.turns.finish(_commit_all(request, context, consent), context.account)
+    verdict = await enrolments.ask(coordinator, request.transactional_id, wanted, is_implicit=is_implicit)
+    return await broker.turns.finish(_commit_all(request, context, verdict), context.account)
 
 
 def _commit_all(
-    request: TxnOffsetCommitRequest, context: RequestContext, consent: Consent | None
+    request: TxnOffsetCommitRequest, context: RequestContext, verdict: CoordinatorVerdict | None
 ) -> Steps[Answer]:
     found = yield from checked_offsets(
         request.topics, context.broker, names_ids=context.version >= _FIRST_TOPIC_ID_VERSION
     )
     appended = Appended()
     try:
-        for log in _commit(request, context, found, consent) if found.offsets else ():
+        for log in _commit(request, context, found, verdict) if found.offsets else ():
             appended.add(log)
     except BrokerResponseError as error:
         found.refuse(_code(error, context.version))
@@ -79,7 +83,10 @@ def _commit_all(
 
 
 def _commit(
-    request: TxnOffsetCommitRequest, context: RequestContext, found: CheckedOffsets, consent: Consent | None
+    request: TxnOffsetCommitRequest,
+    context: RequestContext,
+    found: CheckedOffsets,
+    verdict: CoordinatorVerdict | None,
 ) -> list[Log]:
     """Append, and return the logs that the answer has to wait for."""
     broker, group_id = context.broker, request.group_id
@@ -94,7 +101,7 @@ def _commit(
         producer,
         broker.offsets.partition_of(group_id),
         context.version >= _FIRST_IMPLICIT_VERSION,
-        consent=consent,
+        verdict=verdict,
     )
     member = Member(
         request.generation_id_or_member_epoch, request.member_id, request.group_instance_id, found.offsets

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from splashdam.embedded_broker.answering.answers import Answer, Parked
-from splashdam.embedded_broker.answering.turns import Steps, let_others
+from splashdam.embedded_broker.execution.answers import Answer, Parked
+from splashdam.embedded_broker.execution.turns import Steps, let_others
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import term_of, wait_safe
 from splashdam.embedded_broker.transactions.markers import write_marker

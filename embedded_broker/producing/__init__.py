@@ -1,4 +1,4 @@
 """Appends of produced batches: validation, the append itself, and the straight path of usual requests.
 
-May import: answering, security, topics, transactions.
+May import: execution, security, topics, transactions.
 """

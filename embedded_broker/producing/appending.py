@@ -4,7 +4,7 @@ Most batches are appended as the producer sent them; the log checks them in one 
 validated first: they have to be unpacked, or compressed anew (``compression.type`` of the topic; by default,
 'producer', every batch stays as its producer packed it). Validation touches nothing that belongs to the
 broker's loop: a batch, its topic's options and the time go in, an error or the batch as it is stored comes
-out. So it may run beside the loop (``answering/turns.py``).
+out. So it may run beside the loop (``execution/turns.py``).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 ATTRIBUTES_LOW_BYTE = ATTRIBUTES_AT + 1
 _PACKING_FACTOR, _SLOW_PACKING_FACTOR = 16, 256
-"""To compress a byte takes as long as to decompress so many: at fast levels, and at slow ones."""
+"""Cost of compressing one byte, in bytes decompressed: at fast levels, and at slow ones."""
 _FIRST_SLOW_ZSTD_LEVEL = 10
 _FIRST_ZSTD_VERSION = 7
 _ZSTD = int(Codec.ZSTD)
@@ -112,7 +112,7 @@ def refuse(
     error: BrokerResponseError,
     broker: TakesBatches,
 ) -> None:
-    """Fill in the answer for a batch that was not appended, or not made as safe as was asked."""
+    """Fill in the answer for a batch that was not appended, or not synced or replicated as asked."""
     if isinstance(error, KafkaStorageError):
         broker.disk_failures.append_failed(topic_partition, error)
     answer.error_code = error.code
@@ -137,12 +137,12 @@ def _is_about_records(error: BrokerResponseError) -> bool:
 
 
 class ValidatedBatch(NamedTuple):
-    """A batch that its log may take.
+    """A batch that has been validated, and may be appended.
 
     Attributes:
         batch: as it is stored.
         header: its header.
-        settings: the options it was held against; with others it has to be validated anew.
+        settings: the topic's options that it was validated with; if they change, it is validated again.
     """
 
     batch: Buffer

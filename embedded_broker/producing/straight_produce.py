@@ -1,8 +1,8 @@
 """The straight path of Produce requests: nothing is decoded, and the answer takes one ``pack``.
 
-Most requests differ from an earlier one in client, correlation id and batch alone. Those are known by their
-bytes (``wire.produce_template``), whoever sent the first one, and go straight to the log. All others, and
-those whose answer has to wait, take the way of every request.
+Most requests differ from an earlier one only in client, correlation id and batch. They are recognized by
+their bytes (``wire.produce_template``), whichever client sent the first one, and go straight to the log.
+Others, and those whose answer has to wait, are decoded and handled as usual.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ from splashdam.wire.produce_template import (
 )
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.answering.turns import Turns
+    from splashdam.embedded_broker.execution.turns import Turns
     from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
     from splashdam.storage.log import AppendResult, Log
     from splashdam.wire.message import Request
 
 _MAX_TEMPLATES = 8192
-"""Most templates of one version; about a kilobyte each."""
+"""Templates kept for one version; about a kilobyte each."""
 
 _LEARNED_WHEN_FULL = 8
 _MAX_FAILURES = 64
-"""Requests without a template (many partitions each) after which no more is learned from a client."""
+"""Requests that fit no template (several partitions each) after which a client's requests are not learned."""
 
 
 class ProduceTemplates:
     """The templates of all clients' requests, by version and bytes.
 
-    To learn one costs more than to answer a request, so with more partitions in turn than there is room for,
-    only each eighth request is learned, in place of the oldest: most of what is known then stays of use.
+    Learning a template costs more than answering a request. So once there is no room, only every eighth
+    unknown request is learned, in place of the oldest template: most of the known ones stay useful.
     """
 
     def __init__(self) -> None:
@@ -68,12 +68,12 @@ class ProduceTemplates:
         self._passed = 0
 
     def of(self, version: int) -> dict[bytes, ProduceTemplate]:
-        """Those of one version."""
+        """Return the templates of one version."""
         found = self._by_version.get(version)
         return self._by_version.setdefault(version, {}) if found is None else found
 
     def wants(self, version: int) -> bool:
-        """Whether a template that was not known is to be learned."""
+        """Whether to learn the template of an unknown request."""
         if len(self.of(version)) < _MAX_TEMPLATES:
             return True
         self._passed += 1
@@ -97,8 +97,8 @@ class StraightProduce:
     """One client's produce requests.
 
     Args:
-        broker: the one asked.
-        templates: those of all its clients.
+        broker: the broker that the client is connected to.
+            templates: the templates of all its clients.
 
     Attributes:
         is_heavy: the batch of the last request turned out to be too much for a turn.
@@ -115,11 +115,11 @@ class StraightProduce:
         self.resume()
 
     def stop(self) -> None:
-        """Leave every request to its handler: the straight path does not count for quotas."""
+        """Leave every request to its handler: the straight path does not measure for quotas."""
         self._is_on = False
 
     def resume(self) -> None:
-        """Go on, unless each request has to be authorized."""
+        """Use the straight path again, unless there are ACLs: it does not authorize."""
         self._is_on = self._broker.authorizer is None
 
     def answer(self, frame: memoryview) -> list[Part] | None:
@@ -180,7 +180,7 @@ class StraightProduce:
         return templates.get(bytes(frame[start : start + self._size]))
 
     def learn(self, frame: memoryview, request: Request[Any] | None, version: int) -> None:
-        """Takes note of the template of the request that ``answer`` has just left to the long way."""
+        """Learn the template of a request that ``answer`` has just left to its handler."""
         if self._is_known or not (self._is_on and self._failures_left):
             return
         if not isinstance(request, ProduceRequest) or not self._templates.wants(version):

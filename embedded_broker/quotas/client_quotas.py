@@ -26,7 +26,7 @@ _MOST_RATES = 10_000
 """Limit of tracked rates, since clients can invent client ids; the least recently used are dropped."""
 
 
-class Asking(NamedTuple):
+class QuotaClient(NamedTuple):
     """User and client id of a request."""
 
     user: str
@@ -49,7 +49,6 @@ class ClientQuotas:
         self._buckets: dict[tuple[str, ...], TokenBucket] = {}
 
     def take(self, quotas: Quotas) -> None:
-        """Replace the quotas."""
         self._quotas = quotas
 
     @property
@@ -57,38 +56,38 @@ class ClientQuotas:
         """Whether any quota is set."""
         return bool(self._quotas)
 
-    def produced(self, asking: Asking, size_bytes: int) -> int:
+    def produced(self, client: QuotaClient, size_bytes: int) -> int:
         """Record a Produce; return the throttle time in milliseconds."""
-        return self._recorded(PRODUCER_BYTE_RATE, asking, size_bytes)
+        return self._recorded(PRODUCER_BYTE_RATE, client, size_bytes)
 
-    def fetched(self, asking: Asking, size_bytes: int) -> int:
+    def fetched(self, client: QuotaClient, size_bytes: int) -> int:
         """Record the answer to a Fetch; return the throttle time in milliseconds."""
-        return self._recorded(CONSUMER_BYTE_RATE, asking, size_bytes)
+        return self._recorded(CONSUMER_BYTE_RATE, client, size_bytes)
 
-    def take_back_fetched(self, asking: Asking, size_bytes: int) -> None:
+    def take_back_fetched(self, client: QuotaClient, size_bytes: int) -> None:
         """Undo ``fetched`` for an answer that is not sent."""
-        self._recorded(CONSUMER_BYTE_RATE, asking, -size_bytes)
+        self._recorded(CONSUMER_BYTE_RATE, client, -size_bytes)
 
-    def most_fetched(self, asking: Asking) -> int | None:
+    def most_fetched(self, client: QuotaClient) -> int | None:
         """Return the largest answer to a Fetch that can be within the quota, None if there is no quota."""
-        quota = quota_for(self._quotas, CONSUMER_BYTE_RATE, *asking)
+        quota = quota_for(self._quotas, CONSUMER_BYTE_RATE, *client)
         if quota is None:
             return None
         return int(quota.bound * (self._windows.number - 1) * self._windows.size_ms / 1000)
 
-    def worked(self, asking: Asking, spent_ms: float) -> int:
+    def worked(self, client: QuotaClient, spent_ms: float) -> int:
         """Record the time that a request took; return the throttle time in ms, at most one window."""
         percent = spent_ms / 10  # of a second
-        return min(self._recorded(REQUEST_PERCENTAGE, asking, percent), self._windows.size_ms)
+        return min(self._recorded(REQUEST_PERCENTAGE, client, percent), self._windows.size_ms)
 
-    def mutated(self, asking: Asking, count: int, *, is_strict: bool) -> None:
+    def mutated(self, client: QuotaClient, count: int, *, is_strict: bool) -> None:
         """Record created or deleted partitions; ``owed_ms`` then returns the throttle time.
 
         Raises:
             BrokerResponseError: THROTTLING_QUOTA_EXCEEDED (89) if ``is_strict`` and the client has exceeded
                 the quota before; nothing is recorded then.
         """
-        quota = quota_for(self._quotas, CONTROLLER_MUTATION_RATE, *asking)
+        quota = quota_for(self._quotas, CONTROLLER_MUTATION_RATE, *client)
         if quota is None:
             return
         key, now_ms = (CONTROLLER_MUTATION_RATE, *quota.shared_by), self._now_ms()
@@ -98,9 +97,9 @@ class ClientQuotas:
             raise error_for(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
         bucket.take(count, quota.bound, now_ms)
 
-    def owed_ms(self, asking: Asking) -> int:
+    def owed_ms(self, client: QuotaClient) -> int:
         """Return the throttle time for creating and deleting partitions."""
-        quota = quota_for(self._quotas, CONTROLLER_MUTATION_RATE, *asking)
+        quota = quota_for(self._quotas, CONTROLLER_MUTATION_RATE, *client)
         bucket = quota and self._buckets.get((CONTROLLER_MUTATION_RATE, *quota.shared_by))
         return bucket.throttle_ms(quota.bound, self._now_ms()) if quota and bucket else 0
 
@@ -116,8 +115,8 @@ class ClientQuotas:
             rate.record(-1, now_ms)
         return throttle_ms
 
-    def _recorded(self, key: str, asking: Asking, value: float) -> int:
-        quota = quota_for(self._quotas, key, *asking)
+    def _recorded(self, key: str, client: QuotaClient, value: float) -> int:
+        quota = quota_for(self._quotas, key, *client)
         if quota is None:
             return 0
         rate, now_ms = self._rate((key, *quota.shared_by)), self._now_ms()

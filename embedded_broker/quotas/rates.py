@@ -50,7 +50,6 @@ class Rate:
         sample.last_event_ms = now_ms
 
     def per_second(self, now_ms: float) -> float:
-        """Return the present rate."""
         span_ms = self._span_ms(now_ms)
         return sum(sample.value for sample in self._samples) / span_ms * 1000
 
@@ -85,7 +84,6 @@ class TokenBucket:
         self.last_ms = now_ms
 
     def left(self, rate: float, now_ms: float) -> float:
-        """Return the balance."""
         return min(rate * self._seconds, self._tokens + rate * (now_ms - self.last_ms) / 1000)
 
     def throttle_ms(self, rate: float, now_ms: float) -> int:

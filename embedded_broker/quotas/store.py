@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from splashdam.embedded_broker.answering.turns import Steps, in_steps
+from splashdam.embedded_broker.execution.turns import Steps, in_steps
 from splashdam.embedded_broker.quotas.entities import Entity, Quotas, check_entity, check_quota
 from splashdam.model.broker_errors import InvalidRequestError, KafkaStorageError
 from splashdam.storage.files.disk import Files
@@ -30,17 +30,17 @@ class QuotaStore:
     Args:
         files: the file system.
         directory: of the file.
-        told: called with the quotas after a change.
+        on_change: called with the quotas after a change.
 
     Raises:
         KafkaStorageError: the file does not hold quotas.
     """
 
-    def __init__(self, files: Files, directory: str, told: Callable[[Quotas], None]) -> None:
+    def __init__(self, files: Files, directory: str, on_change: Callable[[Quotas], None]) -> None:
         self._files = files
         self._directory = directory
         self._path = f"{directory}/{FILE_NAME}"
-        self._told = told
+        self._on_change = on_change
         data = files.read_bytes(self._path)
         self._quotas: Quotas = {} if not data else self._parsed(data)
         self._lines = {of: _line(of, values) for of, values in self._quotas.items()}
@@ -76,7 +76,7 @@ class QuotaStore:
         text = f'{{"version": {_VERSION}, "quotas": [\n{entries}\n]}}\n'
         self._files.write_atomic(self._path, text.encode())
         self._quotas, self._lines = quotas, lines
-        self._told(quotas)
+        self._on_change(quotas)
 
     def _parsed(self, data: bytes) -> Quotas:
         try:

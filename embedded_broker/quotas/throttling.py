@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
-from splashdam.embedded_broker.answering.answers import Dispatched, encode_answer
-from splashdam.embedded_broker.quotas.client_quotas import Asking, ClientQuotas
+from splashdam.embedded_broker.execution.answers import Dispatched, encode_answer
+from splashdam.embedded_broker.quotas.client_quotas import ClientQuotas, QuotaClient
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.wire.fields import Part
 from splashdam.wire.message import Request, Response
@@ -21,7 +21,7 @@ from splashdam.wire.primitives import records_size
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from splashdam.embedded_broker.answering.answers import Requester
+    from splashdam.embedded_broker.execution.answers import Requester
     from splashdam.storage.files.log_file import FileSlice
 
 _UNMETERED = frozenset(
@@ -46,9 +46,7 @@ class MeteredClient(Protocol):
 class FetchedElsewhere(Protocol):
     """Undoes the effect of a Fetch answer that is not sent (``FetchSessions`` does)."""
 
-    def take_back(self, session_id: int, epoch: int, answered: Iterable[Any]) -> None:
-        """See ``FetchSessions.take_back``."""
-        ...
+    def take_back(self, session_id: int, epoch: int, answered: Iterable[Any]) -> None: ...
 
 
 class Meter:
@@ -69,7 +67,7 @@ class Meter:
     def limit(self, request: Request[Any], client_id: str | None) -> None:
         """Limit the size of a Fetch to what can be within its quota."""
         if isinstance(request, FetchRequest) and not _is_brokers(request, 0):
-            most = self._quotas.most_fetched(self._asking(client_id))
+            most = self._quotas.most_fetched(self._quota_client(client_id))
             if most is not None:
                 request.max_bytes = min(request.max_bytes, most)
 
@@ -79,14 +77,14 @@ class Meter:
         Raises:
             BrokerResponseError: THROTTLING_QUOTA_EXCEEDED (89).
         """
-        asking = self._asking(client_id)
+        client = self._quota_client(client_id)
         try:
-            self._quotas.mutated(asking, count, is_strict=is_strict)
+            self._quotas.mutated(client, count, is_strict=is_strict)
         except BrokerResponseError:
-            self._owed_ms = self._quotas.owed_ms(asking)
+            self._owed_ms = self._quotas.owed_ms(client)
             raise
         if not is_strict:
-            self._owed_ms = self._quotas.owed_ms(asking)
+            self._owed_ms = self._quotas.owed_ms(client)
 
     def charge(self, to: Dispatched, answer: Response | None) -> Charged:
         """Record a handled request, and encode its answer with the throttle time.
@@ -96,26 +94,26 @@ class Meter:
             answer: None if none is sent.
         """
         parts = [] if answer is None else _encoded(answer, to)
-        request, asking = to.request, self._asking(to.client_id)
+        request, client = to.request, self._quota_client(to.client_id)
         mutated_ms, self._owed_ms = self._owed_ms, 0
         if request is None or request.API_KEY in _UNMETERED or _is_brokers(request, to.version):
             return Charged(parts, 0)
-        mute_ms = max(mutated_ms, self._quotas.worked(asking, to.spent_ms) if answer is not None else 0)
+        mute_ms = max(mutated_ms, self._quotas.worked(client, to.spent_ms) if answer is not None else 0)
         if isinstance(request, ProduceRequest):
-            mute_ms = max(mute_ms, self._quotas.produced(asking, to.size_bytes))
+            mute_ms = max(mute_ms, self._quotas.produced(client, to.size_bytes))
         elif isinstance(answer, FetchResponse):
             size_bytes = sum(records_size(part) for part in parts)
-            mute_ms = max(mute_ms, self._quotas.fetched(asking, size_bytes))
+            mute_ms = max(mute_ms, self._quotas.fetched(client, size_bytes))
             if mute_ms:
-                self._quotas.take_back_fetched(asking, size_bytes)
+                self._quotas.take_back_fetched(client, size_bytes)
                 answer = self._withheld(cast("FetchRequest", request), answer, parts)
         if answer is None or not mute_ms:
             return Charged(parts, mute_ms)
         answer.throttle_time_ms = mute_ms  # type: ignore[attr-defined]  # all but SASL's have it
         return Charged(_encoded(answer, to), mute_ms)
 
-    def _asking(self, client_id: str | None) -> Asking:
-        return Asking(self._client.requester.principal.partition(":")[2], client_id or "")
+    def _quota_client(self, client_id: str | None) -> QuotaClient:
+        return QuotaClient(self._client.requester.principal.partition(":")[2], client_id or "")
 
     def _withheld(self, request: FetchRequest, answer: FetchResponse, parts: list[Part]) -> FetchResponse:
         """Return the empty answer that is sent instead of one that exceeds the quota, as in Kafka."""

@@ -12,10 +12,10 @@ from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.values import TopicPartition
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.answering.answers import Address
     from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
     from splashdam.embedded_broker.controller.controller import Controller
     from splashdam.embedded_broker.dynamic_configs.stored import DynamicConfigs
+    from splashdam.embedded_broker.execution.answers import Address
     from splashdam.embedded_broker.fetching.replica_fetches import TakesReplicaFetches
     from splashdam.embedded_broker.topics.topics import Topics
 
@@ -81,7 +81,6 @@ class ClusterMember:
 
     @property
     def node_id(self) -> int:
-        """The broker's."""
         return self._broker.node_id
 
     def join(self) -> None:

@@ -1,4 +1,4 @@
-"""What a partition leader knows of its followers, and what follows from it: high watermark and ISR. Pure.
+"""A leader's state of its followers, from which high watermark and ISR follow. Pure.
 
 The rules are Kafka's (Partition.scala). A follower's fetch carries its log end offset, which acknowledges all
 records below. The high watermark is the lowest log end offset of the replicas that are in sync or about to
@@ -41,6 +41,8 @@ class Follower:
         """Note a fetch: the follower has every record below ``offset``."""
         if offset >= leader_end_offset:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)
+        # It has all that the leader had at the fetch before, so it was caught up then. Without this rule a
+        # follower of a partition that always grows would never count as caught up.
         elif offset >= self.leader_end_offset:
             self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
         self.end_offset = offset

@@ -35,22 +35,16 @@ _UNCERTAIN = (RequestTimedOutError, NetworkExceptionError)
 """After these the controller may have accepted: the proposal stays pending until a newer state arrives."""
 
 
-class Surroundings(Protocol):
+class PartitionHost(Protocol):
     """What a partition needs of its broker."""
 
     @property
-    def node_id(self) -> int:
-        """Id of the broker."""
-        ...
+    def node_id(self) -> int: ...
 
     @property
-    def lag_time_max_ms(self) -> float:
-        """``replica.lag.time.max.ms``."""
-        ...
+    def lag_time_max_ms(self) -> float: ...
 
-    def now_ms(self) -> float:
-        """The time."""
-        ...
+    def now_ms(self) -> float: ...
 
     def is_eligible(self, node_id: int) -> bool:
         """Whether a broker may join an ISR."""
@@ -94,7 +88,7 @@ class Partition:
     Args:
         log: its log; replicated from now on.
         state: from the controller.
-        surroundings: its broker.
+        host: its broker.
 
     Attributes:
         log: as given.
@@ -104,14 +98,14 @@ class Partition:
         is_watched: its ISR is checked periodically; the checker clears this.
     """
 
-    def __init__(self, log: Log, state: PartitionState, surroundings: Surroundings) -> None:
+    def __init__(self, log: Log, state: PartitionState, host: PartitionHost) -> None:
         log.begin_replication(self)
         self.log = log
         self.state = state
         self.leader: LeaderState | None = None
         self.term = 0
         self.is_watched = False
-        self._surroundings = surroundings
+        self._host = host
         self._waiting: list[_Waiter] = []  # a heap
         self._followers_changed = trio.Event()
 
@@ -123,29 +117,31 @@ class Partition:
         Raises:
             KafkaStorageError: the epoch cannot be written; this broker does not lead.
         """
-        around, before = self._surroundings, self.leader
+        host, before = self._host, self.leader
         self.state = state
         self._watch()
+        # The same leadership with another ISR: its followers' offsets stay valid.
         if before is not None and before.state.leader_epoch == state.leader_epoch:
-            before.apply(state, around.now_ms())
+            before.apply(state, host.now_ms())
         else:
             self.log.begin_leader_epoch(state.leader_epoch)
             self.leader = LeaderState(
-                around.node_id,
+                host.node_id,
                 state,
                 epoch_start_offset=self._epoch_start(state.leader_epoch),
                 min_isr=lambda: self.log.settings.min_insync_replicas,
-                is_eligible=around.is_eligible,
-                now_ms=around.now_ms(),
-                lag_time_max_ms=around.lag_time_max_ms,
+                is_eligible=host.is_eligible,
+                now_ms=host.now_ms(),
+                lag_time_max_ms=host.lag_time_max_ms,
             )
             _log.info("%s: this broker leads, epoch %d, ISR %s", self._name, state.leader_epoch, state.isr)
         self._followers_changed.set()
-        around.changed(self._name)
+        host.changed(self._name)
         self.advance()
 
     def _epoch_start(self, leader_epoch: int) -> int:
         """Return the start offset of the epoch, also after a restart within it."""
+        # The log knows where its last epoch began; an epoch without records yet begins at the log end.
         began = self.log.last_epoch == leader_epoch
         return self.log.leader_epoch_start if began else self.log.log_end_offset
 
@@ -153,6 +149,8 @@ class Partition:
         """Stop leading: producers that wait for acknowledgements are woken and get an error."""
         self.state = state
         self.leader = None
+        # A request that waits compares its term: if leadership left and came back, another batch may be at
+        # its offset.
         self.term += 1
         for waiter in self._waiting:
             waiter.event.set()
@@ -193,7 +191,7 @@ class Partition:
 
     def log_failed(self) -> None:
         """Give up leadership: the log's disk has failed."""
-        self._surroundings.log_failed(self._name)
+        self._host.log_failed(self._name)
 
     # --- as leader ------------------------------------------------------------------------------------------
 
@@ -214,7 +212,8 @@ class Partition:
         follower = leader.followers.get(fetch.replica_id)
         if follower is None:
             raise not_a_replica(self._name, fetch)
-        follower.fetched(fetch.fetch_offset, fetch.leader_end_offset, self._surroundings.now_ms())
+        # A follower asks for the first record that it lacks, so the fetch itself is the acknowledgement.
+        follower.fetched(fetch.fetch_offset, fetch.leader_end_offset, self._host.now_ms())
         if fetch.log_start_offset != follower.start_offset:
             follower.start_offset = fetch.log_start_offset
             self._followers_changed.set()
@@ -229,14 +228,14 @@ class Partition:
     def is_settled(self) -> bool:
         """Whether periodic checks of the ISR can stop until something happens."""
         if self.leader is None:
-            return self.state.leader != self._surroundings.node_id
+            return self.state.leader != self._host.node_id
         end = self.log.log_end_offset
         return self.log.high_watermark >= end and self.leader.is_settled(end)
 
     def _watch(self) -> None:
         if not self.is_watched:
             self.is_watched = True
-            self._surroundings.watch(self)
+            self._host.watch(self)
 
     def check_isr(self) -> None:
         """Propose to shrink the ISR by followers that lag behind.
@@ -244,12 +243,12 @@ class Partition:
         Raises:
             KafkaStorageError: it could not become leader; the next check tries again.
         """
-        if self.leader is None and self.state.leader == self._surroundings.node_id:
+        if self.leader is None and self.state.leader == self._host.node_id:
             self.lead(self.state)
         leader = self.leader
         if leader is None:
             return
-        isr = leader.shrink(self.log.log_end_offset, self._surroundings.now_ms())
+        isr = leader.shrink(self.log.log_end_offset, self._host.now_ms())
         if isr is not None:
             self._propose(leader, frozenset(isr))
         self.advance()
@@ -261,7 +260,7 @@ class Partition:
 
     def _propose(self, leader: LeaderState, isr: frozenset[int]) -> None:
         leader.proposed = isr
-        self._surroundings.propose(self)
+        self._host.propose(self)
 
     @property
     def proposal(self) -> IsrProposal | None:
@@ -279,6 +278,8 @@ class Partition:
             KafkaStorageError: the accepted state cannot be applied here.
         """
         isr = list(proposal.isr)
+        # The proposal stays pending and is repeated: the controller may have accepted it, and the high
+        # watermark has to count both ISRs until that is known (KIP-497).
         if isinstance(answer, _UNCERTAIN):
             _log.info("%s: unknown whether the ISR %s was accepted: %s", self._name, isr, answer.message)
             return
@@ -298,11 +299,11 @@ class Partition:
         if leader is None:
             return
         self._watch()
-        now_ms = self._surroundings.now_ms()
+        now_ms = self._host.now_ms()
         if log.advance_high_watermark(leader.high_watermark(log.high_watermark, log.log_end_offset, now_ms)):
             while self._waiting and self._waiting[0].offset <= log.high_watermark:
                 heappop(self._waiting).event.set()
-            self._surroundings.high_watermark_moved(self._name)
+            self._host.high_watermark_moved(self._name)
 
     async def wait_replicated(self, offset: int, term: int) -> None:
         """Wait until everything below ``offset``, appended in this term, is on all in-sync replicas.
@@ -317,6 +318,7 @@ class Partition:
             heappush(self._waiting, waiter)
             try:
                 await waiter.event.wait()
+            # Taken out, or each client that leaves would leave an entry until the high watermark passes it.
             except trio.Cancelled:
                 if waiter in self._waiting:
                     self._waiting.remove(waiter)

@@ -67,9 +67,7 @@ class FetchingBroker(Protocol):
     """What a fetcher needs of its broker."""
 
     @property
-    def node_id(self) -> int:
-        """Id of the broker."""
-        ...
+    def node_id(self) -> int: ...
 
     @property
     def broker_epoch(self) -> int:
@@ -77,9 +75,7 @@ class FetchingBroker(Protocol):
         ...
 
     @property
-    def settings(self) -> BrokerSettings:
-        """The present settings."""
-        ...
+    def settings(self) -> BrokerSettings: ...
 
     @property
     def clock(self) -> Clock:
@@ -131,9 +127,8 @@ class FollowedPartition:
 class LeaderFetcher:
     """Fetches from one other broker.
 
-    Changes are collected as they happen: a request costs what has changed since the last one, and thousands
-        of
-    idle partitions cost nothing.
+    Changes are collected as they happen, so a request costs what has changed since the last one, and
+    thousands of idle partitions cost nothing.
 
     Args:
         leader_id: node id of the other broker.

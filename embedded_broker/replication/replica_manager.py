@@ -45,9 +45,7 @@ class ControlsPartitions(Protocol):
     """What the replicas of a broker ask the controller."""
 
     @property
-    def state(self) -> ClusterState:
-        """The cluster's metadata."""
-        ...
+    def state(self) -> ClusterState: ...
 
     def alter_partitions(
         self, node_id: int, broker_epoch: int, proposals: Mapping[TopicPartition, IsrProposal]
@@ -66,9 +64,7 @@ class HasReplicas(Protocol):
     parking: FetchParking
 
     @property
-    def node_id(self) -> int:
-        """Id of the broker."""
-        ...
+    def node_id(self) -> int: ...
 
     def lose(self, partitions: list[TopicPartition]) -> None:
         """The disk below some logs has failed: move their leadership to other brokers."""
@@ -107,7 +103,6 @@ class ReplicaManager:
 
     @property
     def node_id(self) -> int:
-        """The broker's id."""
         return self._broker.node_id
 
     @property
@@ -118,21 +113,17 @@ class ReplicaManager:
 
     @property
     def settings(self) -> BrokerSettings:
-        """The broker's present settings."""
         return self._broker.settings
 
     @property
     def clock(self) -> Clock:
-        """The broker's."""
         return self._broker.clock
 
     @property
     def lag_time_max_ms(self) -> float:
-        """``replica.lag.time.max.ms``."""
         return self._broker.settings.replication.replica_lag_time_max_ms
 
     def now_ms(self) -> float:
-        """The time."""
         return self._broker.clock.now_ms()
 
     def is_eligible(self, node_id: int) -> bool:
@@ -221,6 +212,7 @@ class ReplicaManager:
             if known.log is not self._broker.logs.logs.get(topic_partition):
                 self.stop(topic_partition)  # a topic was deleted and another one of this name created
                 known = None
+            # An answer to a proposal may overtake the broadcast of an earlier state.
             elif known.state.partition_epoch >= state.partition_epoch:
                 return
         if self.node_id not in state.replicas:
@@ -231,6 +223,7 @@ class ReplicaManager:
         if topic_partition.topic not in self._broker.logs.topics:
             raise KafkaStorageError("its topic could not be created on this broker")
         log = self._broker.logs.add_replica(topic_partition, now_ms=self._broker.clock.wall_ms())
+        # A single replica needs no high watermark of its own, and its appends cost nothing extra.
         if state.replicas == (state.leader,):
             self.stop(topic_partition)
             log.begin_leader_epoch(state.leader_epoch)
@@ -293,6 +286,8 @@ class ReplicaManager:
         if partition is None:
             raise not_a_replica(log.topic_partition, fetch)
         known = self._controller.state.brokers.get(fetch.replica_id)
+        # A fetch from before the follower's restart: its records may be gone, so it must not join the ISR
+        # (KIP-903).
         if known is not None and -1 < fetch.replica_epoch < known.epoch:
             raise NotLeaderOrFollowerError(
                 f"node {fetch.replica_id} fetches in broker epoch {fetch.replica_epoch}, not {known.epoch}"

@@ -31,7 +31,7 @@ class AccessControl:
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
         self._directory = directory
-        self._watching: list[WeakMethod[Callable[[Quotas], None]]] = []  # brokers come and go
+        self._quota_watchers: list[WeakMethod[Callable[[Quotas], None]]] = []  # brokers come and go
 
     @cached_property
     def users(self) -> UserStore:
@@ -75,20 +75,20 @@ class AccessControl:
         self.acls.inform(authorizer)
         return authorizer
 
-    def watch_quotas(self, told: Callable[[Quotas], None]) -> None:
+    def watch_quotas(self, callback: Callable[[Quotas], None]) -> None:
         """Call this method with the quotas: now, if any were ever set, and whenever they change.
 
         Raises:
             KafkaStorageError: the file does not hold quotas.
         """
-        self._watching.append(WeakMethod(told))
+        self._quota_watchers.append(WeakMethod(callback))
         if self._files.read_bytes(f"{self._directory}/{_QUOTAS}"):
-            told(self.quotas.quotas)
+            callback(self.quotas.quotas)
 
     def _tell(self, quotas: Quotas) -> None:
-        for watching in list(self._watching):
-            told = watching()
-            if told is None:
-                self._watching.remove(watching)
+        for watcher in list(self._quota_watchers):
+            callback = watcher()
+            if callback is None:
+                self._quota_watchers.remove(watcher)
             else:
-                told(quotas)
+                callback(quotas)

@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 import attrs
 
-from splashdam.embedded_broker.answering.turns import Steps, in_steps
+from splashdam.embedded_broker.execution.turns import Steps, in_steps
 from splashdam.embedded_broker.security.permissions import CLUSTER_NAME, Operation, ResourceType
 from splashdam.model.broker_errors import InvalidRequestError, KafkaStorageError
 from splashdam.model.log_text import quoted

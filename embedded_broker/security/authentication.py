@@ -1,8 +1,8 @@
 """The SASL session of one connection, and the check of passwords and tokens. No I/O.
 
-As in Kafka's ``SaslServerAuthenticator``: before a client has proven who it is, it may ask for versions and
-choose a mechanism, and nothing else; later it may prove it anew (KIP-368), with the same mechanism and as
-the same user, and has to when its time is over.
+As in Kafka's ``SaslServerAuthenticator``: until a client has authenticated it may only ask for versions and
+choose a mechanism. Later it may authenticate again (KIP-368), with the same mechanism and as the same user,
+and has to when its session ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from splashdam.embedded_broker.answering.answers import CloseConnectionError
+from splashdam.embedded_broker.execution.answers import CloseConnectionError
 from splashdam.embedded_broker.security.users import UserStore
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.lifecycle import Stage, next_state
@@ -42,41 +42,41 @@ from splashdam.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHan
 class SessionState(Stage):
     """State of a SASL session."""
 
-    STRANGE = auto()
-    PROVING = auto()
-    KNOWN = auto()
-    RENEWING = auto()
-    REFUSED = auto()
+    UNAUTHENTICATED = auto()
+    AUTHENTICATING = auto()
+    AUTHENTICATED = auto()
+    REAUTHENTICATING = auto()
+    FAILED = auto()
 
 
 class SessionEvent(Stage):
     """Event in a SASL session."""
 
     CHOOSE = auto()
-    PROVE = auto()
+    SUCCEED = auto()
     FAIL = auto()
 
 
 TRANSITIONS: dict[tuple[SessionState, SessionEvent], SessionState] = {
-    (SessionState.STRANGE, SessionEvent.CHOOSE): SessionState.PROVING,
-    (SessionState.STRANGE, SessionEvent.FAIL): SessionState.REFUSED,
-    (SessionState.PROVING, SessionEvent.PROVE): SessionState.KNOWN,
-    (SessionState.PROVING, SessionEvent.FAIL): SessionState.REFUSED,
-    (SessionState.KNOWN, SessionEvent.CHOOSE): SessionState.RENEWING,
-    (SessionState.KNOWN, SessionEvent.FAIL): SessionState.REFUSED,
-    (SessionState.RENEWING, SessionEvent.PROVE): SessionState.KNOWN,
-    (SessionState.RENEWING, SessionEvent.FAIL): SessionState.REFUSED,
+    (SessionState.UNAUTHENTICATED, SessionEvent.CHOOSE): SessionState.AUTHENTICATING,
+    (SessionState.UNAUTHENTICATED, SessionEvent.FAIL): SessionState.FAILED,
+    (SessionState.AUTHENTICATING, SessionEvent.SUCCEED): SessionState.AUTHENTICATED,
+    (SessionState.AUTHENTICATING, SessionEvent.FAIL): SessionState.FAILED,
+    (SessionState.AUTHENTICATED, SessionEvent.CHOOSE): SessionState.REAUTHENTICATING,
+    (SessionState.AUTHENTICATED, SessionEvent.FAIL): SessionState.FAILED,
+    (SessionState.REAUTHENTICATING, SessionEvent.SUCCEED): SessionState.AUTHENTICATED,
+    (SessionState.REAUTHENTICATING, SessionEvent.FAIL): SessionState.FAILED,
 }
 
 _HANDSHAKE, _AUTHENTICATE = SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY
 _LEGAL: dict[SessionState, frozenset[int]] = {
-    SessionState.STRANGE: frozenset({ApiVersionsRequest.API_KEY, _HANDSHAKE, _AUTHENTICATE}),
-    SessionState.PROVING: frozenset({_AUTHENTICATE, _HANDSHAKE}),
-    SessionState.RENEWING: frozenset({_AUTHENTICATE, _HANDSHAKE}),
+    SessionState.UNAUTHENTICATED: frozenset({ApiVersionsRequest.API_KEY, _HANDSHAKE, _AUTHENTICATE}),
+    SessionState.AUTHENTICATING: frozenset({_AUTHENTICATE, _HANDSHAKE}),
+    SessionState.REAUTHENTICATING: frozenset({_AUTHENTICATE, _HANDSHAKE}),
 }
 """Legal requests by state; those that are legal but out of order get ILLEGAL_SASL_STATE (34).
 
-In the state KNOWN every request is legal.
+In the state AUTHENTICATED every request is legal.
 """
 
 
@@ -92,11 +92,11 @@ class SaslSession:
         mechanisms: that are offered.
         max_reauth_ms: ``connections.max.reauth.ms``, 0 for no limit.
         clock: for session lifetimes.
-        aside: runs work that hashes, see ``takes_long``.
+        beside: runs work that hashes, see ``takes_long``.
 
     Attributes:
-        user: who the client is, None before that is proven.
-        failure: why the client is not let in; the connection is closed then.
+        user: the authenticated user; None before authentication.
+        failure: why authentication has failed, in which case the connection is closed; "" otherwise.
         wants_tokens: bare tokens follow, without a header, as after SaslHandshake v0.
     """
 
@@ -106,7 +106,7 @@ class SaslSession:
         mechanisms: Sequence[str],
         max_reauth_ms: float,
         clock: Clock,
-        aside: Callable[[Callable[[], Any]], Awaitable[Any]] = _at_once,
+        beside: Callable[[Callable[[], Any]], Awaitable[Any]] = _at_once,
     ) -> None:
         self.user: str | None = None
         self.failure = ""
@@ -115,21 +115,21 @@ class SaslSession:
         self._mechanisms = list(mechanisms)
         self._max_reauth_ms = max_reauth_ms
         self._clock = clock
-        self._aside = aside
-        self._state = SessionState.STRANGE
+        self._beside = beside
+        self._state = SessionState.UNAUTHENTICATED
         self._mechanism = ""
         self._side: ServerSide | None = None
         self._ends_at_ms = math.inf
 
     @property
-    def is_known(self) -> bool:
+    def is_authenticated(self) -> bool:
         """Whether the client has authenticated."""
         return self.user is not None
 
     @property
-    def is_proving(self) -> bool:
+    def is_authenticating(self) -> bool:
         """Whether an authentication or re-authentication is under way."""
-        return self._state in (SessionState.PROVING, SessionState.RENEWING)
+        return self._state in (SessionState.AUTHENTICATING, SessionState.REAUTHENTICATING)
 
     @property
     def takes_long(self) -> bool:
@@ -142,7 +142,7 @@ class SaslSession:
         Raises:
             CloseConnectionError: it is not, or the session has expired.
         """
-        if self._state is SessionState.KNOWN:
+        if self._state is SessionState.AUTHENTICATED:
             if self._clock.now_ms() >= self._ends_at_ms and api_key != _HANDSHAKE:
                 raise CloseConnectionError(
                     f"the session of {quoted(self.user)} has expired, and was not renewed"
@@ -152,7 +152,7 @@ class SaslSession:
 
     def choose(self, mechanism: str, version: int) -> SaslHandshakeResponse:
         """Handle SaslHandshake."""
-        if self._state not in (SessionState.STRANGE, SessionState.KNOWN):
+        if self._state not in (SessionState.UNAUTHENTICATED, SessionState.AUTHENTICATED):
             self._fail("SaslHandshake came in the middle of an exchange")
             return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
         is_other = self.user is not None and mechanism != self._mechanism
@@ -168,7 +168,7 @@ class SaslSession:
         self.wants_tokens = version == 0
         return SaslHandshakeResponse(mechanisms=self._mechanisms)
 
-    def prove(self, message: bytes) -> SaslAuthenticateResponse:
+    def authenticate(self, message: bytes) -> SaslAuthenticateResponse:
         """Handle SaslAuthenticate."""
         side = self._side
         if side is None:
@@ -192,14 +192,14 @@ class SaslSession:
         lifetime_ms = 0 if math.isinf(left_ms) else max(1, min(int(left_ms), MAX_LONG))
         return SaslAuthenticateResponse(auth_bytes=answer, session_lifetime_ms=lifetime_ms)
 
-    async def prove_aside(self, message: bytes) -> SaslAuthenticateResponse:
-        """As ``prove``, in a thread, if it ``takes_long``; the session must not be used meanwhile."""
-        answer: SaslAuthenticateResponse = await self._aside(partial(self.prove, message))
+    async def authenticate_beside(self, message: bytes) -> SaslAuthenticateResponse:
+        """As ``authenticate``, in a thread, if it ``takes_long``; the session must not be used meanwhile."""
+        answer: SaslAuthenticateResponse = await self._beside(partial(self.authenticate, message))
         return answer
 
-    async def prove_bare(self, message: bytes) -> bytes | None:
-        """As ``prove``, for a bare token (SaslHandshake 0); None to close the connection."""
-        answer = await self.prove_aside(message) if self.takes_long else self.prove(message)
+    async def authenticate_bare(self, message: bytes) -> bytes | None:
+        """As ``authenticate``, for a bare token (SaslHandshake 0); None to close the connection."""
+        answer = await self.authenticate_beside(message) if self.takes_long else self.authenticate(message)
         return None if answer.error_code else bytes(answer.auth_bytes)
 
     def _known(self, outcome: Authenticated) -> None:
@@ -208,7 +208,7 @@ class SaslSession:
                 f"Authentication failed: Cannot change principals during re-authentication from"
                 f" {quoted(f'User:{self.user}')}: {quoted(f'User:{outcome.name}')}"
             )
-        self._advance(SessionEvent.PROVE)
+        self._advance(SessionEvent.SUCCEED)
         self.user = outcome.name
         self._side = None
         self.wants_tokens = False
@@ -263,28 +263,24 @@ class BrokerAuthority:
         self._token_validator = token_validator
 
     def scram_credential(self, mechanism: str, username: str) -> ScramCredential | None:
-        """See ``Authority``."""
         return self._users.credentials_of(username).get(mechanism)
 
     def usual_iterations(self, mechanism: str) -> int:
-        """See ``Authority``."""
         return self._users.usual_iterations(mechanism)
 
     def check_password(self, username: str, password: str) -> bool:
-        """See ``Authority``."""
         for mechanism, credential in self._users.credentials_of(username).items():
             return proves(credential, mechanism, password)
         mechanism, iterations = self._users.usual_password_cost()
         make_credential(mechanism, password, iterations)
         return False
 
-    async def aside(self, work: Callable[[], _T]) -> _T:
+    async def beside(self, work: Callable[[], _T]) -> _T:
         """Run work that hashes in a thread."""
         async with self._hashing:
             return await self._files.run(work)
 
     def check_token(self, token: str, extensions: Mapping[str, str]) -> Authenticated:
-        """See ``Authority``."""
         if self._token_validator is None:
             return check_unsecured(token, self._clock.wall_ms() / 1000)
         try:

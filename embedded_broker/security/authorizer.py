@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable, Iterator
 
-from splashdam.embedded_broker.answering.answers import Requester
+from splashdam.embedded_broker.execution.answers import Requester
 from splashdam.embedded_broker.security.acls import (
     WILDCARD,
     WILDCARD_PRINCIPAL,
@@ -74,7 +74,6 @@ class StandardAuthorizer:
         self._by_type: dict[ResourceType, _OfType] = {}
 
     def take(self, acls: Iterable[Acl]) -> None:
-        """Replace the ACLs."""
         by_type: dict[ResourceType, _OfType] = {}
         for acl in acls:
             by_type.setdefault(acl.resource_type, _OfType()).add(acl)

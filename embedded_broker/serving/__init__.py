@@ -1,7 +1,8 @@
 """Connections of clients: sockets, TLS and SASL, request frames in, answers out.
 
-``socket_server`` accepts connections, ``client_connection`` serves one, ``registry`` knows the handlers.
+``socket_server`` accepts connections, ``client_connection`` serves one, ``dispatch`` decodes a request and
+calls its handler, ``registry`` has the handlers.
 
-May import: answering, configs, controller, dynamic_configs, fetching, groups, producing, quotas, security,
+May import: configs, controller, dynamic_configs, execution, fetching, groups, producing, quotas, security,
 telemetry, topics, transactions.
 """

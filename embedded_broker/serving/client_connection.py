@@ -1,8 +1,8 @@
 """One client's connection: frames in, answers out in the order of the requests.
 
 All whole frames of a wake are answered with one write. Before it waits for a parked answer (a fetch without
-data), a connection sends the earlier answers; later requests of this connection wait, those of others do
-not (facts B6). Behind a Produce that waits for a sync, the Produce requests of the same wake are appended at
+data), a connection sends the earlier answers; later requests of this connection wait, those of others do not.
+Behind a Produce that waits for a sync, the Produce requests of the same wake are appended at
 once, and share that sync. An error in a request closes its connection, with one log line, and nothing else.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import trio
 
-from splashdam.embedded_broker.answering.answers import (
+from splashdam.embedded_broker.execution.answers import (
     Account,
     Address,
     CloseConnectionError,
@@ -74,9 +74,9 @@ class ClientConnection:
         stream: the connection, after its TLS handshake.
         broker: answers the requests.
         address: what answers name as the broker's address.
-        client: at the other end.
-        session: the client has to authenticate in it; None: anybody is served.
-        authenticated: is called when the client has done so for the first time.
+        client: the client at the other end.
+        session: the SASL session in which it has to authenticate; None: the listener does not use SASL.
+        authenticated: called when the client has authenticated for the first time.
     """
 
     _interceptor: Interceptor | None = None
@@ -122,9 +122,8 @@ class ClientConnection:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             _log.debug("%s is gone", self._client.name)
         except ProtocolError as error:
-            _log.warning(
-                "closed %s: %s", self._client.name, message_of(error)
-            )  # without its remedy, which is for clients
+            # Without the error's remedy, which is meant for clients.
+            _log.warning("closed %s: %s", self._client.name, message_of(error))
         except CloseConnectionError as error:
             _log.log(
                 logging.WARNING if error.parts is None else logging.INFO,
@@ -178,6 +177,7 @@ class ClientConnection:
     async def _answer_all(self, frames: list[memoryview]) -> None:
         turns = self._broker.turns
         turns.begin()  # other tasks ran while these arrived
+        # Every request costs units, so that one connection cannot hold the loop (docs/decisions/turns.md).
         self._interceptor = self._broker.interception.interceptor  # once for all requests of this wake
         frames.reverse()  # up to 150,000 of them: ``pop(0)`` would move all the others
         while frames:
@@ -190,6 +190,8 @@ class ClientConnection:
             turns.left -= 1 + len(frame) // _TURN_BYTES
 
     async def _answer(self, frame: memoryview) -> None:
+        # Produce requests behind one that waits for the disk are appended at once, and share its sync. Other
+        # requests wait: they might see records that are not durable yet (docs/decisions/embedded-broker.md).
         if self._begun and api_key_of(frame) != ProduceRequest.API_KEY:
             await self._settle()
         if self._interceptor is not None:
@@ -212,6 +214,8 @@ class ClientConnection:
             self._straight.learn(frame, dispatched.request, dispatched.version)
             if isinstance(dispatched.answer, Parked):
                 self._begun.append(dispatched)
+                # Kafka mutes the connection in this case, so no client relies on later requests being
+                # started.
                 if not dispatched.answer.lets_others_begin:
                     await self._settle()
                 return
@@ -229,16 +233,16 @@ class ClientConnection:
 
     async def _answer_in(self, session: SaslSession, frame: memoryview) -> None:
         """As ``_answer``, as far as the SASL session allows the request."""
-        was_known = session.is_known
+        was_authenticated = session.is_authenticated
         if session.wants_tokens:
-            answer = await session.prove_bare(bytes(frame))
+            answer = await session.authenticate_bare(bytes(frame))
             if answer is not None:
                 self._outbox.add([framed(answer)])
         else:
             try:
                 session.admit(api_key_of(frame))
             except CloseConnectionError:
-                if session.is_proving:  # in the middle of an exchange Kafka answers before it closes
+                if session.is_authenticating:  # in the middle of an exchange Kafka answers before it closes
                     self._outbox.add(_illegal_sasl_state(frame))
                 raise
             await self._answer(frame)
@@ -250,7 +254,7 @@ class ClientConnection:
                 await self._settle()
             await self._delay_refusal()
             raise CloseConnectionError(session.failure)
-        if session.is_known and not was_known:
+        if session.is_authenticated and not was_authenticated:
             _log.debug("%s is user %s", self._client.name, quoted(session.user))
             self._authenticated()
             self._client.requester = self._client.requester._replace(principal=f"User:{session.user}")
@@ -280,6 +284,7 @@ class ClientConnection:
 
     async def _answer_intercepted(self, frame: memoryview, interceptor: Interceptor) -> None:
         await self._settle()
+        # A copy: the receive buffer is reused while a fault delays the request.
         kept = bytes(frame)
         self._begun.append(
             dispatch(kept, self._broker, self._address, self._session, self._client, interceptor=interceptor)
@@ -289,13 +294,13 @@ class ClientConnection:
     async def _settle(self) -> None:
         """Send all answers, in order, and wait for those that are not ready yet."""
         while self._begun:
-            owed = self._begun.popleft()
-            if isinstance(owed, Dispatched):
+            due = self._begun.popleft()
+            if isinstance(due, Dispatched):
                 await self._outbox.flush()
-                answer = await self._unparked(cast("Parked", owed.answer))
+                answer = await self._unparked(cast("Parked", due.answer))
                 self._progressed()
-                owed = self._made(answer, owed)
-            self._outbox.add(owed)
+                due = self._made(answer, due)
+            self._outbox.add(due)
             if self._mute_ms:
                 await self._mute()
         await self._outbox.flush()
@@ -314,6 +319,7 @@ class ClientConnection:
         """Send all answers, then read nothing from the client for as long as its quota requires."""
         await self._outbox.flush()
         mute_seconds, self._mute_ms = self._mute_ms / 1000, 0
+        # A muted connection is not idle: its client may not be read, so the idle time begins afterwards.
         self._scope.deadline = trio.current_time() + mute_seconds + self._idle_seconds
         await self._unparked(Parked(partial(_nothing_after, mute_seconds)))
 
@@ -367,7 +373,7 @@ async def _nothing_after(seconds: float) -> None:
 
 
 def _illegal_sasl_state(frame: memoryview) -> list[Part]:
-    """Error 34 as the response to this request; nothing where that has no field for an error."""
+    """Return error 34 as the response to this request; nothing if the response has no error code."""
     from splashdam.wire.registry import api_for
 
     header, _ = decode_request_header(frame)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
-from splashdam.embedded_broker.answering.answers import (
+from splashdam.embedded_broker.execution.answers import (
     Account,
     Address,
     Answer,

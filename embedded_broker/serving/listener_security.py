@@ -10,8 +10,8 @@ from ssl import SSLContext
 
 import trio
 
-from splashdam.embedded_broker.answering.answers import Requester
 from splashdam.embedded_broker.configs.security import Listener, SecuritySettings
+from splashdam.embedded_broker.execution.answers import Requester
 from splashdam.embedded_broker.security.authentication import BrokerAuthority, SaslSession
 from splashdam.model.log_text import quoted
 from splashdam.model.secrets import Secret
@@ -26,7 +26,7 @@ _NAMES = (
     "ssl.truststore.location",
     "ssl.keystore.location",
     "ssl.keystore.key",
-    "ssl.truststore.location",
+    "ssl.truststore.location",  # the revocation list: Kafka keeps it in the trust store
     "ssl.key.password",
     "ssl.cipher.suites",
 )
@@ -81,7 +81,7 @@ class ListenerSecurity:
         """Return a SASL session that has not begun; None where the listener does not use SASL."""
         if not self._mechanisms:
             return None
-        return SaslSession(self._authority, self._mechanisms, max_reauth_ms, clock, self._authority.aside)
+        return SaslSession(self._authority, self._mechanisms, max_reauth_ms, clock, self._authority.beside)
 
 
 def _tls_context(settings: SecuritySettings) -> SSLContext:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import trio
 
-from splashdam.embedded_broker.answering.answers import CloseConnectionError
+from splashdam.embedded_broker.execution.answers import CloseConnectionError
 from splashdam.embedded_broker.serving.request_memory import (
     PATIENCE_SECONDS,
     SLOWEST_BYTES_PER_SECOND,
@@ -48,8 +48,8 @@ class BusyPolling:
     def __init__(self, parking: FetchParking, own_loop: bool) -> None:
         self._parking = parking
         self._own_loop = own_loop
-        self._client: object = None  # the one that was heard last
-        self._since = 0.0  # it became so
+        self._client: object = None  # the client that was read last
+        self._since = 0.0  # when it became the only one
 
     def reads_granted(self, client: object, now: float) -> int:
         """Return for how many of this client's next reads the loop may poll.

@@ -1,4 +1,4 @@
-"""Which API keys the broker answers, in which versions, who answers them, and who guards the answers.
+"""The registry of API keys: which versions the broker serves, and the handler and guard of each request.
 
 A handler is a plain function, decorated with ``handles``; ApiVersions is computed from what is registered, so
 that an API is added by adding a file to ``handlers/``. A guard, of ``authorization/``, is decorated with
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import attrs
 
-from splashdam.embedded_broker.answering.answers import (
+from splashdam.embedded_broker.execution.answers import (
     ANYBODY,
     Address,
     Answer,
@@ -33,14 +33,14 @@ from splashdam.embedded_broker.security.permissions import (
 from splashdam.wire.message import Request, Response
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.answering.answers import Account
-    from splashdam.embedded_broker.answering.turns import Steps, Turns
     from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
     from splashdam.embedded_broker.controller.controller import Controller
     from splashdam.embedded_broker.controller.inter_broker_client import InterBrokerClient
     from splashdam.embedded_broker.controller.leadership import Leadership
-    from splashdam.embedded_broker.controller.producer_ids import HandsOutIds
+    from splashdam.embedded_broker.controller.producer_ids import ProducerIdSource
     from splashdam.embedded_broker.dynamic_configs.stored import DynamicConfigs
+    from splashdam.embedded_broker.execution.answers import Account
+    from splashdam.embedded_broker.execution.turns import Steps, Turns
     from splashdam.embedded_broker.fetching.replica_fetches import TakesReplicaFetches
     from splashdam.embedded_broker.fetching.sessions import FetchSessions
     from splashdam.embedded_broker.groups.coordinator import GroupCoordinator
@@ -82,7 +82,7 @@ class AskedBroker(Protocol):
     offsets: GroupOffsets
     parking: FetchParking
     peers: InterBrokerClient
-    producer_ids: HandsOutIds
+    producer_ids: ProducerIdSource
     refused_topics: set[str]
     replicas: TakesReplicaFetches
     telemetry: ClientTelemetry
@@ -100,17 +100,17 @@ class AskedBroker(Protocol):
         ...
 
     def log_start_moved(self, topic_partition: TopicPartition) -> None:
-        """Wakes the fetches that wait for a log and tells its replicas: the log begins later than before."""
+        """Tell waiting fetches and the other replicas that a log starts at a later offset now."""
         ...
 
 
 @attrs.define
 class Client:
-    """Who is at the other end of a connection.
+    """The client at the other end of a connection.
 
     Attributes:
-        requester: who it is, and from where.
-        meter: holds it to its quotas; None where no quota is set.
+        requester: its principal and host.
+        meter: applies its quotas; None if no quota is set.
         is_trusted: it is a broker of the same cluster, in this process, which needs no ACLs.
         name: for log lines.
     """
@@ -130,18 +130,18 @@ class RequestContext(NamedTuple):
     client_id: str | None
     address: Address
     account: Account
-    """What the request takes."""
+    """The cost of the request so far."""
     session: SaslSession | None = None
-    """Who the client is, where the listener asks for that."""
+    """The SASL session of the connection; None if the listener does not use SASL."""
     client: Client = Client()
 
     @property
     def client_host(self) -> str:
-        """The client's address, as Kafka writes it where it tells of members of groups."""
+        """The client's address in the form in which Kafka describes members of groups: ``/127.0.0.1``."""
         return f"/{self.client.requester.host}"
 
     def authorize(self, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Whether the client may do this with the resource of this name; yes where nobody asks."""
+        """Whether the client may perform an operation on a resource; always without an authorizer."""
         authorizer, client = self.broker.authorizer, self.client
         return (
             authorizer is None
@@ -150,7 +150,7 @@ class RequestContext(NamedTuple):
         )
 
     def authorize_some(self, operation: Operation, kind: ResourceType) -> bool:
-        """The same for at least one resource of a type."""
+        """Whether the client may perform an operation on at least one resource of a type."""
         authorizer, client = self.broker.authorizer, self.client
         return (
             authorizer is None
@@ -159,17 +159,18 @@ class RequestContext(NamedTuple):
         )
 
     def authorized_operations(self, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
-        """What the client may do with a resource, one bit for each operation."""
+        """Return the operations that the client may perform on a resource, one bit for each."""
         if self.broker.authorizer is None:
             return all_operation_bits(kind)
         return operation_bits(kind, lambda operation: self.authorize(operation, kind, name))
 
     def record_mutations(self, partitions: int, *, strict_from: int) -> None:
-        """Counts partitions that the request makes or removes, for controller_mutation_rate.
+        """Count partitions that the request creates or deletes, for ``controller_mutation_rate``.
 
         Args:
-            partitions: how many.
-            strict_from: version of the request from which too many are refused, and not only slowed down.
+            partitions: their number.
+            strict_from: version of the request from which a client above its quota is refused, not only
+                throttled.
 
         Raises:
             BrokerResponseError: THROTTLING_QUOTA_EXCEEDED (89).
@@ -183,15 +184,15 @@ Handler: TypeAlias = "Callable[[RequestT, RequestContext], Answer | Steps[Any]]"
 """Answers a request; one that may need several turns of the loop is a generator (``turns.py``)."""
 
 PlainHandler: TypeAlias = Callable[[Any, RequestContext], Answer]
-"""Any of them, as it is called."""
+"""A handler as it is called: generators are wrapped, so that all return an answer."""
 
 Guard: TypeAlias = Callable[[Any, RequestContext, PlainHandler], Answer]
-"""Stands before a handler, where somebody has to be asked who may do what."""
+"""Authorizes a request and calls its handler with what is allowed; used only with an authorizer."""
 
 
 @attrs.frozen
 class RegisteredApi:
-    """One API key as this broker serves it."""
+    """An API key: its handler, the versions served, and the versions that ApiVersions advertises."""
 
     request: type[Request[Any]]
     handler: PlainHandler
@@ -211,14 +212,14 @@ def handles(
     advertised_from: int | None = None,
     unknown_version: Callable[[], Response] | None = None,
 ) -> Callable[[Handler[RequestT]], Handler[RequestT]]:
-    """Registers a function as the handler of a request.
+    """Register a function as the handler of a request.
 
     Args:
         request: message class from ``wire.messages``.
-        versions: versions that are answered.
-        advertised_from: lowest version that ApiVersions names, where that is not the lowest answered.
-        unknown_version: makes the answer, in version 0, to any other version; without it the connection
-            closes.
+        versions: the versions served.
+        advertised_from: lowest version that ApiVersions names, by default the lowest served.
+        unknown_version: returns the answer, in version 0, to any other version; without it such a request
+            closes the connection.
     """
 
     def register(handler: Handler[RequestT]) -> Handler[RequestT]:
@@ -235,7 +236,7 @@ def _in_turns(handler: Callable[[Any, RequestContext], Steps[Any]]) -> PlainHand
 
 
 def guards(*requests: type[Request[Any]]) -> Callable[[G], G]:
-    """Registers a function as the guard of requests; it may be a generator, as a handler may."""
+    """Register a function as the guard of requests; like a handler it may be a generator."""
 
     def register(guard: G) -> G:
         plain: Any = _guarding_in_turns(guard) if inspect.isgeneratorfunction(guard) else guard
@@ -255,14 +256,14 @@ def _guarding_in_turns(guard: Callable[[Any, RequestContext, PlainHandler], Step
 
 @cache
 def registered_apis() -> dict[int, RegisteredApi]:
-    """Every API key the broker answers; the first call imports the handlers."""
+    """Return every API key that the broker serves; the first call imports the handlers."""
     _import_all("splashdam.embedded_broker.handlers")
     return _APIS
 
 
 @cache
 def registered_guards() -> dict[int, Guard]:
-    """Who guards what, by API key; the first call imports them."""
+    """Return the guards by API key; the first call imports them."""
     _import_all("splashdam.embedded_broker.authorization")
     return _GUARDS
 
@@ -274,12 +275,12 @@ def _import_all(room: str) -> None:
 
 
 def guarded(request: Request[Any], context: RequestContext, handler: PlainHandler) -> Answer:
-    """The answer to a request, as far as the client may ask it.
+    """Let the guard of a request answer it.
 
     Raises:
-        CloseConnectionError: as the handler; or nobody knows what the request needs.
+        CloseConnectionError: as the handler; or the request has no guard, so its permissions are unknown.
     """
     guard = registered_guards().get(request.API_KEY)
     if guard is None:
-        raise CloseConnectionError(f"nobody knows who may ask {request.NAME}")
+        raise CloseConnectionError(f"there is no guard that authorizes {request.NAME}")
     return guard(request, context, handler)

@@ -105,9 +105,8 @@ class RequestMemory:
         self._turns: dict[Holder, _Turn] = {}  # the same, by their holders
         self._turn_count = 0
         self._since: dict[Holder, float] = {}  # when the present request first waited
-        self._shares: Counter[Hashable] = (
-            Counter()
-        )  # bytes that each party holds; waiting parties are in it, too
+        # Bytes that each party holds; waiting parties are in it, too, so that they count for the shares.
+        self._shares: Counter[Hashable] = Counter()
         self._waiting: Counter[Hashable] = Counter()  # waiting connections of each party
         self._given_up: set[Holder] = set()
         self._look_at = 0.0

@@ -93,7 +93,6 @@ class Outbox:
         return not self._parts
 
     def add(self, frame: Iterable[Part]) -> None:
-        """Add an answer."""
         for part in frame:
             self._parts.append(part)
             size = records_size(part)

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trio
 
-from splashdam.embedded_broker.answering.answers import ANYBODY, Address
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings, parse_overrides
 from splashdam.embedded_broker.configs.security import Listener
+from splashdam.embedded_broker.execution.answers import ANYBODY, Address
 from splashdam.embedded_broker.security.access import AccessControl
 from splashdam.embedded_broker.serving.client_connection import ClientConnection, ServedBroker
 from splashdam.embedded_broker.serving.registry import Client
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 PLAINTEXT = "PLAINTEXT"
 
 IN_PROCESS_ADDRESS = Address("embedded", 9092)
-"""What clients of the same process are told; their ``Connect`` reaches the broker whatever is named."""
+"""The address advertised to clients in this process; their ``Connect`` reaches the broker by any address."""
 
 STRANGER_SECONDS = 30.0
 """How long TLS handshake and authentication may take together."""
@@ -66,7 +66,7 @@ class SocketServer:
         nursery: of the tasks that listen, and serve adopted connections.
 
     Attributes:
-        listeners: the addresses that clients are told, by the listener's name.
+        listeners: the advertised addresses, by the listener's name.
     """
 
     def __init__(self, broker: ServedBroker, nursery: trio.Nursery) -> None:
@@ -80,6 +80,7 @@ class SocketServer:
         self._strangers: dict[_Stranger, None] = {}  # the oldest first
         self._created_until = float("-inf")
         self._quotas: ClientQuotas | None = None
+        # Half of the open files are for logs: clients alone must not use all up (docs/decisions/security.md).
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._most = MAX_INT if files == resource.RLIM_INFINITY else max(files // 2, 1)
         _servers.add(self)
@@ -98,12 +99,12 @@ class SocketServer:
 
         Args:
             listener: an open one.
-            settings: its name, and what its clients are told as the broker's address.
-            security: lets its clients in; None: PLAINTEXT.
+            settings: its name and advertised address.
+            security: its TLS and SASL; None: PLAINTEXT.
         """
         address = Address(*address_of(listener))
-        told = settings.told(address.port)
-        advertised = None if told is None else Address(*told)
+        named = settings.advertised_on(address.port)
+        advertised = None if named is None else Address(*named)
         self.listeners.setdefault(settings.name, []).append(advertised or address)
         if isinstance(listener, trio.SocketListener):
             self._sockets.add(listener.socket)
@@ -111,7 +112,7 @@ class SocketServer:
         self._nursery.start_soon(trio.serve_listeners, serve, [listener])
 
     def adopt(self, stream: trio.abc.Stream, *, is_trusted: bool = False) -> None:
-        """As ``serve``, in a task of the server's own."""
+        """Serve a connection in a task of the server's own; see ``serve``."""
         self._nursery.start_soon(partial(self.serve, stream, is_trusted=is_trusted))
 
     async def serve(
@@ -128,11 +129,12 @@ class SocketServer:
 
         Args:
             stream: the connection.
-            address: what answers name as this broker's address; TCP connections name the one they reached.
-            client_address: the client's; TCP connections have their own. None: the client is in this process,
-                and is served however many others there are.
-            security: lets the client in; None: PLAINTEXT.
-            advertised: what answers name instead of ``address``.
+            address: the address that answers name as this broker's; for TCP it is the one that the client
+                reached.
+            client_address: the client's address, if the stream does not know it. None: the client is in this
+                process, and limits on the number of connections do not apply.
+            security: TLS and SASL of the listener; None: PLAINTEXT.
+            advertised: the address that answers name instead of ``address``.
             is_trusted: a broker of the same cluster is at the other end, which needs no ACLs.
         """
         interceptor = self._broker.interception.interceptor
@@ -172,8 +174,9 @@ class SocketServer:
             connection.hold_to(self._quotas)
 
     def close_in_child(self) -> None:
-        """Close the sockets, without a word to the loop they belong to: the fork did not copy it."""
+        """Close the sockets without telling the trio loop that they belong to: it runs in the parent only."""
         for sock in self._sockets:
+            # Closed by descriptor: trio's close would tell a loop that does not run in the child.
             os.close(sock.detach())
         self._sockets.clear()
 
@@ -226,6 +229,7 @@ class SocketServer:
         rate = self._broker.settings.limits.max_connection_creation_rate
         if rate < MAX_INT:
             now = trio.current_time()
+            # A token bucket of one second: a burst after a pause is served at once.
             self._created_until = max(self._created_until, now - 1) + 1 / max(rate, 1)
             await trio.sleep(max(0.0, self._created_until - now))
         throttle_ms = 0 if self._quotas is None else self._quotas.connected(host)
@@ -261,7 +265,7 @@ class SocketServer:
                 self._hold_to_quotas(connection)
                 await connection.run()
             if stranger.scope.cancelled_caught:
-                _log.warning("closed %s: it did not say in time who it is", client.name)
+                _log.warning("closed %s: it did not authenticate in time", client.name)
                 await trio.aclose_forcefully(stream)
         except KafkaError as error:
             _log.warning("closed %s: %s", client.name, error)
@@ -269,13 +273,13 @@ class SocketServer:
             stranger.known()
 
     def _hold_to_quotas(self, connection: ClientConnection) -> None:
-        """Hold a new connection to the quotas that there are, and to later ones."""
+        """Apply the present quotas to a new connection, and later ones when they change."""
         self._connections.add(connection)
         if self._quotas is not None and self._quotas.is_any_set:
             connection.hold_to(self._quotas)
 
     def _new_stranger(self) -> _Stranger:
-        """Make a place for a stranger; the oldest one is closed where there is none."""
+        """Return a place for a stranger; if all are taken, close the oldest one."""
         if len(self._strangers) >= MOST_STRANGERS:
             oldest = next(iter(self._strangers))
             del self._strangers[oldest]
@@ -312,7 +316,7 @@ def _tcp_addresses(stream: trio.SocketStream) -> tuple[Address | None, Address |
 async def open_listeners(
     settings: BrokerSettings, host: str, port: int, listen: Listen
 ) -> list[OpenListener]:
-    """Open what ``listeners`` says, or where that is empty ``host`` and ``port``.
+    """Open the setting ``listeners``, or ``host`` and ``port`` if that is empty.
 
     Raises:
         KafkaConfigurationError: a listener has no protocol.

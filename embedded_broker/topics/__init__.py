@@ -1,4 +1,4 @@
 """Topics, internal topics, partition leadership checks, parked fetches, and reports of failing disks.
 
-May import: answering, configs, controller.
+May import: configs, controller, execution.
 """

@@ -30,14 +30,14 @@ class _Failure:
     Attributes:
         partitions: whose last append was refused; when there are none the failure has ended.
         refused: batches since it began.
-        said_ms: when it was logged last; None: never.
-        is_told: whether it was logged since it began; then its end is logged, too.
+        logged_ms: when it was logged last; None: never.
+        is_logged: whether it was logged since it began, so that its end is logged, too.
     """
 
     partitions: set[TopicPartition] = attrs.field(factory=set)
     refused: int = 0
-    said_ms: float | None = None
-    is_told: bool = False
+    logged_ms: float | None = None
+    is_logged: bool = False
 
 
 class DiskFailures:
@@ -63,10 +63,10 @@ class DiskFailures:
         self._takes_appends = takes_appends
         # By directory and errno: messages differ, so they would be too many keys.
         self._failures: dict[tuple[str, int], _Failure] = {}
-        self._kept_said_ms: dict[int, float] = {}
+        self._change_logged_ms: dict[int, float] = {}
 
     def append_failed(self, topic_partition: TopicPartition, error: KafkaStorageError) -> None:
-        """Report that a batch was not appended, or not made as safe as was asked."""
+        """Report that a batch was not appended, or not synced or replicated as asked."""
         cause = (self._root_of(topic_partition) or "", _errno_of(error))
         failure = self._failures.setdefault(cause, _Failure())
         failure.partitions.add(topic_partition)
@@ -74,9 +74,9 @@ class DiskFailures:
         self._parking.add(self, (topic_partition,))
         now_ms = self._clock.now_ms()
         # A disk that is nearly full takes small batches between large ones: still the same failure.
-        if failure.said_ms is not None and now_ms - failure.said_ms < _REMIND_MS:
+        if failure.logged_ms is not None and now_ms - failure.logged_ms < _REMIND_MS:
             return
-        if not failure.is_told:
+        if not failure.is_logged:
             _log.error("cannot append to %s: %s", topic_partition, error.message)
         else:
             _log.error(
@@ -86,15 +86,15 @@ class DiskFailures:
                 topic_partition,
                 error.message,
             )
-        failure.said_ms, failure.is_told = now_ms, True
+        failure.logged_ms, failure.is_logged = now_ms, True
 
     def change_failed(self, what: str, error: BrokerResponseError) -> None:
         """Report a refused change of topics; failures of the disk are logged once a minute for each errno."""
         if not isinstance(error, KafkaStorageError):
             return
         now_ms, kind = self._clock.now_ms(), _errno_of(error)
-        if now_ms - self._kept_said_ms.get(kind, -math.inf) >= _REMIND_MS:
-            self._kept_said_ms[kind] = now_ms
+        if now_ms - self._change_logged_ms.get(kind, -math.inf) >= _REMIND_MS:
+            self._change_logged_ms[kind] = now_ms
             _log.error("cannot %s: %s", what, error.message)
 
     def appended(self, where: TopicPartition, size_bytes: int, is_visible: bool) -> None:
@@ -107,10 +107,10 @@ class DiskFailures:
             self._leave(where, "what could not be appended to in %s is gone; %d batches were refused")
 
     def high_watermark_moved(self, where: TopicPartition) -> None:
-        """Ignored."""
+        """Do nothing: only an append shows that the disk takes batches again."""
 
     def stable_offset_moved(self, where: TopicPartition) -> None:
-        """Ignored."""
+        """Do nothing: only an append shows that the disk takes batches again."""
 
     def _leave(self, where: TopicPartition, end: str) -> None:
         self._parking.remove(self, (where,))
@@ -120,9 +120,9 @@ class DiskFailures:
             failure.partitions.remove(where)
             if failure.partitions:
                 continue
-            if failure.is_told:
+            if failure.is_logged:
                 _log.warning(end, root, failure.refused)
-            failure.refused, failure.is_told = 0, False
+            failure.refused, failure.is_logged = 0, False
 
 
 def _errno_of(error: KafkaStorageError) -> int:

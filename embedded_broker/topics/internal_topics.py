@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import trio
 
-from splashdam.embedded_broker.answering.answers import Answer, Parked
+from splashdam.embedded_broker.execution.answers import Answer, Parked
 from splashdam.embedded_broker.topics.topics import new_internal_topic
 from splashdam.model.broker_errors import (
     BrokerResponseError,

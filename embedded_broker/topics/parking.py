@@ -1,4 +1,4 @@
-"""Parked fetches, and the events that wake them: Kafka's fetch purgatory (facts B23).
+"""Parked fetches, and the events that wake them: Kafka's fetch purgatory.
 
 Consumers wait for records below the high watermark; followers wait for the end of the log and, from Fetch 18
 on, for a new high watermark. Fetch sessions get the same events: a partition without any since its last read

@@ -1,13 +1,13 @@
 """First checks of a partition: does this broker lead it, and is the client's leader epoch current.
 
-If another broker leads, answers name it with its address (KIP-951, facts B20).
+If another broker leads, answers name it with its address (KIP-951).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from splashdam.embedded_broker.answering.answers import Address
+from splashdam.embedded_broker.execution.answers import Address
 from splashdam.model.broker_errors import (
     FencedLeaderEpochError,
     NotLeaderOrFollowerError,
@@ -30,9 +30,7 @@ class KnowsPartitions(Protocol):
     leadership: Leadership
 
     @property
-    def node_id(self) -> int:
-        """The broker's."""
-        ...
+    def node_id(self) -> int: ...
 
 
 def leader_log(broker: KnowsPartitions, topic_partition: TopicPartition) -> Log:

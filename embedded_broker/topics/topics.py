@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from splashdam.embedded_broker.answering.turns import PARTITION_UNITS, TURN_UNITS, Steps
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.topics import new_topic_settings
+from splashdam.embedded_broker.execution.turns import PARTITION_UNITS, TURN_UNITS, Steps
 from splashdam.embedded_broker.topics.parking import FetchParking
 from splashdam.model.broker_errors import BrokerResponseError, InvalidRequestError
 from splashdam.model.values import TopicPartition
@@ -154,9 +154,9 @@ class Topics:
 
     def give_up(self, new: NewTopic) -> None:
         """Remove what ``prepare`` created, unless it belongs to the topic now."""
-        coming = self._logs.prepared.get(new.name)
-        if coming is not None and coming.topic.topic_id == new.topic_id:
-            self._logs.give_up(coming)
+        prepared = self._logs.prepared.get(new.name)
+        if prepared is not None and prepared.topic.topic_id == new.topic_id:
+            self._logs.give_up(prepared)
 
     def remove_directories(self) -> Steps[None]:
         """Remove the files of large topics that were deleted, in steps."""
@@ -180,14 +180,14 @@ class Topics:
             The errors of topics that were not deleted, by name.
         """
         refused: dict[str, BrokerResponseError] = {}
-        going = list(topics)
+        remaining = list(topics)
         if self._controller.is_alone and not self._controller.has_ended:  # then the directory says what is
             try:
                 self._delete(*topics)
             except BrokerResponseError as error:
                 refused = {topic.name: error for topic in topics}
-            going = [topic for topic in topics if topic.name not in self._logs.topics]
-        for topic in going:
+            remaining = [topic for topic in topics if topic.name not in self._logs.topics]
+        for topic in remaining:
             try:
                 self.delete(topic)
             except BrokerResponseError as error:

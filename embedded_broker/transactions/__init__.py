@@ -1,4 +1,4 @@
-"""The transaction coordinator: who may write under a transactional id, and how its transactions end.
+"""The transaction coordinator: which producer may write under a transactional id, and how transactions end.
 
 ``metadata`` is pure: the states of a transactional id as a table, its changes, epochs and fencing.
 ``end_txn`` says what EndTxn means in which state. ``coordinator`` keeps the states in

@@ -49,7 +49,7 @@ from splashdam.storage.background import log_failures
 from splashdam.storage.topic_names import TRANSACTION_STATE
 
 if TYPE_CHECKING:
-    from splashdam.embedded_broker.controller.producer_ids import HandsOutIds
+    from splashdam.embedded_broker.controller.producer_ids import ProducerIdSource
     from splashdam.storage.log import Log
 
 _log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ _RETRY_MS, _LONGEST_RETRY_MS = 1_000, 60_000
 class CoordinatesTransactions(OwnsTopics, CompletesTransactions, Protocol):
     """What a coordinator needs of its broker; the attributes are those of `Broker`."""
 
-    producer_ids: HandsOutIds
+    producer_ids: ProducerIdSource
 
 
 class TransactionCoordinator:
@@ -194,6 +194,7 @@ class TransactionCoordinator:
         metadata = self._known(transactional_id)
         metadata.check_producer(ProducerIdentity(producer_id, producer_epoch))
         wanted = frozenset(partitions)
+        # A repeated request writes nothing: producers repeat it whenever its answer is lost.
         if metadata.state is TransactionState.ONGOING and wanted <= metadata.partitions:
             return
         self.put(metadata.with_partitions(wanted, self._broker.clock.wall_ms(), client_version))
@@ -325,6 +326,7 @@ class TransactionCoordinator:
             return
         self._states.update(states)
         known_ids = (each.producer_id for each in states.values())
+        # A log that was copied from elsewhere may know ids that this broker has not given out yet.
         self._broker.producer_ids.skip(max(known_ids, default=-1))
         if self._is_settled:
             self._finish(states.values())
@@ -366,7 +368,7 @@ class TransactionCoordinator:
         while True:
             delay_ms = self.step(clock.now_ms(), clock.wall_ms())
             with trio.move_on_after(delay_ms / 1000):
-                if self._completion.is_owing:
+                if self._completion.needs_retry:
                     await trio.sleep_forever()
                 await self._completion.wait_refused()
 
@@ -392,7 +394,7 @@ class TransactionCoordinator:
             self._next_expiry_ms = now_ms + expiry_ms
             self._expire(wall_ms - settings.transactions.transactional_id_expiration_ms)
         due = [self._next_abort_ms, self._next_expiry_ms]
-        if self._completion.is_owing:
+        if self._completion.needs_retry:
             if now_ms >= self._next_retry_ms:
                 self._completion.retry()
                 self._next_retry_ms = now_ms + self._retry_ms
@@ -403,6 +405,8 @@ class TransactionCoordinator:
         return max(0.0, min(due) - now_ms)
 
     def _abort_timed_out(self, wall_ms: int) -> None:
+        # The epoch is raised with the abort, so a producer that comes back late cannot write into a new
+        # transaction.
         for metadata in [each for each in self._states.values() if each.is_timed_out(wall_ms)]:
             with log_failures(f"aborting the transaction of {quoted(metadata.transactional_id)}"):
                 _log.info(

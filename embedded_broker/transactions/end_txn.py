@@ -28,8 +28,8 @@ class EndDecision(Enum):
     """Decision on a request to end a transaction."""
 
     PREPARE = "decide the outcome"
-    DONE = "answer that it is done: it was, before"
-    WAIT = "51: it is under way"
+    DONE = "answer without doing anything: an earlier request has done it"
+    WAIT = "refuse with CONCURRENT_TRANSACTIONS (51): it is under way"
 
 
 _S, _D = TransactionState, EndDecision

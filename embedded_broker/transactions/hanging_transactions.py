@@ -54,6 +54,7 @@ def settle_hanging(
     is_alone = broker.controller.is_alone and isinstance(broker.leadership, ClusterView)
     if broker.topics.get(TRANSACTION_STATE) is None or not is_alone:
         return
+    # The previous id counts, too: the last epoch of an id hands the transaction over to the next id.
     owners = {each.previous_producer_id: each for each in states.values()}
     owners.update({each.producer_id: each for each in states.values()})
     for topic_partition, log in broker.logs.logs.items():

@@ -1,11 +1,11 @@
-"""From a decided transaction to a complete one: a marker in every partition, then the state that says so.
+"""Completes a decided transaction: writes a marker to every partition, then the final state.
 
-Markers are written here, or by the brokers that lead the partitions. All of it is done before EndTxn is
-answered: whoever reads behind a commit finds it, and the next transaction need not wait. Where a log
-promises to be on stable storage, the decision is synced before the first marker is written, and the markers
-before the transaction is called complete, so that no power cut leaves half of it; replicas in sync are
-waited for alike. What is refused is tried again from time to time; the producer is told to wait (51) until
-then.
+Markers are written here, or by the brokers that lead the partitions, before EndTxn is answered: a consumer
+that reads after the commit sees its records, and the next transaction need not wait. If a log involved is
+synced before it acknowledges, the decision is synced before the first marker is written, and the markers
+before the final state, so that no power cut leaves half a transaction; in-sync replicas are waited for in the
+same places. A marker that is refused is tried again with a growing backoff; until then the producer is told
+to wait (51).
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class TransactionCompletion:
         self._refused = trio.Event()
 
     @property
-    def is_owing(self) -> bool:
+    def needs_retry(self) -> bool:
         """Whether a completion has failed and has to be tried again."""
         # a completion under way may belong to an id that was forgotten
         return not self._missing.keys() <= self._under_way.keys()
@@ -140,8 +140,8 @@ class TransactionCompletion:
                 self._under_way[transactional_id] = trio.Event()
                 self._start_soon(self._complete_safely, metadata)
                 return
-            owed = self._missing[transactional_id]
-            owed.difference_update(self._write_markers(metadata, owed))
+            missing = self._missing[transactional_id]
+            missing.difference_update(self._write_markers(metadata, missing))
             self._complete(metadata)
         self._note_refusal(transactional_id)
 
@@ -158,17 +158,17 @@ class TransactionCompletion:
                 must_sync, log = self.must_sync(metadata), self._coordinator.log_of(transactional_id)
                 # The decision must be durable before the first marker, or a power cut leaves half of it.
                 await wait_safe(log, log.log_end_offset, term_of(log), needs_sync=must_sync)
-                owed = self._missing.get(transactional_id, set())
-                leaders = Leaders(self._broker, owed)
+                missing = self._missing.get(transactional_id, set())
+                leaders = Leaders(self._broker, missing)
                 written = self._write_markers(metadata, leaders.here).values()
                 for log, end_offset, term in [(log, log.log_end_offset, term_of(log)) for log in written]:
                     with log_failures(
                         f"syncing the marker of {quoted(transactional_id)} in {log.topic_partition}"
                     ):
                         await wait_safe(log, end_offset, term, needs_sync=must_sync)
-                        owed.discard(log.topic_partition)
-                owed.difference_update(leaders.needless)
-                owed.difference_update(
+                        missing.discard(log.topic_partition)
+                missing.difference_update(leaders.needless)
+                missing.difference_update(
                     await write_elsewhere(self._broker.peers, leaders, self._marker(metadata))
                 )
                 self._complete(metadata)
@@ -189,7 +189,7 @@ class TransactionCompletion:
     ) -> dict[TopicPartition, Log]:
         """Write missing markers to partitions that this broker leads; return their logs."""
         written: dict[TopicPartition, Log] = {}
-        owed, marker = self._missing[metadata.transactional_id], self._marker(metadata)
+        missing, marker = self._missing[metadata.transactional_id], self._marker(metadata)
         for topic_partition in sorted(partitions):
             try:
                 written[topic_partition] = write_marker(self._broker, topic_partition, marker)
@@ -200,7 +200,7 @@ class TransactionCompletion:
                     topic_partition,
                     error.message,
                 )
-                owed.discard(topic_partition)
+                missing.discard(topic_partition)
             except BrokerResponseError as error:
                 _log.warning(
                     "cannot write the marker of %s in %s: %s",

@@ -1,8 +1,8 @@
 """A transactional batch is appended only in an open transaction that has its partition (KIP-890).
 
-The coordinator is asked whether it has, or told to add the partition. One on another broker is asked by
-AddPartitionsToTxn 4 or 5 before the batch is appended; its answer counts for the request that asked, and for
-each partition until the producer's transaction ends there.
+The coordinator is asked whether the partition was added, or told to add it. A coordinator on another broker
+is asked by AddPartitionsToTxn 4 or 5 before the batch is appended; its answer counts for this request only,
+and for each partition until the producer's next marker there.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def enrol(
     log: Log,
     version: int,
     *,
-    consent: Consent | None = None,
+    verdict: CoordinatorVerdict | None = None,
 ) -> Log | None:
     """Make sure that a transactional batch belongs to an open transaction of its producer.
 
@@ -88,7 +88,7 @@ def enrol(
     is_implicit = version >= FIRST_IMPLICIT_PRODUCE
     try:
         return join_transaction(
-            broker, transactional_id, producer, log.topic_partition, is_implicit, consent=consent
+            broker, transactional_id, producer, log.topic_partition, is_implicit, verdict=verdict
         )
     except BrokerResponseError as error:
         raise produce_error(error, version) from error
@@ -101,7 +101,7 @@ def join_transaction(
     topic_partition: TopicPartition,
     is_implicit: bool,
     *,
-    consent: Consent | None = None,
+    verdict: CoordinatorVerdict | None = None,
 ) -> Log | None:
     """As ``enrol``, for a partition whose log may not exist yet.
 
@@ -111,7 +111,7 @@ def join_transaction(
         producer: its id and epoch.
         topic_partition: that it is about to write to.
         is_implicit: the request adds the partition to the transaction, as since KIP-890.
-        consent: the answer of a coordinator on another broker, if the request asked one.
+        verdict: the answer of a coordinator on another broker, if the request asked one.
 
     Raises:
         BrokerResponseError: from the coordinator.
@@ -122,9 +122,9 @@ def join_transaction(
     if not is_implicit and not broker.settings.transactions.transaction_partition_verification_enable:
         return None
     if broker.enrolments.coordinator_elsewhere(transactional_id) is not None:
-        if consent is None:
+        if verdict is None:
             raise NotCoordinatorError("the coordinator has moved to another broker, which was not asked")
-        consent.check(Enrolment(topic_partition, producer))
+        verdict.check(Enrolment(topic_partition, producer))
         return None
     coordinator = broker.transactions
     if is_implicit:
@@ -141,7 +141,7 @@ class Enrolment(NamedTuple):
     producer: ProducerIdentity
 
 
-class Consent:
+class CoordinatorVerdict:
     """The answer of a coordinator on another broker about the partitions of one request.
 
     The request may take many turns, and its transaction may end meanwhile. So the answer for a partition is
@@ -151,18 +151,18 @@ class Consent:
         logs: of the broker that asked.
         verifications: guards that the logs issued before the question (Kafka's ``VerificationGuard``); None
             for a partition without a log.
-        said: the coordinator's errors; None where it agreed.
+        errors: the coordinator's error for each partition; None where it agreed.
     """
 
     def __init__(
         self,
         logs: LogManager,
         verifications: Mapping[Enrolment, Verification | None],
-        said: Mapping[Enrolment, BrokerResponseError | None],
+        errors: Mapping[Enrolment, BrokerResponseError | None],
     ) -> None:
         self._logs = logs
         self._verifications = verifications
-        self._said = said
+        self._errors = errors
 
     def check(self, enrolment: Enrolment) -> None:
         """Check that the coordinator has agreed, and that its answer is still valid.
@@ -172,9 +172,9 @@ class Consent:
             NotCoordinatorError: it was not asked, or the partition was created or deleted since.
             InvalidTxnStateError: the transaction has ended since.
         """
-        if enrolment not in self._said:
+        if enrolment not in self._errors:
             raise NotCoordinatorError("the coordinator, another broker, was not asked about the partition")
-        error = self._said[enrolment]
+        error = self._errors[enrolment]
         if error is not None:
             raise error
         log = self._logs.logs.get(enrolment.topic_partition)
@@ -221,7 +221,7 @@ class RemoteEnrolments:
 
     async def ask(
         self, node_id: int, transactional_id: str, enrolments: Iterable[Enrolment], *, is_implicit: bool
-    ) -> Consent:
+    ) -> CoordinatorVerdict:
         """Ask about all enrolments of a request, one producer after the other.
 
         Args:
@@ -234,12 +234,12 @@ class RemoteEnrolments:
             Its answer; COORDINATOR_NOT_AVAILABLE (15) for each partition if it cannot be reached.
         """
         verifications = {each: self._verification(each) for each in enrolments}
-        said: dict[Enrolment, BrokerResponseError | None] = {}
+        errors: dict[Enrolment, BrokerResponseError | None] = {}
         for producer in dict.fromkeys(each.producer for each in verifications):
             partitions = [each.topic_partition for each in verifications if each.producer == producer]
             asked = _request(transactional_id, producer, partitions, is_implicit)
-            said.update(await self._ask(node_id, asked, producer, partitions))
-        return Consent(self._broker.logs, verifications, said)
+            errors.update(await self._ask(node_id, asked, producer, partitions))
+        return CoordinatorVerdict(self._broker.logs, verifications, errors)
 
     def _verification(self, enrolment: Enrolment) -> Verification | None:
         log = self._broker.logs.logs.get(enrolment.topic_partition)

@@ -1,4 +1,4 @@
-"""Reads the flights back with a client that is not ours, and says what differs."""
+"""Reads the flights back with kafka-python, and lists the differences."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ with warnings.catch_warnings():
 
 POLL_MS = 500
 STALLED_SECONDS = 30
-"""Without a single record for so long, what is missing will not come."""
+"""After this long without a record, the missing ones will not come."""
 
 
 class Ledger:
-    """What went by, key by key: the digest of a key covers content, number and order of its records."""
+    """Digests by key, each of the content, number and order of the key's records."""
 
     def __init__(self) -> None:
         self.count = 0

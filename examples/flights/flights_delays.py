@@ -59,7 +59,7 @@ class Delays(NamedTuple):
 
 
 class Board:
-    """The newest state of every hour, airline and airport: what the stream has told so far."""
+    """The newest result of the stream for every hour, airline and airport."""
 
     def __init__(self) -> None:
         self.hours: dict[tuple[datetime, str, str], Delays] = {}

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 PARTITIONS = 6
 SEGMENT_BYTES = 4 << 20
 YEAR_SECONDS = 20
-"""So long the year takes, that one can watch it."""
+"""Duration of the year, so that one can watch it."""
 CANNOT_RUN = 2
 
 MASTER = "local[*,4]"
@@ -152,7 +152,7 @@ def started(log: Path, memory: str) -> SparkSession:
     from splashdam.pipeline.session import children_log_into
 
     log.parent.mkdir(parents=True, exist_ok=True)
-    # A JVM whose parent leaves before it has said where it listens never ends.
+    # A JVM never ends if its parent exits before the JVM has reported its port.
     with interrupts_wait(), children_log_into(str(log)):
         return spark_session("flights", master=MASTER, memory=memory, settings=SETTINGS)
 
@@ -168,12 +168,12 @@ def pipeline(arguments: argparse.Namespace, log: Path) -> list[str]:
         try:
             return run(spark, Path(folder), arguments.out, reading.result(), Console())
         finally:
-            with suppress(Exception):  # the JVM may have died, which is told already
+            with suppress(Exception):  # the JVM may have died, which is reported already
                 spark.stop()
 
 
-def told(error: Exception, log: Path) -> str:
-    """A line for what went wrong outside of this program.
+def message_of(error: Exception, log: Path) -> str:
+    """Return a line about an error outside of this program.
 
     Raises:
         Exception: the error itself, which is one of this program.
@@ -208,7 +208,7 @@ def main() -> int:
         print("interrupted", file=sys.stderr)
         return exit_status(interrupt)
     except Exception as error:
-        print(told(error, log), file=sys.stderr)
+        print(message_of(error, log), file=sys.stderr)
         return CANNOT_RUN if isinstance(error, MissingPackage) else 1
     if found:
         print("\n".join(["what came through is not what was sent:", *found]), file=sys.stderr)

@@ -124,7 +124,7 @@ class Live:
             return True
 
     def stop(self) -> None:
-        """A JVM that has died, perhaps by the signal that ends us, too, is no reason not to end."""
+        """Stop the queries; ignore a JVM that has died, perhaps by the signal that ends this program."""
         for query in self.queries:
             with suppress(Exception):
                 query.stop()

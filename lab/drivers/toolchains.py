@@ -1,7 +1,7 @@
-"""Where drivers of other languages come from: fetched and built once, into a cache.
+"""Fetches and builds the drivers in other languages, once, into a cache.
 
-Each needs its language and the registry its client is published in. What is missing is named, and the
-contract runs without that client.
+Each needs the tools of its language and the registry of its client. If something is missing, it is named, and
+the contract runs without that client.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultL
 
 
 def cache_directory() -> Path:
-    """``SPLASHDAM_CACHE``, or a folder of the user's cache."""
+    """Return ``SPLASHDAM_CACHE``, or a folder of the user's cache."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("SPLASHDAM_CACHE") or Path(home) / "splashdam") / "contract"
 
 
 def kafkajs(cache: Path) -> Driver:
-    """kafkajs, from npm.
+    """Build the driver for kafkajs, from npm.
 
     Raises:
         MissingToolError: node or npm are not installed, or npm cannot fetch it.
@@ -49,7 +49,7 @@ def kafkajs(cache: Path) -> Driver:
 
 
 def franz_go(cache: Path) -> Driver:
-    """franz-go, as a Go module.
+    """Build the driver for franz-go, a Go module.
 
     Raises:
         MissingToolError: Go is not installed, or cannot fetch it.
@@ -70,7 +70,9 @@ def franz_go(cache: Path) -> Driver:
 
 
 def java(cache: Path, jars: Path) -> Driver:
-    """Kafka's own clients, out of a folder with their jars, whose name is their version.
+    """Build the driver for Kafka's own clients.
+
+    The folder has their jars, and their version as its name.
 
     Raises:
         MissingToolError: there is no such folder, no Java, or none that compiles.
@@ -89,7 +91,7 @@ def java(cache: Path, jars: Path) -> Driver:
 
 
 def all_drivers(jars: Sequence[Path], cache: Path | None = None) -> Mapping[str, Callable[[], Driver]]:
-    """What makes each driver, by the client's name; Kafka's own once for each folder of jars."""
+    """Return a function that builds each driver, by the client's name; one for each folder of jars."""
     cache = cache or cache_directory()
     return {
         "kafkajs": partial(kafkajs, cache),
@@ -108,12 +110,12 @@ def _need(tool: str) -> str:
 def _run(command: Sequence[str], directory: Path) -> None:
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        raise MissingToolError(f"{' '.join(command[:3])} … failed: {said[-1] if said else 'without a word'}")
+        output = (done.stderr or done.stdout).strip().splitlines()
+        raise MissingToolError(f"{' '.join(command[:3])} … failed: {output[-1] if output else 'no output'}")
 
 
 def _built(directory: Path, sources: Sequence[Path], build: Callable[[Path], None]) -> Path:
-    """The directory in the cache, built if it is missing or its sources are newer; all of it or nothing."""
+    """Return the directory in the cache; build it, all or nothing, if it is missing or its sources differ."""
     if all(_is_same(each, directory / each.name) for each in sources):
         return directory
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -123,7 +125,7 @@ def _built(directory: Path, sources: Sequence[Path], build: Callable[[Path], Non
             shutil.copy2(each, fresh)
         build(fresh)
         shutil.rmtree(directory, ignore_errors=True)
-        with suppress(OSError):  # somebody else has built it meanwhile
+        with suppress(OSError):  # another process has built it meanwhile
             fresh.rename(directory)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)

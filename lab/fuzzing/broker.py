@@ -1,7 +1,6 @@
-"""Asks brokers for what nobody should ask for, and looks whether they stay sane.
+"""Sends hostile requests to brokers, and checks that they stay sane: ``make fuzz``.
 
-``make fuzz`` does, which is ``python -m lab.fuzzing.broker --minutes 10``. What it
-finds is printed with the ``--seed`` and ``--kind`` that show it again, and becomes a test in
+A finding is printed with the ``--seed`` and ``--kind`` that repeat it, and becomes a test in
 ``tests/embedded_broker/serving/test_what_the_fuzzer_found.py``.
 """
 
@@ -44,18 +43,18 @@ from splashdam.wire.registry import API_KEYS
 KINDS = ("alone", "with ACLs", "cluster")
 
 MOST_CPU_SECONDS = 2.0
-"""For one request, of all steps of the loop but the fuzzer's own: answers take milliseconds."""
+"""Limit of CPU for one request, of all steps of the loop but the fuzzer's: answers take milliseconds."""
 MOST_HOLD_SECONDS = 0.06
-"""Of CPU for one step of a broker's tasks: nobody else is served meanwhile. It should be a third of that;
-caches are cold here, and what is made of one topic is made in one step."""
+"""Limit of CPU for one step of a broker's task, which nobody else can interrupt. The broker aims at a third;
+but caches are cold here, and all of one topic is made in one step."""
 MOST_BYTES = 200 << 20
-"""By which the process may grow with one request."""
+"""Limit of the process's growth with one request."""
 _PATIENCE_SECONDS = 4.0
-"""Virtual: who is not answered then waits for others, or has sent too few bytes."""
+"""Virtual time: a request without an answer by then waits for other clients, or lacks bytes."""
 _HONEST_SECONDS = 3600.0
 _LINES = 3
 _REPLAYS = 2
-"""A step that took long once may have met the collector of garbage, an import, or a busy machine."""
+"""A step that is slow once may have met a garbage collection, an import, or a busy machine."""
 _ACLS = {
     "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow_everyone_if_no_acl_found": True,
@@ -64,11 +63,11 @@ _COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "1048576"}
 
 
 class FindingError(AssertionError):
-    """A broker that does what it must not."""
+    """A broker has done what it must not."""
 
 
 class Hold(NamedTuple):
-    """A step of the loop in which nobody else was served, after one of the requests."""
+    """A long step of the loop, during which nobody else was served."""
 
     seconds: float
     task: str
@@ -76,11 +75,11 @@ class Hold(NamedTuple):
 
 
 class Watch(logging.Handler):
-    """Hears what brokers log, and sees how long they keep the loop.
+    """Collects what brokers log, and measures how long they hold the loop.
 
     Attributes:
-        loop: is an instrument of the loop.
-        holds: those that were too long, by the number of the request.
+        loop: a trio instrument.
+        holds: steps that were too long, by the number of the request.
     """
 
     def __init__(self) -> None:
@@ -100,26 +99,26 @@ class Watch(logging.Handler):
             self.closings.append(text)
 
     def check(self, asked: object, *, is_whole: bool, unread: int = 0) -> None:
-        """Raises for what a broker must not log.
+        """Raise for a line that a broker must not log.
 
         Args:
             asked: the last request.
-            is_whole: it was well-formed.
-            unread: so many damaged ones stand behind one that is parked, and may be read only now.
+            is_whole: whether it was well-formed.
+            unread: number of damaged requests behind a parked one, which may be read only now.
         """
         closings, self.closings = self.closings, []
         if self.failures:
             raise FindingError(f"{self.failures[0]}\nafter {asked!r:.3000}")
         for text in closings:
-            is_ours = is_whole and "Request" in text and "elements" not in text
-            unread -= is_ours
-            if (is_ours and unread < 0) or "Response" in text:
+            is_wrong = is_whole and "Request" in text and "elements" not in text
+            unread -= is_wrong
+            if (is_wrong and unread < 0) or "Response" in text:
                 raise FindingError(f"{text}\nafter {asked!r:.3000}")
 
 
 @contextmanager
 def watched() -> Iterator[Watch]:
-    """Hears the broker's log for a while, and nobody else does."""
+    """Watch brokers during the block; nothing else handles their log then."""
     log, watch = logging.getLogger("splashdam"), Watch()
     propagates, log.propagate = log.propagate, False
     log.addHandler(watch)
@@ -134,12 +133,12 @@ def watched() -> Iterator[Watch]:
 
 
 class Session:
-    """Hostile clients of some brokers, which share what they know.
+    """Hostile clients of some brokers, which share what they learn from answers.
 
     Args:
-        noise: decides everything.
-        brokers: who is asked.
-        watch: hears them.
+        noise: chooses requests.
+        brokers: the brokers under test.
+        watch: watches them.
     """
 
     def __init__(self, noise: random.Random, brokers: list[Broker], watch: Watch) -> None:
@@ -155,11 +154,11 @@ class Session:
 
     @property
     def unread(self) -> int:
-        """How many damaged requests were not answered, on connections that were not closed."""
+        """Number of damaged requests without an answer, on connections that are open."""
         return self._unread.total()
 
     def _line(self) -> Talk:
-        """One of some connections; the oldest, which may wait for an answer, gives way to new ones."""
+        """Return one of a few connections; open one while there are fewer."""
         if len(self._lines) < _LINES:
             ours, theirs = memory_stream_pair()
             self._noise.choice(self._brokers).server.adopt(theirs)
@@ -168,11 +167,11 @@ class Session:
 
     @property
     def holds(self) -> dict[int, Hold]:
-        """Of the loop, that took too long."""
+        """Steps of the loop that took too long, by the number of the request."""
         return self._watch.holds
 
     async def ask(self) -> None:
-        """One request, and what comes of it."""
+        """Send one request, and check its answer, its cost and the log."""
         line, unread = self._line(), self.unread
         request, version = self._maker.request()
         frame, is_whole = self._maker.frame(request, version, self.asked)
@@ -196,7 +195,7 @@ class Session:
 
     def _note_hold(self, request: Request[Any], version: int) -> None:
         loop = self._watch.loop
-        if loop.longest_seconds > MOST_HOLD_SECONDS * len(self._brokers):  # a step may be all of theirs
+        if loop.longest_seconds > MOST_HOLD_SECONDS * len(self._brokers):  # a step may serve all brokers
             hold = Hold(loop.longest_seconds, loop.longest_task, f"{request!r:.3000} v{version}")
             self._watch.holds[self.asked] = hold
 
@@ -239,7 +238,7 @@ def _most_memory() -> int:
 
 
 async def play(kind: str, seed: int, requests: int, clock: MockClock) -> Session:
-    """One round with so many requests; raises what it finds."""
+    """Play one round with so many requests; raise a finding."""
     noise = random.Random(f"{kind}-{seed}")
     with watched() as watch:
         if kind == "cluster":
@@ -270,14 +269,14 @@ async def _play_alone(
 
 
 class Known(NamedTuple):
-    """What must outlive a restart.
+    """State that must survive a restart.
 
     Attributes:
-        ends: of the logs.
-        open_logs: those with an open transaction. Where nobody knows it, its state's topic having been
-            deleted, a start ends it with a marker.
-        transactions: states by transactional ids.
-        removed: those of which ``retention.ms`` has removed records.
+        ends: log end offsets.
+        open_logs: logs with an open transaction. If the topic of its state was deleted, a start ends the
+            transaction with a marker, so such a log may grow.
+        transactions: states by transactional id.
+        removed: transactional ids whose state partition has lost records to ``retention.ms``.
     """
 
     ends: dict[str, int]
@@ -287,7 +286,7 @@ class Known(NamedTuple):
 
     @classmethod
     def of(cls, broker: Broker) -> Known:
-        """As it is now."""
+        """Return the state as it is now."""
         logs = {str(each): log for each, log in broker.logs.logs.items()}
         states, topic = broker.transactions.states, broker.transactions._topic
         log_of = {name: logs[f"{TRANSACTION_STATE}-{topic.partition_for(name)}"] for name in states}
@@ -299,7 +298,7 @@ class Known(NamedTuple):
         )
 
     def check(self, found: Known) -> None:
-        """Raises for what a restart has changed."""
+        """Raise for a change by the restart."""
         for name in {*self.ends, *found.ends}:
             before, after = self.ends.get(name, -1), found.ends.get(name, -1)
             if after < before or (after > before and name not in self.open_logs):
@@ -314,7 +313,7 @@ async def _plague(brokers: list[Broker], noise: random.Random, watch: Watch, req
     await _prepare(brokers[0])
     for _ in range(requests):
         await session.ask()
-    longest = 700 if len(brokers) == 1 else 60  # followers fetch all the time, which costs ours
+    longest = 700 if len(brokers) == 1 else 60  # followers fetch all the time, which costs real seconds
     await trio.sleep(noise.choice((0, 20, longest)))
     watch.check("waiting", is_whole=True, unread=session.unread)
     for number, broker in enumerate(brokers):
@@ -324,7 +323,7 @@ async def _plague(brokers: list[Broker], noise: random.Random, watch: Watch, req
 
 
 async def _prepare(broker: Broker) -> None:
-    """Topics without something in them."""
+    """Create the topics, with a batch in each."""
     ours, theirs = memory_stream_pair()
     broker.server.adopt(theirs)
     talk = Talk(ours)
@@ -335,7 +334,7 @@ async def _prepare(broker: Broker) -> None:
 
 
 async def _honest(broker: Broker, topic: str) -> None:
-    """A client that wants nothing unusual is answered; how, quotas, ACLs and configs say."""
+    """Check that an honest client is answered; ACLs, quotas and configs decide how."""
     ours, theirs = memory_stream_pair()
     broker.server.adopt(theirs)
     talk = Talk(ours)
@@ -350,22 +349,23 @@ async def _honest(broker: Broker, topic: str) -> None:
         for request, version in asked:
             answer = await talk.ask(request, version)
             if getattr(answer, "throttle_time_ms", 0) > _HONEST_SECONDS * 1000:
-                break  # a quota that a stranger has set keeps it away for longer
+                break  # a quota that a hostile request has set mutes it for longer
     if scope.cancelled_caught:
         raise FindingError(f"an honest client was not answered in {_HONEST_SECONDS:.0f} virtual seconds")
     await ours.aclose()
 
 
 def run(kind: str, seed: int, requests: int) -> Session:
-    """The same in a loop of its own, in virtual time."""
+    """Play a round in a trio loop of its own, in virtual time."""
     clock = MockClock(autojump_threshold=0)
     return trio.run(play, kind, seed, requests, clock, clock=clock)
 
 
 def hunt(kind: str, seed: int, requests: int) -> Session:
-    """``run``; raises also for a request that keeps the loop too long, each time that the round is played.
+    """Play a round; raise also for a request that holds the loop too long each time the round is played.
 
-    The collector of garbage rests meanwhile: it comes at the same request each time, mostly for the tests.
+    Garbage collection is off meanwhile: it would come at the same request each time, mostly for the tests'
+    objects.
     """
     gc.collect()
     gc.disable()
@@ -386,20 +386,20 @@ def _hunt(kind: str, seed: int, requests: int) -> Session:
     if holds:
         number, hold = max(holds.items(), key=lambda each: each[1])
         raise FindingError(
-            f"request {number} keeps the loop for {hold.seconds:.3f} s of CPU, in {hold.task}:\n{hold.asked}"
+            f"request {number} holds the loop for {hold.seconds:.3f} s of CPU, in {hold.task}:\n{hold.asked}"
         )
     return session
 
 
 def main() -> int:
-    """Rounds of all kinds until the time is over; 1 at the first finding."""
+    """Play rounds of all kinds until the time is over; the first finding is raised."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--requests", type=int, default=150, help="in a round")
     parser.add_argument("--seed", type=int, help="play this round alone")
     parser.add_argument("--kind", choices=KINDS, help="of brokers, with --seed")
     asked = parser.parse_args()
-    faulthandler.dump_traceback_later(60 * asked.minutes + 300, exit=True)  # a request without end
+    faulthandler.dump_traceback_later(60 * asked.minutes + 300, exit=True)  # for a handler that never ends
     if asked.seed is not None:
         hunt(asked.kind or KINDS[0], asked.seed, asked.requests)
         return 0

@@ -1,8 +1,7 @@
-"""Requests that nobody should send, made from the declarations: nearly right, nonsense, and broken frames.
+"""Hostile requests, made from the declarations of messages: nearly valid ones, nonsense, and broken frames.
 
-A request is mostly right where that lets it pass a handler's first checks: names come from small pools, APIs
-that belong together come after each other, and what earlier answers said (members, producer ids, epochs,
-topic ids, sessions) is said again.
+Nearly valid requests pass a handler's first checks: names come from small pools, related APIs follow each
+other, and values of earlier answers (members, producer ids, epochs, topic ids, sessions) are repeated.
 """
 
 from __future__ import annotations
@@ -33,18 +32,19 @@ from splashdam.wire.fields import ArrayType, Field, FixedType, SizedType, Struct
 from splashdam.wire.header import encode_request
 from splashdam.wire.message import Request, Struct
 
-_REMEMBERED = 3  # values of a field's name
+_REMEMBERED = 3
+"""Remembered values of each field."""
 _MOST_ELEMENTS = 100_000
-"""Of a request, those in elements counted: twice what a broker takes."""
+"""Array elements of a request, nested ones included: twice as many as a broker accepts."""
 _MOST_BYTES = 8 << 20
-"""Of the texts and bytes of a request. Elements are repeated: one long text in them would be gigabytes."""
+"""Bytes of a request's texts. Elements are repeated: one long text in them would become gigabytes."""
 
 
 class RequestMaker:
     """Makes requests of every API that the broker serves.
 
     Args:
-        noise: decides everything.
+        noise: chooses everything.
     """
 
     def __init__(self, noise: random.Random) -> None:
@@ -57,11 +57,11 @@ class RequestMaker:
             each.name for each in known
         ]
         self._wrong = self._null = 0.0
-        self._copies = 1  # how often what is being made stands in the request
+        self._copies = 1  # how often the value being made occurs in the request
         self._left_elements, self._left_bytes = _MOST_ELEMENTS, _MOST_BYTES
 
     def request(self) -> tuple[Request[Any], int]:
-        """The next request, and its version: all fields fit the declaration, whatever they say."""
+        """Return the next request and its version; all fields have the types of the declaration."""
         noise = self._noise
         api = self._api()
         version = noise.choice(api.versions)
@@ -72,14 +72,14 @@ class RequestMaker:
         return request, version
 
     def _api(self) -> RegisteredApi:
-        """One of a family for a while, and now and then any."""
+        """Return an API of one family for a while, and now and then any other."""
         noise = self._noise
         if noise.random() < 0.03:
             self._family = noise.choice(FAMILIES)
         return self._apis[noise.choice(self._family if noise.random() < 0.8 else list(self._apis))]
 
     def frame(self, request: Request[Any], version: int, correlation_id: int) -> tuple[bytes, bool]:
-        """The request as it is sent, and whether it is as the protocol wants it; some are damaged."""
+        """Return the request's frame, perhaps damaged, and whether it is whole."""
         frame = b"".join(
             encode_request(request, version=version, correlation_id=correlation_id, client_id="fuzz")
         )
@@ -88,7 +88,7 @@ class RequestMaker:
         return self._damaged(frame), False
 
     def hear(self, message: Struct) -> None:
-        """Remembers what a message says, to say it again."""
+        """Remember values of an answer for later requests."""
         for field in message.FIELDS:
             self._remember(field.name, getattr(message, field.name))
 
@@ -132,7 +132,7 @@ class RequestMaker:
         return self._paid(self._records() if kind.name == "records" else self._bytes())
 
     def _array(self, kind: ArrayType, name: str, version: int, owner: str) -> list[Any]:
-        """Four elements at most, the same ones again and again where there are more."""
+        """Return an array; beyond four elements it repeats them."""
         count = min(self._count(kind, name), self._left_elements // self._copies)
         self._left_elements -= count * self._copies
         different = min(count, 4)
@@ -143,7 +143,7 @@ class RequestMaker:
         return some * again
 
     def _paid(self, value: Any) -> Any:
-        """The value; texts and bytes are empty where so many copies of them are too much."""
+        """Return the value, or an empty one if its copies exceed the request's budget of bytes."""
         if not isinstance(value, str | bytes) or len(value) <= 16:
             return value
         size_bytes = len(value) * self._copies
@@ -224,7 +224,7 @@ class RequestMaker:
     # --- frames ---------------------------------------------------------------------------------------------
 
     def _damaged(self, frame: bytes) -> bytes:
-        """Cut off, overwritten, or longer than it says; the size in front is right or lies."""
+        """Cut a frame off, overwrite bytes of it, append some, or change its size field."""
         noise = self._noise
         body = frame[4:]
         kind = noise.randrange(5)
@@ -253,7 +253,7 @@ class RequestMaker:
 
 
 def _fits(value: Any, kind: WireType) -> bool:
-    """Whether what one message said in a field of this name can be said in this one."""
+    """Return whether a remembered value has the type of a field."""
     if isinstance(kind, FixedType):
         if kind.name in ("bool", "float64"):
             return isinstance(value, bool if kind.name == "bool" else float)

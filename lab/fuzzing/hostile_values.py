@@ -1,8 +1,8 @@
-"""Words and numbers for hostile requests: such as pass a handler's first checks, and such as should not."""
+"""Texts and numbers for hostile requests: some pass a handler's first checks, others should not."""
 
 from __future__ import annotations
 
-_LONG = 32_767  # the longest name of the old versions
+_LONG = 32_767  # the longest text of versions with a 16-bit length
 
 TOPICS = ("t", "t", "u", "compacted", "__consumer_offsets", "__transaction_state")
 GROUPS, TRANSACTIONS = ("g1", "g2"), ("tx1", "tx2")
@@ -16,7 +16,7 @@ FAMILIES: tuple[tuple[int, ...], ...] = (
     (32, 33, 44, 44, 74, 19, 0, 71, 72),
     (29, 30, 31, 48, 49, 50, 51, 17, 36, 18),
 )
-"""API keys that belong together: transactions, groups of both protocols, logs, topics, configs, access."""
+"""Related API keys: transactions, groups of both protocols, logs, topics, configs, access."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -33,11 +33,11 @@ OPTIONAL = _words("""
     cluster_id group_instance_id instance_id assignments forgotten_topics_data rack_id subscribed_topic_regex
     server_assignor transactional_id_pattern cursor match topics_filter
 """)
-"""Fields that are better left out mostly."""
+"""Fields that are mostly left out, because most requests with them fail at once."""
 
 
 def said_as(name: str) -> str:
-    """By which name answers say what a request's field repeats."""
+    """Return the name under which answers have the value of a request's field."""
     name = name.removeprefix("v3_and_below_").removeprefix("current_")
     return {"generation_id_or_member_epoch": "generation_id", "last_fetched_epoch": "leader_epoch"}.get(
         name, name
@@ -122,7 +122,7 @@ FIELD_POOLS: dict[str, tuple[str, ...]] = {
     "resource_name": ("t", "u", "0", "1", "", "g1", "kafka-cluster", "tx1", "compacted", "m1"),
     "coordinator_keys": (*GROUPS, *TRANSACTIONS),
 }
-"""Part of a field's name → what it says when it is right; the first that fits counts."""
+"""Valid texts by a part of the field's name; the first match counts."""
 
 NAME_POOLS: dict[str, tuple[str, ...]] = {
     "Protocol": ("range", "cooperative-sticky"),
@@ -133,7 +133,7 @@ NAME_POOLS: dict[str, tuple[str, ...]] = {
     "Scram": ("anna", "bert"),
     "UserName": ("anna", "bert"),
 }
-"""Part of a structure's name → what its other texts say."""
+"""Texts of other fields, by a part of the structure's name."""
 NAMES = (*TOPICS[:4], *GROUPS, "0", "1", "range", "anna", "consumer")
 
 NUMBERS = (0, 0, 0, 1, 1, 2, 3, 10, 1000, -1, -2)
@@ -174,4 +174,4 @@ RIGHT_NUMBERS: dict[str, tuple[int, ...]] = {
     "timestamp": (-1, -2, -3, -4, -5, 0, 1_767_225_600_000),
     "count": (2, 4),
 }
-"""Name of a field → what it says when it is right."""
+"""Valid numbers by the field's name."""

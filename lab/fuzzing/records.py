@@ -1,6 +1,6 @@
-"""Looks for bytes on which the twins disagree, or that one of them does not survive.
+"""Searches for bytes on which the kernel's twins disagree, or that crash one of them.
 
-``python -m lab.fuzzing.records --seconds 60 --seed 7``; what it finds belongs into
+``python -m lab.fuzzing.records --seconds 60 --seed 7``; add a finding to
 ``tests/record/kernel/reading/corpus.txt``. ``make sanitize`` runs it as well.
 """
 
@@ -18,7 +18,7 @@ from lab import ROOT
 
 
 def main() -> int:
-    """Mutates the corpus, and mutations that read well, until the time is over; 1 if it found something."""
+    """Mutate the corpus, and mutants that are readable, until the time is over; return 1 for a finding."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))

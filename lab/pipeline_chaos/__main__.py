@@ -1,9 +1,9 @@
-"""Kills a running ingest again and again, at random points, while records keep coming; then counts.
+"""Kills a running ingest again and again, at random points, while a producer sends; then counts.
 
-One driver process ingests a topic into a Parquet, a Delta and an Iceberg table. Killed are Python
-workers in the middle of their tasks, the driver at any time, and the driver between the commit to one of the
-tables and Spark's own. In the end each table has each record of the log exactly once. Status 1 if not. Needs
-Linux (/proc) and Java.
+One driver process ingests a topic into a Parquet, a Delta and an Iceberg table. Three kinds of kills: a
+Python worker in the middle of a task, the driver at any time, and the driver between the commit to a table
+and Spark's own commit. In the end each table must have each record of the log exactly once; else the status
+is 1. Needs Linux (/proc) and Java.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from splashdam.pipeline.tables import FORMATS
 from splashdam.testing.topics import create_topic
 
 KINDS = ("worker", "driver", "commit")
-"""The first is survived by the driver, which then need not be started again."""
+"""What is killed. The driver survives the death of a worker, and need not be started again."""
 CANNOT_RUN = 2
 _STARTS = 3
 PARTITIONS = 3
@@ -52,7 +52,7 @@ class Run:
         self._sender = Sender(servers, options.rate)
 
     def run(self) -> Verdict:
-        """Send, kill as often as asked for, let the ingests finish, and compare."""
+        """Send, kill as often as wanted, let the ingests finish, and compare."""
         self._sender.start()
         try:
             with self._bar() as bar:
@@ -75,7 +75,7 @@ class Run:
         return Progress(*columns, console=self._console)
 
     def _plan(self) -> list[tuple[str, str]]:
-        """Each kind and each format in turn, so that none is left out; the dice say which table is first."""
+        """Return kind and format of each kill: all take turns, so that none is left out."""
         formats = list(FORMATS)
         self._dice.shuffle(formats)
         turns = range(self._options.kills)
@@ -98,7 +98,7 @@ class Run:
         return f"the driver, somewhere behind a commit to {table_format}"
 
     def _wait_for_commit(self, table_format: str) -> None:
-        """Starts the ingest where it has to be; a driver that ends by itself is started again."""
+        """Start the ingest if necessary, restart a driver that has ended, and wait for the next commit."""
         for _ in range(_STARTS):
             self._driver.ingest(table_format)
             try:
@@ -108,7 +108,7 @@ class Run:
                     raise
                 self._driver.wait_for_end()
                 self._console.print("the driver ended by itself, and is started again")
-        raise DriverStuck(f"it ends by itself: {self._driver.last_words()}")
+        raise DriverStuck(f"the driver ends by itself: {self._driver.last_words()}")
 
     def _kill_worker(self, table_format: str) -> str:
         victim = self._driver.wait_for_busy_worker()
@@ -145,11 +145,11 @@ class Run:
 
 
 class Sender:
-    """A thread with a producer, which sends to all partitions of the topic from ``start`` to ``stop``.
+    """A thread with a producer that sends to all partitions of the topic from ``start`` to ``stop``.
 
     Args:
-        servers: of the cluster.
-        rate: records per second, about.
+        servers: addresses of the cluster.
+        rate: records per second, approximately.
 
     Attributes:
         sent: records so far.
@@ -163,11 +163,11 @@ class Sender:
         self._thread = threading.Thread(target=self._run, name="sender")
 
     def start(self) -> None:
-        """Begins."""
+        """Begin to send."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Returns when all that was sent is acknowledged."""
+        """Stop sending, and wait until every record is acknowledged."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -196,7 +196,7 @@ def pipeline_chaos(options: argparse.Namespace, folder: Path, console: Console) 
 
 
 def main() -> int:
-    """Run the command; 1 where a table is not as it should be, 2 where it cannot run here."""
+    """Run the command; return 1 if a table is wrong, 2 if it cannot run here."""
     parser = trial_parser(
         "pipeline_chaos", __doc__, rate=1000, pause=1.5, pause_help="most seconds from a commit to a kill"
     )

@@ -1,8 +1,8 @@
-"""The process that is killed: one Spark session, and an ingest into each table that it is told to fill.
+"""The process that is killed: one Spark session, with an ingest into each wanted table.
 
-It prints a line of JSON for each micro-batch that is in a table. On standard input come ``ingest FORMAT``,
-which starts another ingest beside those that run, and ``die FORMAT``, which makes it end by SIGKILL after the
-next commit to that table, before Spark hears of it. It does not outlive who started it.
+It prints a line of JSON for each micro-batch that it commits to a table. On standard input it takes ``ingest
+FORMAT``, which starts an ingest beside those that run, and ``die FORMAT``: it then kills itself after the
+next commit to that table, before Spark's own commit. It ends when its standard input ends.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ SETTINGS = {
     "spark.python.authenticate.socketTimeout": "120s",
 }
 _PATIENCE = 10
-"""Queries that may fail: each new Python process has ten seconds, which are few while a machine is busy."""
+"""Queries that may fail: Spark gives a new Python process ten seconds, too few on a busy machine."""
 _LOOK_SECONDS = 0.2
 
 
 class Commands:
-    """What comes in on standard input.
+    """The commands from standard input.
 
     Attributes:
-        wanted: tables that are to be filled.
+        wanted: formats of the tables to fill.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Commands:
         self._doomed = ""
 
     def listen(self) -> None:
-        """Reads for as long as there is somebody who writes, and ends with them."""
+        """Read commands until standard input ends, and end the process then."""
         for line in sys.stdin:
             command, table_format = line.split()
             if command == "die":
@@ -61,7 +61,7 @@ class Commands:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def teller(self, table_format: str) -> OnCommit:
-        """Tells of the commits to a table, or dies of one."""
+        """Return a callback that prints commits to a table, or kills the process at the doomed one."""
 
         def tell(batch: CommittedBatch) -> None:
             if batch.file_count > 0 and self._doomed == table_format:
@@ -73,13 +73,13 @@ class Commands:
 
 
 class Ingests:
-    """The queries of the process; one that fails is started again, as operators would.
+    """The queries of the process; a failed one is started again, as an operator would do.
 
     Args:
         spark: the session.
-        servers: of the cluster.
+        servers: addresses of the cluster.
         folder: of tables and checkpoints.
-        commands: who is told of commits.
+        commands: prints commits.
     """
 
     def __init__(self, spark: SparkSession, servers: str, folder: Path, commands: Commands) -> None:
@@ -87,7 +87,7 @@ class Ingests:
         self._failures = 0
 
     def start(self, table_format: str, *, trigger_seconds: float | None) -> StreamingQuery:
-        """Begins one, or goes on with it."""
+        """Start a query; it continues from its checkpoint."""
         return start_ingest(
             self._spark,
             {
@@ -106,7 +106,7 @@ class Ingests:
         )
 
     def run(self) -> None:
-        """Fills the tables that are wanted, for ever.
+        """Fill the wanted tables, for ever.
 
         Raises:
             StreamingQueryException: queries fail all the time.
@@ -125,7 +125,7 @@ class Ingests:
                 running[wanted] = self.start(wanted, trigger_seconds=0)
 
     def finish(self) -> None:
-        """Fills each table with all that is there.
+        """Fill each table with all records of the topic.
 
         Raises:
             StreamingQueryException: queries fail all the time.
@@ -135,7 +135,7 @@ class Ingests:
                 pass
 
     def _note_failure(self, query: StreamingQuery) -> bool:
-        """Waits for the end of a query; whether it failed."""
+        """Wait for the end of a query, and return whether it failed."""
         try:
             query.awaitTermination()
         except StreamingQueryException:
@@ -147,7 +147,7 @@ class Ingests:
 
 
 def main() -> int:
-    """Ingests into tables that it is told of, or with ``finish`` what is there into all."""
+    """Ingest into the wanted tables for ever; with ``finish`` fill all tables, and end."""
     servers, folder, how = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
     commands = Commands()
     threading.Thread(target=commands.listen, daemon=True).start()

@@ -1,4 +1,4 @@
-"""The driver from outside: started, listened to, killed, waited for."""
+"""Starts the driver's process, reads its output, and kills it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _STEP_SECONDS = 0.05
 
 
 class DriverStuck(Exception):
-    """It did not do in time what it does every time; the text has what it wrote last."""
+    """The driver did not make progress in time; the text has the end of its log."""
 
 
 class Driver:
-    """Processes one after the other, each with the session's JVM and workers.
+    """Driver processes one after the other, each with the JVM and the workers of its session.
 
     Args:
-        servers: of the cluster.
+        servers: addresses of the cluster.
         folder: of tables, checkpoints and the drivers' log.
     """
 
@@ -44,31 +44,31 @@ class Driver:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
     def ingest(self, table_format: str) -> None:
-        """Has the driver fill a table; starts it where it has to be."""
+        """Make the driver fill a table; start the driver if it does not run."""
         if self.is_running:
             self._tell(f"ingest {table_format}")
         else:
             self.start(table_format)
 
     def start(self, how: str) -> None:
-        """Begins with a table, or with ``FINISH`` for one that ends by itself."""
+        """Start a driver that fills a table; with ``FINISH`` one that fills all tables, and ends."""
         command = [sys.executable, "-m", "lab.pipeline_chaos.driver", self._servers, str(self._folder), how]
         self._commits = queue.SimpleQueue()
-        # An interrupt between the start and the assignment would leave a process that nobody knows.
+        # An interrupt between the start and the assignment would leave a process that nobody ends.
         with self._log.open("a") as log, interrupts_wait():
             self._process = subprocess.Popen(
                 command,
-                # Of the sockets between Spark's JVM and Python; a busy machine needs more than 15 seconds.
+                # For the sockets between Spark's JVM and Python: 15 seconds are too few on a busy machine.
                 env={**os.environ, "SPARK_AUTH_SOCKET_TIMEOUT": "120"},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                start_new_session=True,  # by its number all children are found again
+                start_new_session=True,  # `_children` finds all of its processes by the session's number
             )
         threading.Thread(target=self._listen, args=(self._process, self._commits), daemon=True).start()
 
@@ -76,14 +76,14 @@ class Driver:
     def _listen(process: subprocess.Popen[str], commits: queue.SimpleQueue[dict[str, Any]]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
-            if line.startswith("{"):  # a JVM may say something, too
+            if line.startswith("{"):  # the JVM prints to this pipe as well
                 commits.put(json.loads(line))
 
     def wait_for_commit(self, table_format: str) -> None:
-        """The next commit to a table; those that were told of before do not count.
+        """Wait for the next commit to a table; commits reported before do not count.
 
         Raises:
-            DriverStuck: it does not come, or the driver ended.
+            DriverStuck: there is none in time, or the driver ended.
         """
         with suppress(queue.Empty):
             while True:
@@ -99,28 +99,28 @@ class Driver:
         raise DriverStuck(f"no commit to {table_format}: {self.last_words()}")
 
     def die_after_commit(self, table_format: str) -> None:
-        """Has it end between the next commit to this table and Spark's; returns when it has."""
+        """Make the driver kill itself between the next commit to this table and Spark's; wait for its end."""
         self._tell(f"die {table_format}")
         self.wait_for_end()
 
     def _tell(self, command: str) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it has just ended, which is found out soon
+        with suppress(BrokenPipeError):  # it has just ended, which the next wait reports
             self._process.stdin.write(f"{command}\n")
             self._process.stdin.flush()
 
     def kill(self) -> None:
-        """SIGKILL of the driver alone: its JVM and workers have to notice."""
+        """Kill the driver alone: its JVM and workers must notice, and end."""
         if self._process is not None and self.is_running:
             self._process.send_signal(signal.SIGKILL)
         self.wait_for_end()
 
     def wait_for_busy_worker(self) -> int:
-        """The process number of a Python worker that is in the middle of something.
+        """Return the process id of a Python worker in the middle of a task.
 
         Raises:
-            DriverStuck: none is for long.
+            DriverStuck: no worker is busy for a minute.
         """
         deadline = time.monotonic() + _END_SECONDS
         before = self._worker_ticks()
@@ -134,19 +134,19 @@ class Driver:
         raise DriverStuck(f"no worker does anything: {self.last_words()}")
 
     def _worker_ticks(self) -> dict[int, int]:
-        """Processor time of the workers that Spark's Python daemon has forked for tasks."""
+        """Return the CPU time, in clock ticks, of the workers that Spark's Python daemon has forked."""
         children = list(self._children())
         daemons = {pid for pid, _, words in children if "pyspark.daemon" in words}
         found = {}
         for pid, parent, _ in children:
             if parent in daemons:
-                with suppress(OSError):  # has ended by now
+                with suppress(OSError):  # it has ended by now
                     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                     found[pid] = int(fields[11]) + int(fields[12])
         return found
 
     def wait_for_end(self) -> int:
-        """Its status, once it and all that it had started are gone."""
+        """Wait until the driver and all of its children are gone, and return the driver's status."""
         assert self._process is not None
         try:
             status = self._process.wait(_FINISH_SECONDS)
@@ -162,13 +162,13 @@ class Driver:
 
     def _close_pipes(self) -> None:
         assert self._process is not None
-        for pipe in (self._process.stdin, self._process.stdout):  # which the children had, too
+        for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             with suppress(BrokenPipeError):
                 pipe.close()
 
     def _children(self) -> Iterator[tuple[int, int, str]]:
-        """Number, parent and command line of all processes of the driver's session that are alive."""
+        """Yield process id, parent and command line of every living process of the driver's session."""
         assert self._process is not None
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
@@ -176,17 +176,17 @@ class Driver:
             try:
                 state, parent, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
                 words = (entry / "cmdline").read_text()
-            except OSError:  # has ended by now
+            except OSError:  # it has ended by now
                 continue
             if int(session) == self._process.pid and state != "Z":
                 yield int(entry.name), int(parent), words
 
     def last_words(self) -> str:
-        """The end of its log."""
+        """Return the end of its log."""
         return self._log.read_text(errors="replace")[-2000:] if self._log.exists() else ""
 
     def destroy(self) -> None:
-        """Ends it and all of its children, whatever state they are in."""
+        """Kill the driver and all of its children, whatever state they are in."""
         if self._process is None:
             return
         deadline = time.monotonic() + _END_SECONDS

@@ -1,4 +1,4 @@
-"""The tables beside the log: each record once, and as it was."""
+"""Compares a table with the log: it must have each record once, unchanged."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Records = Mapping[tuple[int, int], bytes]
 
 @attrs.define
 class TableCounts:
-    """What a table lacks, and what it has too much of.
+    """The differences between a table and the log.
 
     Attributes:
-        records: that the log has.
-        gaps: of them, how many the table lacks.
-        duplicates: rows that are there again.
-        wrong: rows that are no record of the log, or differ from it.
+        records: records of the log.
+        gaps: records that the table lacks.
+        duplicates: rows beyond the first of a record.
+        wrong: rows that match no record of the log.
     """
 
     records: int = 0
@@ -31,12 +31,12 @@ class TableCounts:
 
     @property
     def is_good(self) -> bool:
-        """Whether the table is what it should be."""
+        """Whether there is no difference."""
         return not (self.gaps or self.duplicates or self.wrong)
 
 
 def compare(table_format: str, place: Path, log: Records) -> TableCounts:
-    """Count what one table has of the log."""
+    """Compare one table with the log."""
     counts = TableCounts(records=len(log))
     seen: set[tuple[int, int]] = set()
     table = existing_table(table_format, place)

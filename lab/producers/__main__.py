@@ -1,6 +1,6 @@
-"""The process of the producers: sends until its standard input ends, and says every second how it is.
+"""The process of the producers: sends until its standard input ends, and prints a sample every second.
 
-Lines of JSON on standard output: samples, and at the end what was sent and what was wrong.
+Samples are lines of JSON on standard output; the last one has the numbers of records and the violations.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from lab.producers.streams_in_loops import Asyncio, Trio
 KINDS: list[type[Stream]] = [Threads, Many, Transactions, Impatient, Asyncio, Trio]
 PATIENT = [kind for kind in KINDS if kind is not Impatient]
 _SAMPLE_SECONDS = 1
-_LEFT_OVER_SECONDS = 30  # idle threads of trio's cache end after ten
+_LEFT_OVER_SECONDS = 30  # idle threads of trio's cache end after ten seconds
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     faulthandler.enable()
     parser = argparse.ArgumentParser(prog="python -m lab.producers", description=__doc__)
     parser.add_argument("--address", required=True)
@@ -65,14 +65,15 @@ def _sample(streams: list[Stream]) -> dict[str, Any]:
     for stream in streams:
         for what, times in stream.counts.copy().items():
             counts[what] = counts.get(what, 0) + times
-    told = {
-        fate.name: sum(ledger.told[fate] for stream in streams for ledger in stream.ledgers) for fate in Fate
+    results = {
+        fate.name: sum(ledger.results[fate] for stream in streams for ledger in stream.ledgers)
+        for fate in Fate
     }
     return {
         "rss": resident_bytes("self"),
         "descriptors": descriptors(),
         "threads": threading.active_count(),
-        "told": told,
+        "results": results,
         "counts": counts,
     }
 
@@ -88,19 +89,19 @@ def _join(threads: list[threading.Thread]) -> list[str]:
 
 
 def _failures(streams: list[Stream]) -> list[str]:
-    """The broker is never away for as long as `delivery_timeout_ms`."""
+    """Return violations by patient producers: no outage lasts as long as their `delivery_timeout_ms`."""
     return [
         f"{ledger.name}: {failed} records failed, though their producer was patient"
         for stream in streams
         if type(stream) in PATIENT
         for ledger in stream.ledgers
-        if (failed := ledger.told[Fate.PERHAPS] + _not_written(stream, ledger.told))
+        if (failed := ledger.results[Fate.PERHAPS] + _not_written(stream, ledger.results))
     ]
 
 
-def _not_written(stream: Stream, told: dict[Fate, int]) -> int:
-    """Aborting takes back what was not sent."""
-    return 0 if isinstance(stream, Transactions) else told[Fate.NOT_WRITTEN]
+def _not_written(stream: Stream, results: dict[Fate, int]) -> int:
+    """Return records that should have been written; an abort may drop records that were not sent."""
+    return 0 if isinstance(stream, Transactions) else results[Fate.NOT_WRITTEN]
 
 
 def _left_over(before: tuple[int, int]) -> list[str]:

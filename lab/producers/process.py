@@ -1,4 +1,4 @@
-"""The process of the producers, as the one that makes the trouble sees it."""
+"""Starts and watches the process of the producers, from the process that causes the faults."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from lab.memory import PRODUCERS_MAY_GROW_BYTES, Curve
 from lab.producers.streams import FINISH_SECONDS
 
 _PATIENCE_SECONDS = 3 * FINISH_SECONDS
-"""For what is left at the end."""
+"""How long the producers may take at the end to deliver their records."""
 
 
 class Producers:
-    """The process of the producers, and what it says.
+    """The process of the producers, and its samples.
 
     Args:
-        address: where clients find the brokers.
+        address: of the brokers.
         folder: for ledgers.
         rate: records per second, of all streams.
-        seed: of their dice.
+        seed: of their random choices.
         foreign: whether kafka-python sends as well.
     """
 
@@ -47,22 +47,22 @@ class Producers:
 
     @property
     def acknowledged(self) -> int:
-        """Records so far."""
-        return int(self.last.get("told", {}).get("ACKNOWLEDGED", 0))
+        """Acknowledged records so far."""
+        return int(self.last.get("results", {}).get("ACKNOWLEDGED", 0))
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """Name and figure, for the summary."""
+        """Names and figures for the summary."""
         facts = [
             (f"records {fate.lower().replace('_', ' ')}", f"{count:,}")
-            for fate, count in self.last.get("told", {}).items()
+            for fate, count in self.last.get("results", {}).items()
         ]
         facts += [(name, f"{count:,}") for name, count in self.last.get("counts", {}).items()]
         facts.append(("memory of the producers", self.curve.drawn()))
         return facts + [(f"most {what} of the producers", f"{most}") for what, most in self.most.items()]
 
     def finish(self) -> list[str]:
-        """Lets them deliver what is left; what was wrong there."""
+        """Let the producers deliver their records and end; return their violations."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -78,7 +78,7 @@ class Producers:
         return violations + ([f"the producers' process wrote: {words}"] if words else [])
 
     def kill(self) -> None:
-        """Whatever it does."""
+        """Kill the process."""
         self._process.kill()
         self._process.wait()
 

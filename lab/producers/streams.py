@@ -28,14 +28,14 @@ _FOREIGN_TICK_SECONDS = 0.05
 
 
 class Pace:
-    """How many records are due, at so many per second; what was missed for over a second is left out."""
+    """Tells how many records are due at a rate; after a pause of over a second it does not catch up."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
         self._done_at = time.monotonic()
 
     def due(self) -> int:
-        """As of now; at least one."""
+        """Return the number of records due now, at least one."""
         now = time.monotonic()
         count = max(1, int(min(now - self._done_at, 1) * self.rate))
         self._done_at = now
@@ -43,17 +43,17 @@ class Pace:
 
 
 class Stream(ABC):
-    """One producer and what it sends.
+    """One producer and its records.
 
     Args:
         address: of the broker.
         folder: for ledgers.
         rate: records per second.
-        seed: of its dice.
+        seed: of its random choices.
 
     Attributes:
         violations: promises that were broken here.
-        counts: what was exercised.
+        counts: how often each thing was exercised.
     """
 
     name = ""
@@ -69,14 +69,14 @@ class Stream(ABC):
         self.ledgers = [Ledger(folder, name) for name in self.ledger_names()]
 
     def ledger_names(self) -> list[str]:
-        """Streams that have more than one list them."""
+        """Return the names of its ledgers."""
         return [self.name]
 
     def guarded(self) -> None:
-        """The life of a thread: runs, and reports whatever ends it too early."""
+        """Run as a thread's function; report an error that ends the stream too early."""
         try:
             self.run()
-        except BaseException as error:  # else a thread would end in silence
+        except BaseException as error:  # else the thread would end unnoticed
             self.violations.append(f"{self.name} ended with {error!r}")
         finally:
             for ledger in self.ledgers:
@@ -84,14 +84,14 @@ class Stream(ABC):
 
     @abstractmethod
     def run(self) -> None:
-        """Opens a producer, sends until ``stop`` is set, waits for the rest, closes."""
+        """Open a producer, send until ``stop`` is set, wait for all results, and close it."""
 
     def open(self, **more: Any) -> KafkaProducer:
-        """A producer of this stream."""
+        """Return a producer of this stream."""
         return KafkaProducer(bootstrap_servers=self.address, client_id=self.name, **self.options, **more)
 
     def finish(self, producer: KafkaProducer) -> None:
-        """Delivers what is left, looks whether the memory is free again, closes."""
+        """Deliver the rest, check that the buffer memory is free again, and close."""
         pending = producer.flush(FINISH_SECONDS).pending
         deadline = time.monotonic() + 10
         while (left := reserved_bytes(producer.metrics())) and time.monotonic() < deadline:
@@ -100,7 +100,7 @@ class Stream(ABC):
         producer.close(FINISH_SECONDS)
 
     def finished(self, pending: int, reserved: float) -> None:
-        """What must be so after a flush."""
+        """Check the state after a flush."""
         if pending:
             self.violations.append(f"{self.name}: {pending} records are pending after a flush")
         if reserved:
@@ -108,13 +108,13 @@ class Stream(ABC):
 
 
 def reserved_bytes(metrics: Any) -> float:
-    """What a producer holds of its buffer memory."""
+    """Return how much of its buffer memory a producer has reserved."""
     now = metrics["producer-metrics"]
     return float(now["buffer-total-bytes"] - now["buffer-available-bytes"])
 
 
 class Threads(Stream):
-    """Two threads and one producer, whose memory is soon full while the broker is away; callbacks."""
+    """Two threads with one producer, whose memory is soon full while the broker is down; uses callbacks."""
 
     name = "threads"
     options = {"compression_type": "lz4", "linger_ms": 5, "buffer_memory": 256 * 1024}  # noqa: RUF012
@@ -139,25 +139,25 @@ class Threads(Stream):
         try:
             while not self.stop.wait(_TICK_SECONDS):
                 for _ in range(pace.due()):
-                    send_told(producer, ledger, self.dice.randrange(PARTITIONS))
+                    send_noted(producer, ledger, self.dice.randrange(PARTITIONS))
         except KafkaError as error:
             self.violations.append(f"{ledger.name} could not send: {error}")
 
 
-def send_told(producer: KafkaProducer, ledger: Ledger, partition: int) -> None:
-    """Sends a record; callbacks tell the ledger."""
+def send_noted(producer: KafkaProducer, ledger: Ledger, partition: int) -> None:
+    """Send a record; callbacks note its result in the ledger."""
     number = ledger.take(partition)
     try:
         future = producer.send(TOPIC, value_of(ledger.name, partition, number), partition=partition)
-    except KafkaTimeoutError:  # of `max_block_ms`: it was not taken
-        ledger.tell(partition, number, Fate.NOT_WRITTEN)
+    except KafkaTimeoutError:  # after `max_block_ms`: the producer did not take the record
+        ledger.note(partition, number, Fate.NOT_WRITTEN)
         raise
-    future.add_callback(lambda told: ledger.tell(partition, number, Fate.ACKNOWLEDGED, told.offset))
-    future.add_errback(lambda error: ledger.tell(partition, number, fate_of(error)))
+    future.add_callback(lambda metadata: ledger.note(partition, number, Fate.ACKNOWLEDGED, metadata.offset))
+    future.add_errback(lambda error: ledger.note(partition, number, fate_of(error)))
 
 
 class Impatient(Stream):
-    """Gives records up after a second and a half, refuses them after half a second, purges now and then."""
+    """Gives records up after 1.5 seconds, refuses them after half a second, and purges now and then."""
 
     name = "impatient"
     options = {  # noqa: RUF012
@@ -175,7 +175,7 @@ class Impatient(Stream):
         while not self.stop.wait(_TICK_SECONDS):
             for _ in range(pace.due()):
                 try:
-                    send_told(producer, self.ledgers[0], self.dice.randrange(PARTITIONS))
+                    send_noted(producer, self.ledgers[0], self.dice.randrange(PARTITIONS))
                 except KafkaTimeoutError:
                     self.counts["sends refused after max_block_ms"] += 1
                     break
@@ -185,7 +185,7 @@ class Impatient(Stream):
 
 
 class Many(Stream):
-    """``send_many`` with a partition per record; up to five deliveries at a time."""
+    """Calls ``send_many`` with a partition per record, with up to five deliveries at a time."""
 
     name = "many"
     options = {"compression_type": "zstd", "linger_ms": 10}  # noqa: RUF012
@@ -198,25 +198,25 @@ class Many(Stream):
             placed = [(partition, ledger.take(partition)) for partition in partitions]
             values = [value_of(self.name, *place) for place in placed]
             delivery = producer.send_many(TOPIC, values, partition=partitions)
-            under_way.append(partial(self._tell, placed, delivery))
+            under_way.append(partial(self._note, placed, delivery))
             if len(under_way) == 5:
                 under_way.popleft()()
-        for tell in under_way:
-            tell()
+        for note in under_way:
+            note()
         self.finish(producer)
 
-    def _tell(self, placed: list[tuple[int, int]], delivery: Any) -> None:
+    def _note(self, placed: list[tuple[int, int]], delivery: Any) -> None:
         try:
             delivery.get(FINISH_SECONDS)
         except KafkaError:
             self.counts["deliveries of many with failures"] += 1
         for (partition, number), future in zip(placed, delivery, strict=True):
-            if future.done():  # else nothing is told, and that is found in the ledger
-                self.ledgers[0].tell_of(partition, number, future)
+            if future.done():  # a record without a result shows up when the ledgers are compared
+                self.ledgers[0].note_future(partition, number, future)
 
 
 class Transactions(Stream):
-    """Commits, aborts, and leaves transactions open for a successor of the same name to abort."""
+    """Commits, aborts, and leaves transactions open, which a producer with the same id then aborts."""
 
     name = "transactions"
     options = {"compression_type": "gzip", "linger_ms": 2}  # noqa: RUF012
@@ -227,7 +227,7 @@ class Transactions(Stream):
             producer.begin_transaction()
             placed = [self._send(producer) for _ in range(pace.due())]
             end = self.dice.choices(["commit", "abort", "vanish"], [70, 24, 6])[0]
-            if self.dice.random() < 0.5:  # else most of what is aborted is never sent
+            if self.dice.random() < 0.5:  # without a flush most records of an abort are never sent
                 producer.flush()
             if end == "vanish":
                 producer.close(0)
@@ -236,7 +236,7 @@ class Transactions(Stream):
                 fate = Fate.ABORTED
             else:
                 fate = self._end(producer, end)
-            self._tell(placed, fate)
+            self._note(placed, fate)
         self.finish(producer)
 
     def _open(self) -> KafkaProducer:
@@ -263,23 +263,23 @@ class Transactions(Stream):
         self.counts["transactions aborted"] += 1
         return Fate.ABORTED
 
-    def _tell(self, placed: list[tuple[int, int, RecordFuture]], fate: Fate) -> None:
+    def _note(self, placed: list[tuple[int, int, RecordFuture]], fate: Fate) -> None:
         ledger = self.ledgers[0]
         for partition, number, future in placed:
             if not future.done():
                 self.violations.append(f"a record's future is pending after its transaction: {future!r}")
             elif fate is Fate.ACKNOWLEDGED:
-                ledger.tell_of(partition, number, future)
+                ledger.note_future(partition, number, future)
                 if future.failed():
                     self.violations.append(f"a record of a committed transaction failed: {future.exception}")
             elif future.failed() and fate_of(future.exception) is Fate.NOT_WRITTEN:
-                ledger.tell(partition, number, Fate.NOT_WRITTEN)
+                ledger.note(partition, number, Fate.NOT_WRITTEN)
             else:
-                ledger.tell(partition, number, fate)
+                ledger.note(partition, number, fate)
 
 
 def again(call: Callable[[], None]) -> None:
-    """A call about a transaction whose end is not known goes on when it is called again."""
+    """Call again after a timeout: the first call's request continues, as the documentation says."""
     for _ in range(2):
         try:
             call()
@@ -290,7 +290,7 @@ def again(call: Callable[[], None]) -> None:
 
 
 class Foreign(Stream):
-    """kafka-python's idempotent producer under the same faults; what it gives up may have been written."""
+    """kafka-python's idempotent producer under the same faults; records that it gives up may be written."""
 
     name = "kafka-python"
 
@@ -311,7 +311,7 @@ class Foreign(Stream):
         producer.flush(FINISH_SECONDS)
         producer.close(FINISH_SECONDS)
         del producer
-        gc.collect()  # it leaves sockets of its own to the collector
+        gc.collect()  # it leaves open sockets to the garbage collector
 
     def _send(self, producer: Any, partition: int) -> None:
         ledger = self.ledgers[0]
@@ -319,14 +319,14 @@ class Foreign(Stream):
         try:
             future = producer.send(TOPIC, value_of(self.name, partition, number), partition=partition)
         except KafkaPythonError:
-            ledger.tell(partition, number, Fate.PERHAPS)
+            ledger.note(partition, number, Fate.PERHAPS)
             return
         future.add_callback(partial(self._delivered, partition, number))
         future.add_errback(partial(self._failed, partition, number))
 
-    def _delivered(self, partition: int, number: int, told: Any) -> None:
-        self.ledgers[0].tell(partition, number, Fate.ACKNOWLEDGED, told.offset)
+    def _delivered(self, partition: int, number: int, metadata: Any) -> None:
+        self.ledgers[0].note(partition, number, Fate.ACKNOWLEDGED, metadata.offset)
 
     def _failed(self, partition: int, number: int, _error: BaseException) -> None:
         self.counts["records that kafka-python gave up"] += 1
-        self.ledgers[0].tell(partition, number, Fate.PERHAPS)
+        self.ledgers[0].note(partition, number, Fate.PERHAPS)

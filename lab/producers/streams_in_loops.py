@@ -1,4 +1,4 @@
-"""Streams of numbered records from event loops: asyncio with the blocking producer, trio with its own."""
+"""Streams of numbered records from event loops: asyncio with the blocking producer, and trio."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TASKS = 2
 
 
 class Asyncio(Stream):
-    """Two tasks, each with partitions of its own, that gather futures of the blocking producer."""
+    """Two tasks that await futures of the blocking producer, each with partitions of its own."""
 
     name = "asyncio"
     options = {"linger_ms": 5}  # noqa: RUF012
@@ -41,12 +41,12 @@ class Asyncio(Stream):
                 sent.append((partition, number, producer.send(TOPIC, value, partition=partition)))
             await asyncio.gather(*(future for _, _, future in sent), return_exceptions=True)
             for partition, number, future in sent:
-                ledger.tell_of(partition, number, future)
+                ledger.note_future(partition, number, future)
             await asyncio.sleep(_TICK_SECONDS)
 
 
 class Trio(Stream):
-    """Two tasks of the trio producer, each with partitions of its own."""
+    """Two tasks with the trio producer, each with partitions of its own."""
 
     name = "trio"
     options = {"compression_type": "snappy", "linger_ms": 5}  # noqa: RUF012
@@ -63,7 +63,7 @@ class Trio(Stream):
                     nursery.start_soon(self._task, producer, task)
             pending = (await producer.flush(FINISH_SECONDS)).pending
             with trio.move_on_after(10):
-                while reserved_bytes(producer.metrics()):  # noqa: ASYNC110 (nothing tells of it)
+                while reserved_bytes(producer.metrics()):  # noqa: ASYNC110 (there is no event for it)
                     await trio.sleep(_TICK_SECONDS)
             self.finished(pending, reserved_bytes(producer.metrics()))
 
@@ -81,5 +81,5 @@ class Trio(Stream):
                     await future
                 except KafkaError:
                     self.counts["trio's records that failed"] += 1
-                ledger.tell_of(partition, number, future)
+                ledger.note_future(partition, number, future)
             await trio.sleep(_TICK_SECONDS)

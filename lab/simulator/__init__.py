@@ -1,4 +1,4 @@
-"""Producers and brokers in one run in virtual time, with everything that can go wrong drawn from one seed.
+"""Runs producers and brokers in virtual time, with faults that are drawn from a seed.
 
-``python -m lab.simulator`` runs seeds; docs/decisions/simulator.md says what is proven when.
+``python -m lab.simulator`` runs seeds; docs/decisions/simulator.md says which promises it checks, and when.
 """

@@ -1,4 +1,4 @@
-"""``python -m lab.simulator``: many seeds in several processes, or one with its trace."""
+"""``python -m lab.simulator``: runs many seeds in several processes, or one seed with its trace."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from lab.simulator.simulation import simulate
 
 _CHUNK = 10
 _SLOWEST_S = 60
-"""Of the processor's time; a seed that takes longer spins without its own time passing."""
+"""Limit of CPU time; a seed that takes longer spins, and virtual time does not pass."""
 
 
 class Run(NamedTuple):
-    """A seed, on brokers that replicate or on ones that hand their logs over."""
+    """A seed, and whether its brokers replicate."""
 
     seed: int
     replicated: bool
@@ -31,31 +31,31 @@ class Run(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A seed that broke promises, with the first of them."""
+    """A failed run, and the first promise that it broke."""
 
     run: Run
     violation: str
 
 
 def main() -> int:
-    """The command; 1 where a seed failed."""
+    """Run the command; return 1 if a seed failed."""
     parser = argparse.ArgumentParser(prog="python -m lab.simulator", description=__doc__)
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed (0)")
     parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="how many (1000)")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), metavar="N", help="one per core")
     parser.add_argument("--replay", type=int, metavar="SEED", help="one seed: prints its trace")
-    parser.add_argument("--replicated", action="store_true", help="brokers that replicate alone")
-    parser.add_argument("--handed-over", action="store_true", help="brokers that hand logs over alone")
+    parser.add_argument("--replicated", action="store_true", help="only brokers that replicate")
+    parser.add_argument("--single-replicas", action="store_true", help="only brokers without replication")
     options = parser.parse_args()
     if options.replay is not None:
         return replay(Run(options.replay, options.replicated))
     seeds = range(options.first, options.first + options.seeds)
-    kinds = [True] * (not options.handed_over) + [False] * (not options.replicated)
+    kinds = [True] * (not options.single_replicas) + [False] * (not options.replicated)
     return run_all([Run(seed, kind) for seed in seeds for kind in kinds], options.processes)
 
 
 def replay(run: Run) -> int:
-    """Runs one seed and prints everything."""
+    """Run one seed, and print its trace and violations."""
     outcome = simulate(run.seed, replicated=run.replicated)
     print(outcome.trace)
     for violation in outcome.violations:
@@ -64,7 +64,7 @@ def replay(run: Run) -> int:
 
 
 def run_all(runs: Sequence[Run], processes: int) -> int:
-    """Runs them in processes of their own, shows how far it is, and what was exercised."""
+    """Run seeds in several processes; show the progress, and print what was exercised."""
     counts: Counter[str] = Counter()
     failures: list[Failure] = []
     chunks = [runs[at : at + _CHUNK] for at in range(0, len(runs), _CHUNK)]
@@ -83,13 +83,13 @@ def run_all(runs: Sequence[Run], processes: int) -> int:
 
 
 def replay_line(run: Run) -> str:
-    """What to type to see this run again."""
+    """Return the command that repeats a run."""
     line = f"{sys.executable} -m lab.simulator --replay {run.seed}"
     return f"{line} --replicated" if run.replicated else line
 
 
 def run_chunk(runs: Iterable[Run]) -> tuple[int, list[Failure], Counter[str]]:
-    """In a process of the pool: runs some; how many, which failed, and what they exercised."""
+    """Run some seeds in a process of the pool; return their number, the failures, and the counts."""
     signal.signal(signal.SIGPROF, _too_slow)
     size, failures, counts = 0, [], Counter[str]()
     for run in runs:
@@ -108,7 +108,7 @@ def _too_slow(_number: int, _frame: FrameType | None) -> None:
 
 
 class _Advance:
-    """Without rich: failures alone."""
+    """Print failures; this is all without rich."""
 
     def __call__(self, _runs: int, failures: list[str]) -> None:
         for text in failures:

@@ -1,8 +1,8 @@
-"""Error codes that brokers answer although nothing is wrong with the batch, each as a real broker would.
+"""Injects errors into the answers to appends, consistently, as a real broker would answer.
 
-What a broker refuses for good it refuses in every copy of the batch, also in one that arrives late over an
-old connection; and a batch that is written already is recognised before anything else. Without these two
-rules the simulated broker would be one that no producer can be safe with.
+Two rules: a permanent error is repeated for every copy of the batch, also for one that arrives late over an
+old connection; and a batch that is written already is recognised before any error. No producer could be safe
+with a broker that breaks them.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from splashdam.model.values import Buffer, TopicPartition
 from splashdam.record.batch import HEADER_BYTES, BatchHeader, parse_header
 from splashdam.storage.log import AppendResult, Log
 
-NOT_THIS_TIME = (2, 3, 5, 6, 19, 56, 59, 74, 75)
-WRITTEN_NEVERTHELESS = (7, 20)
-REFUSED_FOR_GOOD = (-1, 18, 29, 32, 47, 87)
+RETRIABLE = (2, 3, 5, 6, 19, 56, 59, 74, 75)
+WRITTEN_ANYWAY = (7, 20)
+PERMANENT = (-1, 18, 29, 32, 47, 87)
 OUT_OF_SEQUENCE = 45
 
 
 class AppendErrors:
-    """Decides what is answered to each append, and tells every log about it.
+    """Chooses errors for appends, and patches logs to raise them.
 
     Args:
-        random: decides.
-        record: what happened.
+        random: chooses.
+        record: for the trace and the counts.
         rates: how often, from 0 to 1, by the first word of a kind: ``retriable``, ``written``, ``refused``,
             ``sequence``.
     """
@@ -41,7 +41,7 @@ class AppendErrors:
         self._out_of_sequence: set[tuple[TopicPartition, int, int]] = set()
 
     def watch(self, log: Log, node_id: int) -> None:
-        """From now on appends to this log may fail, and are in the trace."""
+        """Patch a log, so that its appends may fail and are in the trace."""
         append = log.append_as_leader
 
         def watched(
@@ -74,21 +74,21 @@ class AppendErrors:
         vars(log)["append_as_leader"] = watched
 
     def _before(self, log: Log, header: BatchHeader, batch: Buffer) -> int:
-        """Raises, or returns the code to answer after the append, 0 for none."""
+        """Raise an error instead of the append, or return the error code to raise after it, 0 for none."""
         if not _is_repeat(log, header):
             self._refuse(log, header, batch)
         if not self.active:
             return 0
         if self._happens("retriable"):
-            raise error_for(self._random.choice(NOT_THIS_TIME), "on purpose")
-        return self._random.choice(WRITTEN_NEVERTHELESS) if self._happens("written") else 0
+            raise error_for(self._random.choice(RETRIABLE), "on purpose")
+        return self._random.choice(WRITTEN_ANYWAY) if self._happens("written") else 0
 
     def _refuse(self, log: Log, header: BatchHeader, batch: Buffer) -> None:
         topic_partition = log.topic_partition
         content = (topic_partition, zlib.crc32(memoryview(batch)[HEADER_BYTES:]))
         producer = (topic_partition, header.producer_id, header.producer_epoch)
         if self.active and content not in self._refused and self._happens("refused"):
-            self._refused[content] = self._random.choice(REFUSED_FOR_GOOD)
+            self._refused[content] = self._random.choice(PERMANENT)
         if self.active and header.producer_id >= 0 and self._happens("sequence"):
             self._out_of_sequence.add(producer)
         if content in self._refused:

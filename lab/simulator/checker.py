@@ -1,4 +1,4 @@
-"""What must be true after a run, whatever went wrong in it: the logs beside what applications were told."""
+"""Checks the promises after a run: compares the logs with the results that applications got."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Checker:
     """Checks one run.
 
     Args:
-        cluster: whose logs are read.
-        record: where violations go.
-        calm: nothing went wrong in this run.
+        cluster: has the logs.
+        record: for violations.
+        calm: whether the run had no faults.
     """
 
     def __init__(self, cluster: SimulatedCluster, record: RunRecord, *, calm: bool) -> None:
@@ -36,29 +36,29 @@ class Checker:
         self._calm = calm
 
     def delivered(self, acks: int | str, sent: SentRecord, metadata: RecordMetadata) -> None:
-        """The application is told so: then the record is in the log now, and not only later."""
+        """Check at a delivery report that the record is in the log already."""
         where = TopicPartition(metadata.topic, metadata.partition)
         missing = self._cluster.missing(where, metadata.offset, acks)
         if missing:
             self._violated(f"{_name(sent)} was delivered at {where} @{metadata.offset}, and is not {missing}")
 
     def check(self, workloads: Iterable[Workload]) -> None:
-        """The end of the run: all brokers are up, all producers are closed."""
+        """Check the end of the run, when all brokers are up and all producers are closed."""
         self._cluster.check_replicas()
         places = self._places()
         self._record.count("records in the logs", sum(map(len, places.values())))
         for workload in workloads:
-            self._check_told(workload)
+            self._check_results(workload)
             self._check_delivered(workload, places)
-            self._check_repeats(workload, places)
+            self._check_duplicates(workload, places)
             self._check_order(workload, places)
-            self._check_strangers(workload, places)
+            self._check_unknown_records(workload, places)
             self._check_transactions(workload)
 
-    def _check_told(self, workload: Workload) -> None:
+    def _check_results(self, workload: Workload) -> None:
         for sent in workload.sent:
-            if not sent.future.done() or sent.told != 1:
-                self._violated(f"the application was told {sent.told} times of {_name(sent)}")
+            if not sent.future.done() or sent.callbacks != 1:
+                self._violated(f"the application was told {sent.callbacks} times of {_name(sent)}")
             elif (sent.error is None) != sent.future.succeeded():
                 self._violated(f"callback and future of {_name(sent)} disagree")
             patient = self._calm and workload.plan.is_patient
@@ -80,7 +80,7 @@ class Checker:
             elif told.offset >= 0 and where not in found:
                 self._violated(f"{_name(sent)} was acknowledged at {where}, but stands at {found}")
 
-    def _check_repeats(self, workload: Workload, places: dict[bytes, list[Place]]) -> None:
+    def _check_duplicates(self, workload: Workload, places: dict[bytes, list[Place]]) -> None:
         for sent in workload.sent:
             repeats = len(places.get(sent.value, ())) - 1
             if repeats > 0:
@@ -91,7 +91,8 @@ class Checker:
     def _check_order(self, workload: Workload, places: dict[bytes, list[Place]]) -> None:
         if not workload.plan.keeps_order:
             return
-        # A send that has waited is noted when it returns: callbacks may have sent in between.
+        # A send that waits is noted when it returns, and callbacks may have sent meanwhile: so they are two
+        # orders.
         self._check_rising([sent for sent in workload.sent if not sent.is_chained], places)
         self._check_rising([sent for sent in workload.sent if sent.is_chained], places)
 
@@ -106,15 +107,15 @@ class Checker:
                 self._violated(f"{_name(sent)} stands at {offset}, and an earlier one at {before}")
             last[topic_partition] = offset
 
-    def _check_strangers(self, workload: Workload, places: dict[bytes, list[Place]]) -> None:
-        known = {sent.value for sent in workload.sent} | workload.half_taken
+    def _check_unknown_records(self, workload: Workload, places: dict[bytes, list[Place]]) -> None:
+        known = {sent.value for sent in workload.sent} | workload.perhaps_sent
         begin = workload.plan.name.encode() + b"-"
         for value in places:
             if value.startswith(begin) and value not in known:
                 self._violated(f"{value[:20]!r} was not taken by the producer, and is in the log")
 
     def _check_transactions(self, workload: Workload) -> None:
-        """A transaction is seen whole or not at all by those who read committed records only."""
+        """Check that read_committed shows all records of a transaction or none."""
         committed = {
             value for each in self._cluster.partitions for value in _committed(self._cluster.leader_log(each))
         }
@@ -155,7 +156,7 @@ class Checker:
 
 
 def _records(log: Log) -> Iterator[tuple[Record, bool]]:
-    """Every record, and whether it is a marker of a transaction's end."""
+    """Yield every record, and whether it is a transaction marker."""
     for data, position, header in _batches(log):
         yield from ((record, header.is_control) for record in read_records(data, position))
 
@@ -172,7 +173,7 @@ def _batches(log: Log) -> Iterator[tuple[bytes, int, BatchHeader]]:
 
 
 def _committed(log: Log | None) -> Iterator[bytes]:
-    """The values that a consumer with ``read_committed`` sees, by the markers in the log alone."""
+    """Yield the values that a read_committed consumer sees, by the markers in the log."""
     pending: dict[int, list[bytes]] = {}
     for data, position, header in _batches(log) if log is not None else ():
         if header.is_control:

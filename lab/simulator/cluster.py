@@ -1,4 +1,4 @@
-"""N embedded brokers on disks in memory; they end, start and move their leaders on demand."""
+"""Embedded brokers on disks in memory, which end, start and move their leaders on demand."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ PORT = 9092
 
 _RESTART_S = 0.05
 _LOOKS, _LOOK_S = 1_200, 0.1
-"""For owed markers; together twice the coordinator's longest pause between two tries to write them."""
+"""Polls for missing markers, and the pause between them: in all twice the coordinator's longest backoff."""
 
 End = Literal["stop", "kill", "power cut"]
 
 
 @attrs.define(eq=False)
 class BrokerNode:
-    """One broker: its disk, and the process while there is one.
+    """One broker: its disk, and its process while it runs.
 
     Attributes:
         node_id: from 1 on.
         files: the disk.
         broker: the running process, None while it is down.
-        end: how it is being ended.
-        life: the process's tasks.
-        is_up: opens when it runs.
-        may_start: opens when it may start again.
-        leaves: opens when it is to end in order.
+        end: how its last process ended.
+        life: cancels the process's tasks.
+        is_up: set while it runs.
+        may_start: set when it may start again.
+        leaves: set to end it in order.
     """
 
     node_id: int
@@ -63,17 +63,17 @@ class BrokerNode:
 
 @attrs.frozen
 class Parts:
-    """What a cluster is made of.
+    """The parts of a cluster.
 
     Attributes:
-        nodes: how many brokers.
-        topics: what is made before anybody sends.
-        network: where they listen.
-        clock: what they read the time from.
-        random: decides what a power cut leaves.
-        record: what happened.
+        nodes: number of brokers.
+        topics: created before anybody sends.
+        network: for listeners and connections.
+        clock: of the brokers.
+        random: chooses what a power cut leaves.
+        record: for the trace, counts and violations.
         append_errors: fails some appends.
-        sync_ms: how long a disk takes at most to make a file durable.
+        sync_ms: longest time that a disk takes to make a file durable.
     """
 
     nodes: int
@@ -87,16 +87,16 @@ class Parts:
 
 
 class SimulatedCluster(ABC):
-    """The brokers of one run; how they share partitions is for those who inherit from it to say.
+    """The brokers of one run; subclasses decide how they share partitions.
 
     Args:
-        parts: what it is made of.
+        parts: the parts of the cluster.
 
     Attributes:
         nodes: by node id.
         topics: as given.
         parts: as given.
-        record: what happened.
+        record: as given.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -109,39 +109,39 @@ class SimulatedCluster(ABC):
 
     @abstractmethod
     def options_of(self, node: BrokerNode) -> dict[str, Any]:
-        """What a broker is opened with besides."""
+        """Return further options to open a broker with."""
 
     @abstractmethod
     def opened(self, node: BrokerNode) -> None:
-        """A broker has been opened; nobody else has done anything since."""
+        """Called directly after a broker has opened."""
 
     def begin(self, nursery: trio.Nursery) -> None:  # noqa: B027 (most have nothing to do)
-        """All brokers run for the first time; ``nursery`` is the cluster's."""
+        """Called when all brokers run for the first time; ``nursery`` is the cluster's."""
 
     @property
     @abstractmethod
     def partitions(self) -> list[TopicPartition]:
-        """Those that applications write to."""
+        """The partitions that applications write to."""
 
     @abstractmethod
     def leader_log(self, topic_partition: TopicPartition) -> Log | None:
-        """The log at the leader; None where nobody leads, or who does is down."""
+        """Return the leader's log; None if there is no leader or it is down."""
 
     @abstractmethod
     def move(self, topic_partition: TopicPartition, to: int) -> None:
-        """Another leader takes over; nothing happens where it cannot."""
+        """Move the leadership to a node, if that is possible."""
 
     def missing(self, topic_partition: TopicPartition, offset: int, acks: int | str) -> str:
-        """Where a record is missing that has just been acknowledged; "" where it is not."""
+        """Return where a record is missing that has just been acknowledged; "" if it is not missing."""
         log = self.leader_log(topic_partition)
         return "in the log" if log is not None and log.log_end_offset <= offset else ""
 
     def may_be_lost(self, topic_partition: TopicPartition, offset: int) -> bool:
-        """Whether what the leader alone has acknowledged at this offset need not be there any more."""
+        """Return whether a record at this offset may be lost, which was acknowledged with acks=1."""
         return False
 
     def check_replicas(self) -> None:  # noqa: B027 (there are none)
-        """At the end: whatever is to be said of replicas."""
+        """Check the replicas at the end of the run."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -149,7 +149,7 @@ class SimulatedCluster(ABC):
         return ",".join(f"{node.host}:{PORT}" for node in self.nodes.values())
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """All brokers, until cancelled; started once all have the topics."""
+        """Run all brokers until cancelled; started when all have the topics."""
         async with trio.open_nursery() as nursery:
             for node in self.nodes.values():
                 await nursery.start(self._run_node, node)
@@ -171,7 +171,7 @@ class SimulatedCluster(ABC):
             node.broker = None
             self._after_the_end(node)
             await node.may_start.wait()
-            await trio.sleep(_RESTART_S)  # one that cannot start, as on a full disk, is tried again and again
+            await trio.sleep(_RESTART_S)  # a start may fail again and again, for example on a full disk
 
     async def _live(self, node: BrokerNode, task_status: trio.TaskStatus[None]) -> None:
         async with open_broker(
@@ -202,34 +202,34 @@ class SimulatedCluster(ABC):
         self.record.note("down", f"{node.host} {node.end}")
 
     def end(self, node: BrokerNode, how: End) -> None:
-        """Ends a broker's process: in order, by kill -9, or by a power cut. It stays down until `start`."""
+        """End a broker's process: in order, by kill -9, or by a power cut. It stays down until `start`."""
         if node.broker is None:
             return
         node.end = how
         node.may_start, node.is_up = trio.Event(), trio.Event()
         if how != "stop":
-            node.files.inject(Fault(None))  # nothing it does on its way out reaches the disk
+            node.files.inject(Fault(None))  # its tasks still run for a moment, but nothing reaches the disk
         node.broker = None
         self.let_go(node, how)
         self.record.count(f"broker ended: {how}")
 
     def let_go(self, node: BrokerNode, how: End) -> None:
-        """Has a broker's tasks end."""
+        """Make a broker's tasks end."""
         node.life.cancel()
 
     def start(self, node: BrokerNode) -> None:
-        """Lets a broker that was ended start again."""
+        """Let a broker that was ended start again."""
         node.may_start.set()
 
     # --- its end --------------------------------------------------------------------------------------------
 
     def has_failed_log(self, node: BrokerNode) -> bool:
-        """Whether a disk error has made one of its logs read-only until it is started again."""
+        """Return whether a disk error has made one of its logs read-only until it is started again."""
         logs = [] if node.broker is None else node.broker.logs.logs.values()
         return any(log.state is LogState.FAILED for log in logs)
 
     async def recover(self) -> None:
-        """Everything works again: disks are healed, and brokers that need it are started anew."""
+        """Heal all disks, and start the brokers that are down or have a failed log."""
         for node in self.nodes.values():
             node.files.heal()
             node.files.capacity_bytes = None
@@ -241,11 +241,11 @@ class SimulatedCluster(ABC):
             await node.is_up.wait()
 
     async def settle(self) -> None:
-        """All works, and nobody sends: returns when nothing is left to be done."""
+        """Wait until the brokers have nothing left to do; everything works, and nobody sends."""
         await self.complete_transactions()
 
     async def complete_transactions(self) -> None:
-        """Returns when every decided transaction has its markers, or will never have them.
+        """Wait until every decided transaction has its markers, or will never have them.
 
         A commit is answered with the decision; markers that a full disk refused are tried again later.
         """

@@ -1,4 +1,4 @@
-"""Carries out the faults of a scenario, one after the other, and in the end mends everything."""
+"""Carries out the faults of a scenario in their order, and mends everything at the end."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class FaultMaker:
     """Makes the faults of one run.
 
     Args:
-        scenario: which ones.
-        cluster: whose brokers they meet.
-        network: whose connections.
-        record: what happened.
+        scenario: has the faults.
+        cluster: has the brokers.
+        network: has the connections.
+        record: for the trace and the counts.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class FaultMaker:
         }
 
     async def run(self) -> None:
-        """All of them, each in its time; returns when everything works again."""
+        """Make each fault at its time; return when everything works again."""
         start = trio.current_time()
         with trio.move_on_at(start + self._scenario.horizon_ms / 1000):
             async with trio.open_nursery() as nursery:
@@ -98,7 +98,7 @@ class FaultMaker:
         self._set(node, stalled_until=trio.current_time() + fault.for_ms / 1000)
 
     def _leave_half_alive(self, node: BrokerNode) -> None:
-        """What the client has sent arrives beside, or behind, what it sends on its next connection."""
+        """Cut the client's end; its last bytes arrive later, during its next connection."""
         self._network.cut(node.host, "client", 0.001 * (self._record.counts["connections"] % 7) ** 4)
 
     def _lose(self, node: BrokerNode, _fault: PlannedFault) -> None:
@@ -136,7 +136,7 @@ class FaultMaker:
     def _heal(self, node: BrokerNode) -> None:
         node.files.capacity_bytes = None
         if node.broker is None:
-            return  # it is ended, by a fault of its own
+            return  # another fault has ended it
         node.files.heal()
         if self._cluster.has_failed_log(node):
             self._cluster.end(node, "kill")

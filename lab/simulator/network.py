@@ -1,7 +1,7 @@
-"""A network with distances: bytes travel, brokers stall, connections break at either end or at both.
+"""A network with delays: bytes travel, brokers stall, connections break at either end or at both.
 
-A connection that breaks at the client's end alone lives on at the broker: what was under way still arrives,
-late, beside the client's new connection, as it does on a real network.
+A connection that breaks only at the client's end lives on at the broker, as on a real network: the last bytes
+arrive late, while the client has a new connection already.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Side = Literal["both", "client", "broker"]
 
 @attrs.define
 class Weather:
-    """What it is like between the clients and one broker.
+    """The conditions between the clients and one broker.
 
     Attributes:
-        slowest_ms: a piece travels for up to this long.
-        stalled_until: what is sent before this time, in seconds, arrives after it; infinity loses it.
-        cut_after_bytes: connections made from now on break somewhere below this number of bytes; 0: never.
+        slowest_ms: longest travelling time of a piece.
+        stalled_until: bytes sent before this time, in seconds, arrive after it; infinity loses them.
+        cut_after_bytes: new connections break somewhere below this number of bytes; 0: never.
     """
 
     slowest_ms: float
@@ -38,7 +38,7 @@ class Weather:
 
 
 class SlowPipe(Pipe):
-    """One direction with distance: what is written arrives later, in order, in one piece or several."""
+    """One direction with a delay: bytes arrive later, in order, in one piece or several."""
 
     def __init__(self, capacity_bytes: int, weather: Weather, random: Random) -> None:
         super().__init__(capacity_bytes)
@@ -52,20 +52,20 @@ class SlowPipe(Pipe):
 
     @property
     def waiting_bytes(self) -> int:
-        """Travelling, or arrived and not read."""
+        """Bytes that travel, or have arrived and are not read."""
         return len(self._data) + self._travelling_bytes
 
     def end_after(self, allowed_bytes: int, then: Callable[[], None]) -> None:
-        """So many more bytes are sent on; what is written behind them is lost, and ``then`` is called."""
+        """Let so many more bytes pass; lose all later ones, and call ``then`` at the first."""
         self._allowed_bytes, self._when_used_up = allowed_bytes, then
 
     @property
     def has_lost_bytes(self) -> bool:
-        """Whether something written will never arrive."""
+        """Whether bytes were written that will never arrive."""
         return math.isinf(self._last_arrival)
 
     def postpone(self, seconds: float) -> int:
-        """What is under way arrives so much later; returns how many bytes that is."""
+        """Delay the bytes that travel; return their number."""
         self._travelling = deque((arrival + seconds, piece) for arrival, piece in self._travelling)
         self._last_arrival += seconds
         return self._travelling_bytes
@@ -98,7 +98,7 @@ class SlowPipe(Pipe):
         return not self._data and self.ended and not self._travelling
 
     async def _arrive(self) -> None:
-        if self._data:  # it has arrived just now
+        if self._data:  # a piece has arrived just now
             return
         if not self._travelling:
             await self._changed.park()
@@ -128,10 +128,10 @@ class SimulatedNetwork:
     """Hosts, ports and the weather in front of each host.
 
     Args:
-        random: decides delays and where pieces are cut.
-        record: what happened.
+        random: chooses delays, and how pieces are cut.
+        record: for the trace and the counts.
         capacity_bytes: as for ``MemoryNetwork``.
-        distance_ms: how long a piece travels at most when the weather is good.
+        distance_ms: longest travelling time in good weather.
     """
 
     def __init__(self, random: Random, record: RunRecord, *, capacity_bytes: int, distance_ms: float) -> None:
@@ -144,24 +144,24 @@ class SimulatedNetwork:
         self._record = record
 
     async def connect(self, host: str, port: int) -> MemoryStream:
-        """Connects to who listens, through the weather."""
+        """Connect to a listener, through the weather."""
         return await self._memory.connect(host, port)
 
     @property
     def listen(self) -> Listen:
-        """Listens in memory."""
+        """The network's listen function."""
         return self._memory.listen
 
     def refuse(self, host: str, port: int, refusing: bool = True) -> None:
-        """From now on refuses (or accepts again) new connections to an address."""
+        """Refuse new connections to an address, or accept them again."""
         self._memory.refuse(host, port, refusing)
 
     def weather(self, host: str) -> Weather:
-        """What it is like in front of a host; to be changed by whoever makes the weather."""
+        """Return the weather in front of a host; faults change it."""
         return self._weather.setdefault(host, Weather(self.distance_ms))
 
     def make_pair(self, host: str, port: int) -> tuple[MemoryStream, MemoryStream]:
-        """A connection under the host's weather."""
+        """Make a connection through the host's weather."""
         weather = self.weather(host)
         to_broker = SlowPipe(self._capacity_bytes, weather, self._random)
         to_client = SlowPipe(self._capacity_bytes, weather, self._random)
@@ -178,13 +178,13 @@ class SimulatedNetwork:
         return client, broker
 
     def cut(self, host: str, side: Side, late_s: float = 0.0) -> None:
-        """Breaks the open connections to a host.
+        """Break the open connections to a host.
 
         Args:
-            host: which one.
-            side: who notices: ``client`` alone, then what it sent still arrives ``late_s`` later and is
-                worked on; ``broker`` alone; or ``both``, and what was under way is lost.
-            late_s: see there.
+            host: the host.
+            side: the end that notices: ``client``, whose last bytes still arrive ``late_s`` later and are
+                handled; ``broker``; or ``both``, which loses the bytes that travel.
+            late_s: see ``side``.
         """
         for where, connection in self.connections:
             if where != host or connection.client.is_closed:
@@ -199,7 +199,7 @@ class SimulatedNetwork:
             self._record.note("cut", f"{host} {side}")
 
     def clear_up(self) -> None:
-        """Good weather everywhere; where bytes were lost for ever, the client learns of it."""
+        """Make good weather everywhere; break connections that have lost bytes at the client's end."""
         for host, connection in self.connections:
             if connection.to_broker.has_lost_bytes or connection.to_client.has_lost_bytes:
                 self._record.note("cut", f"{host} after a loss")

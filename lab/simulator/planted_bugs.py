@@ -1,4 +1,4 @@
-"""Bugs put in on purpose, each as a patch of one method: the simulator has to find every one of them."""
+"""Planted bugs, each a patch of one method: the simulator must find every one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def wrong_sequence_on_retry(patch: pytest.MonkeyPatch) -> None:
-    """A repeated batch gets new numbers: the broker takes it for another one."""
+    """A retried batch gets new sequence numbers, so the broker takes it for a new one."""
     drained = Idempotence.drained
 
     def drained_wrongly(self: Idempotence, batch: ProducerBatch) -> None:
@@ -43,12 +43,12 @@ def wrong_sequence_on_retry(patch: pytest.MonkeyPatch) -> None:
 
 
 def repeats_at_the_end_of_the_queue(patch: pytest.MonkeyPatch) -> None:
-    """A repeated batch queues behind what was sent after it."""
+    """A retried batch queues behind later batches."""
     patch.setattr(PartitionQueues, "insert", PartitionQueues.append)
 
 
 def lost_wakeup(patch: pytest.MonkeyPatch) -> None:
-    """One wake in seven is lost, as if it came between the sender's last look and its sleep."""
+    """One wake-up in seven is lost, as if it came between the sender's last check and its sleep."""
     wake = Wakeup.wake
 
     def heard_mostly(self: Wakeup) -> None:
@@ -60,9 +60,9 @@ def lost_wakeup(patch: pytest.MonkeyPatch) -> None:
 
 
 def buffer_reused_while_in_flight(patch: pytest.MonkeyPatch) -> None:
-    """A batch's memory is written again once its request was handed over, and not once it was answered.
+    """A batch's memory is overwritten when its request is sent, and not after the answer.
 
-    (The pool itself refuses a buffer that somebody may read, so the next batch is played by zeros.)
+    (The pool refuses a buffer that somebody may read, so zeros stand for the next batch.)
     """
     ship = Shipping.ship
 
@@ -76,11 +76,11 @@ def buffer_reused_while_in_flight(patch: pytest.MonkeyPatch) -> None:
 
 
 def memory_of_late_batches_leaks(patch: pytest.MonkeyPatch) -> None:
-    """What a batch has reserved does not come back when its answer comes after it was given up."""
+    """A batch that was given up does not release its memory when its answer comes late."""
     finish = RecordAccumulator._finish
 
     def finish_late(self: RecordAccumulator, batch: ProducerBatch) -> None:
-        if batch not in self._incomplete:  # the application was told before
+        if batch not in self._incomplete:  # it was given up before
             batch.charged_bytes = 0
         finish(self, batch)
 
@@ -93,12 +93,12 @@ def silence_is_success(patch: pytest.MonkeyPatch) -> None:
 
 
 def renumbered_at_once(patch: pytest.MonkeyPatch) -> None:
-    """After a refusal batches get new numbers although they may have been written under the old ones."""
+    """After a refusal batches get new sequence numbers, though they may be written under the old ones."""
     patch.setattr(PartitionSequences, "settle", PartitionSequences.unsettled)
 
 
 def second_batch_does_not_wait_for_the_first(patch: pytest.MonkeyPatch) -> None:
-    """A broker that does not know a producer takes any number: a later batch overtakes the first one."""
+    """A broker accepts any first number of an unknown producer, so a later batch can overtake the first."""
 
     def admits_new(self: PartitionSequences) -> bool:
         return not (self.unresolved or self.refused_from is not None or len(self.in_flight) >= 5)
@@ -133,7 +133,7 @@ def acknowledged_before_flush(patch: pytest.MonkeyPatch) -> None:
 
 
 def segment_closed_during_a_sync_counts_as_flushed(patch: pytest.MonkeyPatch) -> None:
-    """The segment that was written when a sync began waits for none after it, however it grew meanwhile."""
+    """A segment that was active when a sync began counts as synced, however it grew meanwhile."""
     begin = LogFlusher.begin
 
     def begin_with_active(self: LogFlusher) -> FlushRound:
@@ -149,7 +149,7 @@ def duplicate_batch_accepted(patch: pytest.MonkeyPatch) -> None:
 
 
 def producers_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
-    """A broker that starts knows none of its producers."""
+    """A broker forgets its producers at a restart."""
     opened = Log.open.__func__  # type: ignore[attr-defined]  # the function under the class method
 
     def open_without_producers(cls: type[Log], *args: Any, **options: Any) -> Log:
@@ -186,7 +186,7 @@ PLANTS: dict[Plant, tuple[int, ...]] = {
     producers_forgotten_at_a_restart: (131, 136),
     aborts_are_written_as_commits: (14, 27),
 }
-"""Each with seeds that have found it: the rare ones show in one run of hundreds."""
+"""The planted bugs, with seeds that have found them; a rare bug shows in one of hundreds of runs."""
 
 MOST_SEEDS = 100
-"""Any change to producer or simulator may give these seeds other runs; so many behind them are tried then."""
+"""A change to producer or simulator may give a seed another run; then so many seeds after it are tried."""

@@ -1,4 +1,4 @@
-"""Bugs of replication put in on purpose, each as a patch of one method: the simulator has to find them."""
+"""Planted bugs of replication, each a patch of one method: the simulator must find every one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def high_watermark_runs_ahead_of_the_isr(patch: pytest.MonkeyPatch) -> None:
-    """The leader takes the fastest of those in sync for the slowest."""
+    """The leader's high watermark follows the fastest in-sync replica instead of the slowest."""
 
     def of_the_fastest(self: LeaderState, current: int, log_end_offset: int, now_ms: float) -> int:
         ends = [self.followers[node].end_offset for node in self.state.isr if node != self.node_id]
@@ -30,7 +30,7 @@ def high_watermark_runs_ahead_of_the_isr(patch: pytest.MonkeyPatch) -> None:
 
 
 def truncated_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
-    """A follower cuts its log to its own high watermark and not where it differs (before KIP-101)."""
+    """A follower truncates to its high watermark, and not where its log diverges (as before KIP-101)."""
 
     def to_the_high_watermark(*_: Any, log_end_offset: int, high_watermark: int) -> int:
         return min(high_watermark, log_end_offset)
@@ -49,7 +49,7 @@ def truncated_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
 
 
 def acknowledged_before_the_followers_have_it(patch: pytest.MonkeyPatch) -> None:
-    """The leader does not wait, whatever acks says."""
+    """The leader does not wait for followers, even with acks=all."""
 
     async def at_once(self: Partition, *_: Any) -> None:
         self.leading()
@@ -58,7 +58,7 @@ def acknowledged_before_the_followers_have_it(patch: pytest.MonkeyPatch) -> None
 
 
 def isr_grows_too_early(patch: pytest.MonkeyPatch) -> None:
-    """A follower is in sync as soon as it fetches, whatever it has."""
+    """A follower joins the ISR at its first fetch, however far it is behind."""
 
     def at_the_first_fetch(self: LeaderState, node: int, high_watermark: int) -> tuple[int, ...] | None:
         if self.proposed is not None or node in self.state.isr or not self._is_eligible(node):
@@ -69,7 +69,7 @@ def isr_grows_too_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def old_leaders_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
-    """Who has led acknowledges what still waits, though another one leads and may not have it."""
+    """A former leader acknowledges waiting batches, though the new leader may not have them."""
     wait = Partition.wait_replicated
 
     async def until_it_is_over(self: Partition, offset: int, term: int) -> None:
@@ -80,7 +80,7 @@ def old_leaders_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_was_sent_counts_as_fetched(patch: pytest.MonkeyPatch) -> None:
-    """A follower is taken to have what it is about to be sent, before it asks for what follows."""
+    """A follower counts as having the records of an answer before it has asked for the next ones."""
     fetched = Follower.fetched
 
     def has_it_all(self: Follower, offset: int, leader_end_offset: int, now_ms: float) -> None:
@@ -90,7 +90,7 @@ def what_was_sent_counts_as_fetched(patch: pytest.MonkeyPatch) -> None:
 
 
 def producers_forgotten_at_a_failover(patch: pytest.MonkeyPatch) -> None:
-    """A new leader knows none of the producers whose batches it has fetched."""
+    """A new leader forgets the producers whose batches it has fetched."""
     lead = Partition.lead
 
     def lead_without_producers(self: Partition, state: PartitionState) -> None:
@@ -110,4 +110,4 @@ REPLICATION_PLANTS: dict[Plant, tuple[int, ...]] = {
     what_was_sent_counts_as_fetched: (1, 3),
     producers_forgotten_at_a_failover: (9, 40),
 }
-"""Each with seeds that have found it, on brokers that replicate."""
+"""The planted bugs, with seeds that have found them on brokers that replicate."""

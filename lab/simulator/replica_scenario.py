@@ -1,6 +1,6 @@
-"""What a seed means on brokers that replicate: the same applications, other brokers, further faults.
+"""The scenario of a seed on brokers that replicate: the same applications, other brokers, further faults.
 
-Faults of brokers that replicate: between them, and between them and their controller.
+The further faults are between brokers, and between a broker and the controller.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import trio
 from lab.simulator.cluster import BrokerNode
 from lab.simulator.faults import FaultMaker
 from lab.simulator.network import SimulatedNetwork
-from lab.simulator.replicas import ReplicatedLogs, line_name
+from lab.simulator.replicas import ReplicatedCluster, line_name
 from lab.simulator.report import RunRecord
 from lab.simulator.scenario import (
     FAULTS,
@@ -39,13 +39,13 @@ REPLICA_FAULTS = (
     "preferred",
     "reassign",
 )
-"""Beside those of `FAULTS`."""
+"""Faults in addition to `FAULTS`."""
 
 _TRANSACTIONAL = 0.3
 
 
 def replicated_scenario(seed: int) -> Scenario:
-    """Draws the run of a seed."""
+    """Draw the scenario of a seed."""
     plan, random = scenario(seed), Random(f"replicas {seed}")
     nodes = random.choice((1, 2, 3, 3, 3, 3, 4))
     factor, is_durable = min(3, nodes), random.random() < 0.25
@@ -68,7 +68,7 @@ def replicated_scenario(seed: int) -> Scenario:
 
 
 def _producer(random: Random, plan: ProducerPlan) -> ProducerPlan:
-    """Some in transactions, also where brokers are several; the others as they are."""
+    """Return the plan, sometimes with transactions."""
     chance = random.random()
     if plan.is_transactional or chance >= _TRANSACTIONAL:
         return plan
@@ -91,10 +91,10 @@ def _replication(random: Random, factor: int, *, is_durable: bool) -> Replicatio
 
 
 class ReplicaFaultMaker(FaultMaker):
-    """A `FaultMaker` that knows these as well."""
+    """A `FaultMaker` that makes `REPLICA_FAULTS` as well."""
 
     def __init__(
-        self, scenario: Scenario, cluster: ReplicatedLogs, network: SimulatedNetwork, record: RunRecord
+        self, scenario: Scenario, cluster: ReplicatedCluster, network: SimulatedNetwork, record: RunRecord
     ) -> None:
         super().__init__(scenario, cluster, network, record)
         self._replicas = cluster
@@ -125,7 +125,7 @@ class ReplicaFaultMaker(FaultMaker):
     # --- the controller -------------------------------------------------------------------------------------
 
     def _isolate(self, node: BrokerNode, _fault: PlannedFault) -> None:
-        """It hears nothing from the controller and cannot ask: it leads on, and others may, too."""
+        """Separate a broker from the controller: it goes on as leader, while another may be elected."""
         line = self._replicas.lines[node.node_id]
         line.hears = line.is_asked = False
         self._replicas.fence_later(node)
@@ -145,7 +145,7 @@ class ReplicaFaultMaker(FaultMaker):
     # --- lines between brokers ------------------------------------------------------------------------------
 
     def _lines(self, node: BrokerNode, fault: PlannedFault) -> list[str]:
-        """One of the node's lines, or all."""
+        """Return one of the node's lines to other brokers, or all."""
         names = [line_name(node, other) for other in self._replicas.nodes.values() if other is not node]
         return [names[fault.number % len(names)]] if names and fault.number % 3 else names
 

@@ -1,8 +1,7 @@
 """Brokers that replicate under one controller, over lines of the simulated network.
 
-The controller as a broker sees it that is some way off: news come late, questions and answers get lost.
-
-What must be true of replicas all the time: one leader per epoch, and what was committed stays.
+`DistantController` stands between a broker and the controller: changes arrive late, requests and answers get
+lost. `ReplicaChecks` checks all the time that an epoch has one leader, and that committed records stay.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import trio
 from lab.simulator.cluster import BrokerNode, End, Parts, SimulatedCluster
 from lab.simulator.report import RunRecord
 from lab.simulator.scenario import ReplicationPlan
-from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.controller.controller import Controller, Member
 from splashdam.embedded_broker.controller.election import changed, moved
@@ -31,6 +29,7 @@ from splashdam.embedded_broker.controller.state import (
     IsrAnswer,
     IsrProposal,
 )
+from splashdam.embedded_broker.execution.answers import Address
 from splashdam.embedded_broker.replication.replica_manager import Membership
 from splashdam.embedded_broker.topics.topics import new_internal_topic
 from splashdam.model.broker_errors import BrokerResponseError, NetworkExceptionError
@@ -49,28 +48,28 @@ if TYPE_CHECKING:
     from lab.simulator.cluster import BrokerNode
 
 _IN_SYNC_S, _LOOK_S = 120.0, 0.1
-"""Virtual: by then all replicas are in sync, once nothing goes wrong any more."""
+"""Virtual time until all replicas must be in sync after the last fault, and the pause between polls."""
 
 
 def line_name(one: BrokerNode, other: BrokerNode) -> str:
-    """The network's name for the line between two brokers."""
+    """Return the network's name of the line between two brokers."""
     return "-".join(sorted((one.host, other.host)))
 
 
-class ReplicatedLogs(SimulatedCluster):
-    """A `SimulatedCluster` with followers.
+class ReplicatedCluster(SimulatedCluster):
+    """A `SimulatedCluster` whose brokers replicate.
 
     Args:
         parts: as for `SimulatedCluster`.
-        plan: how they replicate.
+        plan: settings of replication.
         random: places partitions.
 
     Attributes:
         plan: as given.
-        controller: as it is; brokers see it from afar.
-        lines: what each broker sees of it.
-        checks: of what must be true all the time.
-        cut_lines: between which brokers there are no connections.
+        controller: the real controller; brokers reach it through ``lines``.
+        lines: the `DistantController` of each broker, by node id.
+        checks: run all the time.
+        cut_lines: lines that take no connections.
     """
 
     def __init__(self, parts: Parts, plan: ReplicationPlan, random: Random) -> None:
@@ -86,7 +85,7 @@ class ReplicatedLogs(SimulatedCluster):
         self._nursery: trio.Nursery | None = None
 
     def begin(self, nursery: trio.Nursery) -> None:
-        """Makes all topics."""
+        """Create all topics."""
         self._nursery = nursery
         settings = BrokerSettings.from_options(self.plan.settings, {})
         state_topic = new_internal_topic(TRANSACTION_STATE, settings)
@@ -96,17 +95,17 @@ class ReplicatedLogs(SimulatedCluster):
     # --- brokers --------------------------------------------------------------------------------------------
 
     def options_of(self, node: BrokerNode) -> dict[str, Any]:
-        """Its place in the cluster."""
+        """Return the broker's membership of the cluster, and the plan's settings."""
         line = self.lines[node.node_id]
         line.mend()
-        controller = cast("Controller", line)  # all that a broker asks is there
+        controller = cast("Controller", line)  # it has all methods that a broker calls
         return {
             "membership": Membership(controller, partial(self.connect, node), line),
             **self.plan.settings,
         }
 
     def opened(self, node: BrokerNode) -> None:
-        """Watches its logs."""
+        """Watch the broker's logs."""
         self._watch_all()
 
     def _watch_all(self) -> None:
@@ -122,7 +121,7 @@ class ReplicatedLogs(SimulatedCluster):
             self.checks.watch(log, node)
 
     async def connect(self, source: BrokerNode, node_id: int) -> MemoryStream:
-        """A connection between brokers."""
+        """Connect one broker to another."""
         await trio.lowlevel.checkpoint()
         target, network = self.nodes[node_id], self.parts.network
         name = line_name(source, target)
@@ -133,13 +132,13 @@ class ReplicatedLogs(SimulatedCluster):
         return ours
 
     def end(self, node: BrokerNode, how: End) -> None:
-        """As for `SimulatedCluster`; a power cut that would take the only copy of something is a kill."""
+        """As for `SimulatedCluster`; a power cut that would destroy the only copy of a record is a kill."""
         if how == "power cut" and not (self.plan.is_durable or self._has_copies(node)):
             how = "kill"
         super().end(node, how)
 
     def _has_copies(self, node: BrokerNode) -> bool:
-        """Whether everything that counts is at another broker, too."""
+        """Return whether every partition that this broker has in sync is also in sync at another live one."""
         return all(
             any(self.nodes[each].broker is not None for each in state.isr if each != node.node_id)
             for state in self.controller.state.partitions.values()
@@ -147,7 +146,7 @@ class ReplicatedLogs(SimulatedCluster):
         )
 
     def let_go(self, node: BrokerNode, how: End) -> None:
-        """In order: it hands its leads over first."""
+        """Make a broker's tasks end; in order, the broker first moves its leaderships."""
         if how == "stop":
             node.leaves.set()
         else:
@@ -161,16 +160,16 @@ class ReplicatedLogs(SimulatedCluster):
         return sorted(each for each in self.controller.state.partitions if each.topic not in INTERNAL_TOPICS)
 
     def leader_log(self, topic_partition: TopicPartition) -> Log | None:
-        """By the controller's word."""
+        """Return the log of the leader by the controller's state."""
         return self.log_at(self.controller.partition(topic_partition).leader, topic_partition)
 
     def log_at(self, node_id: int, topic_partition: TopicPartition) -> Log | None:
-        """A replica, of a broker that runs."""
+        """Return a replica's log; None if its broker is down."""
         node = self.nodes.get(node_id)
         return None if node is None or node.broker is None else node.broker.logs.logs.get(topic_partition)
 
     def move(self, topic_partition: TopicPartition, to: int) -> None:
-        """To another replica in sync."""
+        """Move the leadership to another in-sync replica."""
         state = self.controller.state
         try:
             after = moved(self.controller.partition(topic_partition), to, state.is_eligible)
@@ -179,20 +178,20 @@ class ReplicatedLogs(SimulatedCluster):
         self.controller.change_partitions({topic_partition: after})
 
     def elect_preferred(self) -> None:
-        """The first replica of each partition leads it, where it is in sync."""
+        """Make the first replica of each partition its leader, if it is in sync."""
         state = self.controller.state
         self.controller.change_partitions(
             {each: changed(now, state.is_eligible, preferred=True) for each, now in state.partitions.items()}
         )
 
     def reassign(self, topic_partition: TopicPartition, replicas: list[int]) -> None:
-        """Other replicas."""
+        """Begin a reassignment to other replicas."""
         state = self.controller.state
         after = begun(self.controller.partition(topic_partition), replicas, state.is_eligible)
         self.controller.change_partitions({topic_partition: after})
 
     def rejoin(self, node: BrokerNode) -> None:
-        """The line to the controller is whole again: the broker hears what it has missed."""
+        """Mend the line to the controller, and deliver the changes that the broker has missed."""
         line = self.lines[node.node_id]
         line.mend()
         line.catch_up()
@@ -200,7 +199,7 @@ class ReplicatedLogs(SimulatedCluster):
             node.broker.member.join()
 
     def fence_later(self, node: BrokerNode) -> None:
-        """The controller has no word of a broker any more, and takes it for down in time."""
+        """Fence a broker after its session timeout: the controller has no heartbeats of it."""
         assert self._nursery is not None
         self._nursery.start_soon(self._fence, node, self.controller.state.brokers[node.node_id].epoch)
 
@@ -217,7 +216,7 @@ class ReplicatedLogs(SimulatedCluster):
     # --- checks ---------------------------------------------------------------------------------------------
 
     def missing(self, topic_partition: TopicPartition, offset: int, acks: int | str) -> str:
-        """What all have acknowledged is at every broker in sync that runs."""
+        """Return the in-sync broker that lacks a record acknowledged with acks=all; "" if there is none."""
         if acks != "all":
             return ""
         for node_id in self.controller.partition(topic_partition).isr:
@@ -227,23 +226,23 @@ class ReplicatedLogs(SimulatedCluster):
         return ""
 
     def may_be_lost(self, topic_partition: TopicPartition, offset: int) -> bool:
-        """Whether another broker has led since it was appended."""
+        """Return whether another broker has become leader since the record was appended."""
         return self.checks.epoch_has_passed(topic_partition, offset)
 
     def check_replicas(self) -> None:
-        """All are the same; whoever ends from now on ends with the run."""
+        """Check that all replicas are equal; brokers that stop from now on move no leaderships."""
         self.controller.end()
         self.checks.check_end()
 
     async def recover(self) -> None:
-        """Lines as well."""
+        """Mend all lines, then as `SimulatedCluster`."""
         self.cut_lines.clear()
         for node in self.nodes.values():
             self.rejoin(node)
         await super().recover()
 
     async def settle(self) -> None:
-        """Until markers are written and all replicas have everything."""
+        """Wait until all markers are written and all replicas are in sync."""
         await super().settle()
         with trio.move_on_after(_IN_SYNC_S) as scope:
             while not self.checks.is_in_sync:  # noqa: ASYNC110 (nothing tells of it)
@@ -253,25 +252,25 @@ class ReplicatedLogs(SimulatedCluster):
 
 
 class DistantController:
-    """What one broker knows of the controller, and the line between them.
+    """The controller as one broker sees it, over a line with faults.
 
     Args:
         controller: the controller.
-        on_news: called when the broker has heard and done something.
+        on_news: called after the broker has applied a change.
 
     Attributes:
-        state: what the broker has heard.
-        hears: whether news arrive; those that do not wait.
-        is_asked: whether questions arrive.
-        answers: whether answers do.
-        is_silent: the broker's end is not noticed.
+        state: the cluster's state as far as the broker knows.
+        hears: whether changes arrive; else they wait.
+        is_asked: whether the broker's requests arrive.
+        answers: whether the controller's answers arrive.
+        is_silent: whether the controller does not notice the broker's end.
     """
 
     def __init__(self, controller: Controller, on_news: Callable[[], None]) -> None:
         self._controller = controller
         self._on_news = on_news
         self._member: Member | None = None
-        self._untold: list[ClusterChange] = []
+        self._delayed: list[ClusterChange] = []
         self.state = ClusterState()
         self.mend()
 
@@ -279,81 +278,81 @@ class DistantController:
         return getattr(self._controller, name)
 
     def mend(self) -> None:
-        """Everything arrives again, from now on."""
+        """Let everything arrive from now on."""
         self.hears = self.is_asked = self.answers = True
         self.is_silent = False
 
     def catch_up(self) -> None:
-        """What has waited arrives."""
+        """Deliver the changes that have waited."""
         self.hears = True
-        untold, self._untold = self._untold, []
-        for change in untold:
-            self.tell(change)
+        delayed, self._delayed = self._delayed, []
+        for change in delayed:
+            self.deliver(change)
 
-    def tell(self, change: ClusterChange) -> None:
-        """News for the broker."""
+    def deliver(self, change: ClusterChange) -> None:
+        """Deliver a change to the broker, now or later."""
         if self._member is None:
             return
         if not self.hears:
-            self._untold.append(change)
+            self._delayed.append(change)
             return
         self.state.apply(change)
         with suppress(PowerCutError):  # it is about to end
             self._member.apply(change)
         self._on_news()
 
-    # --- what the broker asks -------------------------------------------------------------------------------
+    # --- requests of the broker -----------------------------------------------------------------------------
 
     def register(self, member: Member, listeners: Mapping[str, Address], rack: str | None = None) -> int:
-        """The broker has started, or was taken for down."""
-        self._member, self._untold, self.state = member, [], ClusterState()
-        return self._controller.register(_Told(member.node_id, self), listeners, rack)
+        """Register the broker, at its start or after it was fenced."""
+        self._member, self._delayed, self.state = member, [], ClusterState()
+        return self._controller.register(_RemoteMember(member.node_id, self), listeners, rack)
 
     def leave(self, node_id: int, broker_epoch: int) -> None:
-        """The broker has ended."""
+        """Report the broker's end."""
         self._member = None
         if not self.is_silent:
             self._controller.leave(node_id, broker_epoch)
 
     def begin_shutdown(self, node_id: int, broker_epoch: int) -> bool:
-        """The broker is about to end, in order."""
+        """Begin the broker's controlled shutdown."""
         return self.is_asked and self._controller.begin_shutdown(node_id, broker_epoch)
 
     def alter_partitions(
         self, node_id: int, broker_epoch: int, proposals: Mapping[TopicPartition, IsrProposal]
     ) -> Mapping[TopicPartition, IsrAnswer]:
-        """The broker says who is in sync."""
+        """Propose ISRs of the broker's partitions."""
         if not self.is_asked:
-            raise NetworkExceptionError("the question was lost, on purpose")
+            raise NetworkExceptionError("the request was lost, on purpose")
         answers = self._controller.alter_partitions(node_id, broker_epoch, proposals)
         if not self.answers:
             raise NetworkExceptionError("the answer was lost, on purpose")
         return answers
 
 
-class _Told:
-    """The broker, as the controller knows it."""
+class _RemoteMember:
+    """The broker as the controller sees it: changes go over the line."""
 
     def __init__(self, node_id: int, line: DistantController) -> None:
         self.node_id = node_id
         self._line = line
 
     def apply(self, change: ClusterChange) -> None:
-        """Something has happened."""
-        self._line.tell(change)
+        """Send a change over the line."""
+        self._line.deliver(change)
 
 
 class ReplicaChecks:
-    """Sees what the controller decides, and what becomes of high watermarks.
+    """Checks the controller's decisions, and high watermarks, all the time.
 
-    It is the controller's journal, too, which never fails: all changes come by before they count.
+    It serves as the controller's journal, so it sees each change before it takes effect.
 
     Args:
-        cluster: whose replicas.
-        record: what happened.
+        cluster: has the replicas.
+        record: for the trace, counts and violations.
     """
 
-    def __init__(self, cluster: ReplicatedLogs, record: RunRecord) -> None:
+    def __init__(self, cluster: ReplicatedCluster, record: RunRecord) -> None:
         self._cluster = cluster
         self._record = record
         self._leaders: dict[tuple[TopicPartition, int], int] = {}
@@ -363,7 +362,7 @@ class ReplicaChecks:
         self._committed_end: dict[TopicPartition, int] = {}
 
     def keep(self, change: ClusterChange, before: ClusterState) -> None:
-        """The controller has decided something."""
+        """Check and count a decision of the controller."""
         for where, state in change.partitions.items():
             known = before.partitions.get(where)
             if state.leader != NOBODY:
@@ -382,7 +381,7 @@ class ReplicaChecks:
                 self._record.count("ISR grows" if len(known.isr) < len(state.isr) else "ISR shrinks")
 
     def _check_joining(self, where: TopicPartition, nodes: set[int]) -> None:
-        """Who joins the ISR has everything that was ever committed."""
+        """Check that a replica that joins the ISR has every committed record."""
         committed_end = self._committed_end.get(where, 0)
         for node_id in sorted(nodes):
             log = self._cluster.log_at(node_id, where)
@@ -394,7 +393,7 @@ class ReplicaChecks:
     # --- one log --------------------------------------------------------------------------------------------
 
     def watch(self, log: Log, node: BrokerNode) -> None:
-        """From now on everything that happens to this replica is looked at."""
+        """Patch a replica's log, so that its appends, high watermarks and truncations are checked."""
         append, advance = log.append_as_leader, log.advance_high_watermark
         truncate, start_anew = log.truncate_to, log.truncate_fully_and_start_at
 
@@ -453,7 +452,7 @@ class ReplicaChecks:
             )
 
     def _check_committed(self, log: Log, node: BrokerNode) -> None:
-        """Below a high watermark everything is at every broker in sync, and is for ever as it is now."""
+        """Check that every in-sync replica has the records below a high watermark; keep their checksums."""
         where, end = log.topic_partition, log.high_watermark
         start = self._committed_end.get(where, 0)
         if end <= start:
@@ -469,7 +468,7 @@ class ReplicaChecks:
         self._committed.setdefault(where, {}).update(_checksums(log, start, end))
 
     def epoch_has_passed(self, where: TopicPartition, offset: int) -> bool:
-        """Whether another leader has come since something was appended at this offset."""
+        """Return whether the leader has changed since an append at this offset."""
         now = self._cluster.controller.partition(where).leader_epoch
         return any(base <= offset < end and epoch < now for base, end, epoch in self._appended.get(where, ()))
 
@@ -477,7 +476,7 @@ class ReplicaChecks:
 
     @property
     def behind(self) -> list[str]:
-        """The partitions whose replicas are not in sync and equal."""
+        """Descriptions of the partitions whose replicas are not in sync and equal."""
         return [
             f"{where} {state} {[(log.log_end_offset, log.high_watermark) for log in self._logs(where)]}"
             for where, state in self._cluster.controller.state.partitions.items()
@@ -486,7 +485,7 @@ class ReplicaChecks:
 
     @property
     def is_in_sync(self) -> bool:
-        """Whether all have everything, and know that."""
+        """Whether all replicas have all records and the same high watermark."""
         return not self.behind
 
     def _logs(self, where: TopicPartition) -> list[Log]:
@@ -500,7 +499,7 @@ class ReplicaChecks:
         return len(ends) == 1 and len(logs) == len(self._cluster.controller.partition(where).replicas)
 
     def check_end(self) -> None:
-        """All replicas are equal byte for byte, and hold what was ever committed."""
+        """Check that all replicas are equal byte for byte, and have every record that was ever committed."""
         for where in sorted(self._cluster.controller.state.partitions):
             contents = {b"".join(bytes(batch) for _, batch in log.batches()) for log in self._logs(where)}
             if len(contents) > 1 and where in self._cluster.partitions:
@@ -511,12 +510,12 @@ class ReplicaChecks:
             lost = [offset for offset, checksum in committed.items() if found.get(offset) != checksum]
             if lost:
                 self._record.violated(
-                    f"{where}: what was below the high watermark is gone or another: {lost}"
+                    f"{where}: records below the high watermark are gone or changed: {lost}"
                 )
 
 
 def _checksums(log: Log, start: int, end: int) -> dict[int, int]:
-    """Of the batches from one offset to another, by their base offsets."""
+    """Return the checksums of the batches from one offset to another, by base offset."""
     found = {}
     offset = start
     while offset < end:

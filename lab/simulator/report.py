@@ -1,4 +1,4 @@
-"""What a run did: a trace, the same for the same seed, counts of what was exercised, and violations."""
+"""The record of a run: its trace, which is the same for the same seed, counts, and violations."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import trio
 
 
 class RunRecord:
-    """Lines, counts and violations of one run.
+    """Trace, counts and violations of one run.
 
     Attributes:
-        lines: the trace: virtual milliseconds, what, and details.
-        counts: how often what was exercised.
+        lines: the trace: virtual milliseconds, the event, and details.
+        counts: how often each thing was exercised.
         violations: promises that were broken; empty after a good run.
     """
 
@@ -22,14 +22,14 @@ class RunRecord:
         self.violations: list[str] = []
 
     def note(self, what: str, details: str = "") -> None:
-        """A line of the trace."""
+        """Add a line to the trace."""
         self.lines.append(f"{trio.current_time() * 1000:.3f} {what} {details}".rstrip())
 
     def count(self, what: str, times: int = 1) -> None:
-        """Something was exercised."""
+        """Count something that was exercised."""
         self.counts[what] += times
 
     def violated(self, promise: str) -> None:
-        """A promise was broken; the run goes on, since one often explains the next."""
+        """Note a broken promise. The run goes on, because one violation often explains the next."""
         self.violations.append(promise)
         self.lines.append(f"VIOLATION {promise}")

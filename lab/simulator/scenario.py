@@ -1,7 +1,7 @@
-"""What one seed means: cluster, topics, producers and faults, all drawn before anything runs.
+"""The scenario of a seed: cluster, topics, producers and faults, all drawn before anything runs.
 
-Each seed takes a part of all kinds of faults, so that some runs meet a single kind often, and the wrong
-answer to it is not hidden by all the others.
+A seed has only some kinds of faults, so that some runs meet a single kind often, and other faults do not hide
+a wrong reaction to it.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ FAULTS = (
 TROUBLES = ("retriable", "written", "refused", "sequence")
 
 _CALM = 0.04
-"""The part of the runs in which nothing goes wrong: then everything has to be delivered."""
+"""The share of runs without faults: in them every record must be delivered."""
 
 _NARROW_BYTES = 600
 _TRANSACTIONAL = 0.4
-"""The part of the runs with one broker whose producers use transactions."""
+"""The share of runs with one broker whose producers use transactions."""
 
 _SYNCS_MS = (0, 0, 5, 60)
-"""How long a disk takes at most to make a file durable: meanwhile logs grow, and segments are closed."""
+"""Longest times of a sync: meanwhile logs grow, and segments are closed."""
 
 _LINES = ((1 << 20, 1), (3_000, 10), (1 << 20, 60), (_NARROW_BYTES, 10), (_NARROW_BYTES, 250))
-"""How many bytes may be under way in one direction, and for how long: the last line is a bad one."""
+"""Bytes that may travel in one direction, and their longest travelling time; the last line is a bad one."""
 
 
 @attrs.frozen
 class PlannedFault:
-    """A fault at a time, at a broker, for so long."""
+    """A fault: its time, kind, broker and duration, and a random number for its details."""
 
     at_ms: float
     kind: str
@@ -62,20 +62,20 @@ class ProducerPlan:
     """One producer.
 
     Attributes:
-        name: begins each of its values, so that every record of the run is another one.
+        name: begins each of its values, so that each value of the run is unique.
         options: of ``AsyncKafkaProducer``.
-        bursts: how many times it sends.
-        largest_burst: how many records at a time, at most.
-        largest_value: bytes of a value, at most.
-        pause_ms: between bursts, at most.
+        bursts: number of bursts.
+        largest_burst: most records of a burst.
+        largest_value: most bytes of a value.
+        pause_ms: longest pause between bursts.
         keyed: chance that a record has a key.
         steers: whether it names partitions.
         flushes: chance of a flush after a burst.
-        cancels: chance that a send may take a few milliseconds only.
+        cancels: chance that a send is cancelled after a few milliseconds.
         chains: chance that a callback sends a further record.
         many: chance that a burst is one call of ``send_many``.
-        close: how it ends: ``close`` of what is there, ``close 0`` or ``close soon``, with a time-out, or
-            ``cancel``: the block around it is cancelled.
+        close: its end: ``close`` delivers everything, ``close 0`` and ``close soon`` have a timeout, and
+            ``cancel`` cancels the block around it.
     """
 
     name: str
@@ -99,20 +99,20 @@ class ProducerPlan:
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether its records may stand in the log once only."""
+        """Whether each of its records may be in the log only once."""
         return bool(self.options["enable_idempotence"])
 
     @property
     def is_patient(self) -> bool:
-        """Whether nothing of it may expire or be given up where nothing goes wrong."""
+        """Whether all of its records must be delivered in a run without faults."""
         lives_long = bool(self.options["delivery_timeout_ms"] > 20_000)
         return self.close == "close" and lives_long and not self.is_transactional
 
     @property
     def keeps_order(self) -> bool:
-        """Whether its records stand in the log in the order of its sends.
+        """Whether its records are in the log in the order of its sends.
 
-        With ``acks=0`` what was sent over a connection that broke may arrive behind what came after it.
+        With ``acks=0`` the last records of a broken connection may arrive after later ones.
         """
         one_by_one = self.options["max_in_flight_requests_per_connection"] == 1
         return self.is_idempotent or (one_by_one and self.options["acks"] != 0)
@@ -120,12 +120,12 @@ class ProducerPlan:
 
 @attrs.frozen
 class ReplicationPlan:
-    """How brokers replicate, where they do.
+    """Settings of replication.
 
     Attributes:
         factor: replicas of each partition.
-        is_durable: every append is synced, so that a power cut loses nothing.
-        session_ms: so long after the last word of a broker the controller takes it for down.
+        is_durable: whether every append is synced, so that a power cut loses nothing.
+        session_ms: session timeout of brokers at the controller.
         settings: of the brokers.
     """
 
@@ -137,20 +137,20 @@ class ReplicationPlan:
 
 @attrs.frozen
 class Scenario:
-    """One seed's run.
+    """The run of one seed.
 
     Attributes:
-        seed: all of it comes from this number.
-        nodes: brokers.
-        topics: with their options.
-        producers: who sends.
-        faults: what goes wrong, and when.
-        append_errors: how often appends are answered with errors, by kind.
-        capacity_bytes: how much may be under way in one direction of a connection.
-        distance_ms: how long a piece travels at most when the weather is good.
-        sync_ms: how long a disk takes at most to make a file durable.
+        seed: decides everything.
+        nodes: number of brokers.
+        topics: with their configs.
+        producers: the plans of the producers.
+        faults: in their order.
+        append_errors: rates of injected errors, by kind.
+        capacity_bytes: bytes that may travel in one direction of a connection.
+        distance_ms: longest travelling time in good weather.
+        sync_ms: longest time of a sync.
         horizon_ms: when all faults are over.
-        replication: how the brokers replicate; None: they hand their only logs over.
+        replication: None if partitions have a single replica, which moves with its leader.
     """
 
     seed: int
@@ -167,12 +167,12 @@ class Scenario:
 
     @property
     def is_calm(self) -> bool:
-        """Whether nothing goes wrong."""
+        """Whether it has no faults and no injected errors."""
         return not self.faults and not self.append_errors
 
 
 def scenario(seed: int) -> Scenario:
-    """Draws the run of a seed."""
+    """Draw the scenario of a seed."""
     random = Random(f"scenario {seed}")
     nodes = random.choice((1, 1, 2, 3, 3))
     calm = random.random() < _CALM
@@ -232,9 +232,9 @@ def _topic(random: Random, number: int, *, durable: bool) -> NewTopic:
 
 
 def _narrow(topic: NewTopic) -> NewTopic:
-    """One partition in small segments: with several producers one of them closes a segment during a sync.
+    """Return the topic with one partition and small segments, so that a segment is closed during a sync.
 
-    (A broker reads nothing of a connection whose answer waits for the disk.)
+    (This takes several producers: a broker does not read from a connection whose answer waits for the disk.)
     """
     largest = min(2_000, int(topic.configs["max.message.bytes"]))
     narrow = {"segment.bytes": "3000", "max.message.bytes": str(largest)}

@@ -1,4 +1,4 @@
-"""One seed, run: everything in one loop in virtual time, nothing left to chance but what the seed says."""
+"""Runs one seed: everything in one trio loop in virtual time, and all randomness comes from the seed."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from lab.simulator.append_errors import AppendErrors
 from lab.simulator.checker import Checker
 from lab.simulator.cluster import Parts, SimulatedCluster
 from lab.simulator.faults import FaultMaker
-from lab.simulator.handed_over import HandedOverLogs
 from lab.simulator.network import SimulatedNetwork
 from lab.simulator.replica_scenario import ReplicaFaultMaker, replicated_scenario
-from lab.simulator.replicas import ReplicatedLogs
+from lab.simulator.replicas import ReplicatedCluster
 from lab.simulator.report import RunRecord
 from lab.simulator.scenario import Scenario, scenario
+from lab.simulator.single_replicas import SingleReplicaCluster
 from lab.simulator.workload import Workload
 from splashdam.storage.files.memory import PowerCutError
 from splashdam.testing.clock import VirtualClock
 
 _SORTS = "_ALLOW_DETERMINISTIC_SCHEDULING"
 _LONGEST_S = 3_600.0
-"""Virtual; whoever is not done by then never is."""
+"""Virtual time; a run that is not over by then hangs."""
 
 
 @attrs.frozen
 class Outcome:
-    """How a run went.
+    """The result of a run.
 
     Attributes:
-        seed: which one.
+        seed: of the run.
         violations: broken promises, in the order in which they were noticed.
-        counts: how often what was exercised.
-        trace: every step worth a line; the same seed gives the same text.
-        virtual_s: how long it lasted in its own time.
+        counts: how often each thing was exercised.
+        trace: its events, a line each; the same seed gives the same text.
+        virtual_s: its duration in virtual time.
     """
 
     seed: int
@@ -54,18 +54,18 @@ class Outcome:
 
 
 def simulate(seed: int, *, replicated: bool = False) -> Outcome:
-    """Runs a seed and says how it went; what breaks a promise is in ``violations`` and not raised.
+    """Run a seed, and return the result; broken promises are in ``violations`` and are not raised.
 
     Args:
-        seed: all of the run comes from it.
-        replicated: on brokers that replicate, instead of ones that hand logs over.
+        seed: decides everything.
+        replicated: whether brokers replicate.
     """
     plan, record = replicated_scenario(seed) if replicated else scenario(seed), RunRecord()
     with _no_other_chance(seed), _errors_logged(record):
         simulation = Simulation(plan, record)
         try:
             trio.run(simulation.run, clock=simulation.mock_clock)
-        except Exception as error:  # whatever it is, it is what this run has found
+        except Exception as error:  # any exception that reaches this line is a finding
             record.violations.append(f"the run ended with {_first_leaf(error)!r}")
     return Outcome(seed, record.violations, record.counts, "\n".join(record.lines), simulation.ended_at_s)
 
@@ -115,13 +115,13 @@ class Simulation:
 
     def _made_of(self, parts: Parts) -> tuple[SimulatedCluster, FaultMaker]:
         if self._plan.replication is None:
-            cluster = HandedOverLogs(parts)
+            cluster = SingleReplicaCluster(parts)
             return cluster, FaultMaker(self._plan, cluster, self._network, self._record)
-        replicas = ReplicatedLogs(parts, self._plan.replication, Random(f"placement {self._plan.seed}"))
+        replicas = ReplicatedCluster(parts, self._plan.replication, Random(f"placement {self._plan.seed}"))
         return replicas, ReplicaFaultMaker(self._plan, replicas, self._network, self._record)
 
     async def run(self) -> None:
-        """From the first broker's start to the last check."""
+        """Run from the first broker's start to the last check."""
         self._record.note("scenario", repr(self._plan))
         with trio.move_on_after(_LONGEST_S) as scope:
             async with trio.open_nursery() as nursery:
@@ -145,7 +145,7 @@ class Simulation:
                 workload.calm.set()
 
     def _check_tasks(self, nursery: trio.Nursery) -> None:
-        """The brokers' task is the only one of this run that is left."""
+        """Check that the brokers' task is the only one left."""
         left = sorted(task.name for task in nursery.child_tasks)
         if len(left) != 1:
             self._record.violated(f"tasks are left: {left}")
@@ -153,9 +153,9 @@ class Simulation:
 
 @contextmanager
 def _no_other_chance(seed: int) -> Iterator[None]:
-    """Whatever draws random numbers or depends on when garbage is collected does the same in every run."""
+    """Make the block deterministic: seed Python's and trio's random numbers, stop garbage collection."""
     run = trio._core._run
-    of_trio = vars(run)  # what its own plugin for Hypothesis sets
+    of_trio = vars(run)  # trio's plugin for Hypothesis sets the same switches
     before, trios_before = random_module.getstate(), run._r.getstate()
     sorts_before, collects = of_trio[_SORTS], gc.isenabled()
     random_module.seed(seed)
@@ -174,7 +174,7 @@ def _no_other_chance(seed: int) -> Iterator[None]:
 
 @contextmanager
 def _errors_logged(record: RunRecord) -> Iterator[None]:
-    """What is logged with a traceback is a bug, unless the power was cut; the rest is kept quiet."""
+    """Note errors that are logged with a traceback as violations, except power cuts; silence the log."""
 
     class Watch(logging.Handler):
         def emit(self, line: logging.LogRecord) -> None:

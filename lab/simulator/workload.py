@@ -1,7 +1,4 @@
-"""What an application does with one producer, and what it is told about each record.
-
-What an application does with a transactional producer: transactions until each has its end.
-"""
+"""A simulated application: it sends with one producer, perhaps in transactions, and notes the results."""
 
 from __future__ import annotations
 
@@ -25,24 +22,24 @@ from splashdam.net.memory import MemoryStream
 from splashdam.storage.manager.topic_registry import NewTopic
 
 PATIENCE_S = 900.0
-"""Virtual: by then whatever was asked of a producer has its end, and a run that waits longer hangs."""
+"""Virtual time within which every call of a producer must end; a run that waits longer hangs."""
 
 PROMPT_S = 8.0
-"""Two records, one behind the other, take less when nothing goes wrong and nothing is in front of them."""
+"""Virtual time for two records in sequence, without faults and without older records before them."""
 
 
 @attrs.define(eq=False)
 class SentRecord:
-    """One record for which there is a future, and what the application was told of it.
+    """One record with its future, and the result that the application got.
 
     Attributes:
         value: unique in the run.
-        topic: where it was sent.
+        topic: of the record.
         future: as ``send`` returned it.
-        is_chained: a callback has sent it.
-        metadata: of its delivery, None where it failed.
-        error: why it failed.
-        told: how many times the application was told.
+        is_chained: whether a callback has sent it.
+        metadata: of its delivery, None if it failed.
+        error: its error, None if it was delivered.
+        callbacks: number of callbacks, which must be one.
     """
 
     value: bytes
@@ -51,28 +48,28 @@ class SentRecord:
     is_chained: bool = False
     metadata: RecordMetadata | None = None
     error: BaseException | None = None
-    told: int = 0
+    callbacks: int = 0
 
 
 class Workload:
     """One producer and its application.
 
     Args:
-        plan: what it does.
+        plan: of the producer.
         seed: of its random choices.
-        topics: where it may send.
-        network: how it connects.
+        topics: that it may send to.
+        network: for its connections.
         bootstrap_servers: of the cluster.
-        clock: the run's.
-        record: what happened.
-        on_delivery: called when the application is told of a delivery.
+        clock: of the run.
+        record: for the trace, counts and violations.
+        on_delivery: called at each delivery.
 
     Attributes:
-        plan: as above.
-        sent: every record that was taken, in the order of the calls.
-        transactions: those that were begun, where the producer has any.
-        half_taken: values of calls of ``send_many`` that did not return; some of them may be on their way.
-        calm: opens when nothing goes wrong any more.
+        plan: as given.
+        sent: the records that the producer has taken, in the order of the calls.
+        transactions: in their order; empty without transactions.
+        perhaps_sent: values of ``send_many`` calls that did not return; some of them may be sent.
+        calm: set when all faults are over.
     """
 
     def __init__(
@@ -90,7 +87,7 @@ class Workload:
         self.plan = plan
         self.sent: list[SentRecord] = []
         self.transactions: list[Transaction] = []
-        self.half_taken: set[bytes] = set()
+        self.perhaps_sent: set[bytes] = set()
         self.calm = trio.Event()
         self._random = Random(f"workload {plan.name} {seed}")
         self._topics = topics
@@ -109,7 +106,7 @@ class Workload:
         )
 
     async def run(self) -> None:
-        """All of it, to the end of the producer."""
+        """Run the application until the producer is closed."""
         with trio.CancelScope() as scope:
             try:
                 async with self._producer:
@@ -196,9 +193,9 @@ class Workload:
 
     async def _send_many(self, topic: str, count: int, partition: int | None) -> None:
         values = [self._value() for _ in range(count)]
-        self.half_taken.update(values)
+        self.perhaps_sent.update(values)
         delivery = await self._producer.send_many(topic, values, partition=partition)
-        self.half_taken.difference_update(values)
+        self.perhaps_sent.difference_update(values)
         for number, value in enumerate(values):
             self._took(value, topic, delivery[number])
         self._record.count("send_many calls")
@@ -232,7 +229,7 @@ class Workload:
             self._record.violated(f"{self.plan.name}: a flush returned before all futures were done")
 
     async def _probe(self) -> None:
-        """After all faults a record is delivered, whatever was before, and soon."""
+        """Check that after all faults a record is delivered, and soon."""
         await self.calm.wait()
         for topic in self._topics:
             with trio.move_on_after(PATIENCE_S) as scope:
@@ -262,10 +259,10 @@ class Workload:
             else:
                 return
 
-    # --- what it is told ------------------------------------------------------------------------------------
+    # --- results --------------------------------------------------------------------------------------------
 
     def _delivered(self, sent: SentRecord, metadata: RecordMetadata) -> None:
-        sent.told += 1
+        sent.callbacks += 1
         sent.metadata = metadata
         self._note("delivered", f"{_name(sent)} {metadata.topic}-{metadata.partition} @{metadata.offset}")
         self._record.count("records delivered")
@@ -273,14 +270,14 @@ class Workload:
         self._chain(sent)
 
     def _failed(self, sent: SentRecord, error: BaseException) -> None:
-        sent.told += 1
+        sent.callbacks += 1
         sent.error = error
         self._note("failed", f"{_name(sent)} {type(error).__name__}")
         self._record.count(f"records failed: {type(error).__name__}")
         self._chain(sent)
 
     def _chain(self, sent: SentRecord) -> None:
-        """A callback that sends, as applications do: the sender is in the middle of something."""
+        """Send from a callback, as applications do, while the sender is in the middle of its work."""
         if sent.is_chained or self._random.random() >= self._chains:
             return
         value = self._value(filling=0)
@@ -327,19 +324,19 @@ _PAUSE_S = 0.1
 
 @attrs.define(eq=False)
 class Transaction:
-    """The records of one transaction and what became of it, as far as the application knows."""
+    """The records of one transaction, and its end as far as the application knows."""
 
     records: list[SentRecord]
     end: End
 
 
 async def initialized(producer: AsyncKafkaProducer) -> bool:
-    """Calls ``init_transactions`` until it succeeds; False where that cannot be."""
+    """Call ``init_transactions`` until it succeeds; return False after a permanent error."""
     return await _done(producer.init_transactions) is None
 
 
 async def ended(producer: AsyncKafkaProducer, *, commit: bool) -> End:
-    """Commits, or aborts; a commit that cannot be is turned into an abort, as the documentation has it."""
+    """Commit or abort; after a failed commit abort, as the documentation says."""
     if commit:
         error = await _done(producer.commit_transaction)
         if error is None:
@@ -351,7 +348,7 @@ async def ended(producer: AsyncKafkaProducer, *, commit: bool) -> End:
 
 
 async def _done(call: Callable[[], Awaitable[None]]) -> KafkaError | None:
-    """Repeats what may be repeated; returns why it cannot be done."""
+    """Call until it succeeds or the error is not retriable; return that error, else None."""
     while True:
         try:
             await call()

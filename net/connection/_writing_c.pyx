@@ -1,4 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: freethreading_compatible=False
+# What rests on the interpreter lock: docs/decisions/batch-ownership.md.
 """Writing and reading, with a short wait, without the interpreter's lock. ``streams.py`` says
 what both do.
 

@@ -28,7 +28,7 @@ class Stretch:
 
     Args:
         where: the partition.
-        compacted_until: compaction may have removed records below this offset; 0 for nowhere.
+        compacted_until: compaction may have removed records below this offset; 0 if there was none.
 
     Attributes:
         offsets: gaps and duplicates.

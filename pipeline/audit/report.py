@@ -37,12 +37,10 @@ class AuditReport:
 
     @property
     def batches(self) -> int:
-        """Number of batches."""
         return sum(partition.figures.batches for partition in self.partitions)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all batches."""
         return sum(partition.figures.size_bytes for partition in self.partitions)
 
     @property
@@ -58,7 +56,6 @@ class AuditReport:
 
     @property
     def errors(self) -> int:
-        """Number of errors."""
         dropped = sum(partition.dropped_errors for partition in self.partitions)
         return sum(finding.is_error for finding in self.findings) + dropped
 

@@ -147,7 +147,8 @@ def with_verdicts(rows: DataFrame, form: ValueFormat) -> DataFrame:
     kind: Any = from_arrow_schema(pa.schema([("verdict", verdict)]), prefer_timestamp_ntz=True)[
         "verdict"
     ].dataType
-    # Spark evaluates a deterministic function again for every column that is taken out of its struct.
+    # Marked as not deterministic, because Spark evaluates a deterministic function again for every column
+    # that is taken out of its struct.
     function: Any = arrow_udf  # its stub does not accept a function whose hints are set at run time
     asked = function(judge, kind).asNondeterministic()
     judged = rows.withColumn(_VERDICT, asked("value"))

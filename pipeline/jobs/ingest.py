@@ -110,7 +110,6 @@ class IngestReport:
     batches_found: int = 0
 
     def add(self, batch: CommittedBatch) -> None:
-        """Count one."""
         self.batches += batch.file_count > 0
         self.records += batch.record_count
         self.files += batch.file_count

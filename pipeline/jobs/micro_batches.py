@@ -223,7 +223,7 @@ def follow(
             _tell(query, totals, on_progress)
         _tell(query, totals, on_progress)
     except KeyboardInterrupt:
-        with suppress(Exception):  # a signal to the process group has ended the JVM, too
+        with suppress(Exception):  # Ctrl-C reaches the whole process group, so the JVM may be gone already
             query.stop()
         raise
     return totals

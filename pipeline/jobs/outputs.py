@@ -90,7 +90,6 @@ class TopicOutput:
 
     @property
     def takes_records(self) -> bool:
-        """True."""
         return True
 
     def write(self, rows: DataFrame, query: str, batch: int) -> None:

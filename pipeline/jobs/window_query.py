@@ -54,8 +54,8 @@ class WindowQuery:
         names = [START, END, *(key.name for key in self.keys), *(each.name for each in self.aggregates)]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice or not self.aggregates:
-            said = f"column {twice[0]} is defined twice" if twice else "no aggregate is given"
-            raise KafkaConfigurationError(f"{said}: give each aggregate and key a different name, NAME=…")
+            problem = f"column {twice[0]} is defined twice" if twice else "no aggregate is given"
+            raise KafkaConfigurationError(f"{problem}: give each aggregate and key a different name, NAME=…")
 
     @property
     def shape(self) -> str:
@@ -104,8 +104,8 @@ def side_rows(rows: DataFrame) -> DataFrame:
     reason = F.when(F.col(TIME_US).isNull(), F.lit(NO_TIME)).otherwise(F.lit(LATE))
     missed = F.transform(MISSED, F.timestamp_micros)
     found = rows.where(F.col(TIME_US).isNull() | (F.size(MISSED) > 0))
-    told = found.withColumn("reason", reason).withColumn("missed_windows", missed)
-    return told.drop(TIME_US, WINDOWS, MISSED)
+    marked = found.withColumn("reason", reason).withColumn("missed_windows", missed)
+    return marked.drop(TIME_US, WINDOWS, MISSED)
 
 
 def parts(rows: DataFrame, query: WindowQuery) -> DataFrame:

@@ -77,7 +77,7 @@ def filters_come() -> bool:
     """Whether Spark pushes filters down in this process.
 
     A reader with ``pushFilters`` fails in every other process if pushdown is switched off, and no process is
-    told of that setting. A wrong "no" only leaves all filters to Spark, which is correct but slower.
+    informed of that setting. A wrong "no" only leaves all filters to Spark, which is correct but slower.
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
     return PUSHING_WORKER in sys.modules or getattr(main, "name", None) == PUSHING_WORKER

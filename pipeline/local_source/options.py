@@ -164,7 +164,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
     )
     return SourceOptions(
         selection=selection,
-        reads=_words(given),
+        reads=_reads(given),
         max_offsets=options[MAX_OFFSETS_PER_TRIGGER],
         min_offsets=options[MIN_OFFSETS_PER_TRIGGER],
         max_trigger_delay_ms=options[MAX_TRIGGER_DELAY],
@@ -182,10 +182,10 @@ def _config(options: Options) -> ClusterConfig:
     return ClusterConfig.from_options({**patience, **options.kafka})
 
 
-def _words(given: Mapping[str, str]) -> str:
+def _reads(given: Mapping[str, str]) -> str:
     texts = {name.lower(): value for name, value in given.items()}
-    said = [each.name for each in (*SUBSCRIPTIONS, *STARTS) if each.name.lower() in texts]
-    return ", ".join(f"{name}={texts[name.lower()]}" for name in said)
+    named = [each.name for each in (*SUBSCRIPTIONS, *STARTS) if each.name.lower() in texts]
+    return ", ".join(f"{name}={texts[name.lower()]}" for name in named)
 
 
 def _subscription(options: Options) -> Subscription:

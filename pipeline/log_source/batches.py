@@ -122,7 +122,7 @@ class BatchTable:
 
 def damage_row(where: TopicPartition, segment: int, damage: Damage, schema: pa.Schema) -> pa.RecordBatch:
     """Return damage as one row: position, size, problem, and the header's columns if it can be read."""
-    told: dict[str, Column] = {
+    values: dict[str, Column] = {
         "topic": [where.topic],
         "partition": [where.partition],
         "segment": [segment],
@@ -131,18 +131,18 @@ def damage_row(where: TopicPartition, segment: int, damage: Damage, schema: pa.S
         "problem": [f"torn end: {damage.reason}" if damage.is_tail else damage.reason],
     }
     if damage.header is None:
-        return _arrow(schema, 1, None, told)
-    return _arrow(schema, 1, [damage.header], {**told, "crcValid": [False]})
+        return _arrow(schema, 1, None, values)
+    return _arrow(schema, 1, [damage.header], {**values, "crcValid": [False]})
 
 
 def _arrow(
-    schema: pa.Schema, rows: int, headers: Sequence[BatchHeader] | None, told: Mapping[str, Column]
+    schema: pa.Schema, rows: int, headers: Sequence[BatchHeader] | None, values: Mapping[str, Column]
 ) -> pa.RecordBatch:
     import pyarrow as pa
 
     def column(name: str) -> Column:
-        if name in told:
-            return told[name]
+        if name in values:
+            return values[name]
         make = None if headers is None else _OF_HEADERS.get(name)
         return [None] * rows if make is None or headers is None else make(headers)
 

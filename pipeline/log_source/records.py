@@ -104,9 +104,8 @@ class _Records:
     def _is_wanted(self, header: BatchHeader) -> bool:
         if header.last_offset < self._whole.first_offset:
             return False
-        if (
-            header.magic != MAGIC or header.is_control
-        ):  # batches of formats 0 and 1 do not state their first offset
+        # Batches of formats 0 and 1 do not state their first offset.
+        if header.magic != MAGIC or header.is_control:
             return True
         return header.base_offset < self._whole.end_offset and header.max_timestamp >= self._rules.since_ms
 

@@ -206,9 +206,9 @@ def ahead(parts: Generator[Part]) -> Generator[Part]:
     ``parts``."""
     # The executor exits first, and waits for its thread, which may be running `parts`.
     with closing(parts), ThreadPoolExecutor(1, "kafka-log-ahead") as thread:
-        coming = thread.submit(next, parts, None)
-        while (part := coming.result()) is not None:
-            coming = thread.submit(next, parts, None)
+        pending = thread.submit(next, parts, None)
+        while (part := pending.result()) is not None:
+            pending = thread.submit(next, parts, None)
             yield part
             del part  # frees its memory while the next part is awaited
 

@@ -1,4 +1,4 @@
-"""Walking along the batches of one segment, a large read at a time; a torn tail is told from damage."""
+"""Walks along the batches of a segment, a large read at a time; distinguishes a torn tail from damage."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from splashdam.storage.inspect.read_only import LARGEST_BATCH_BYTES
 READ_BYTES = 8 * 1024 * 1024
 """Size of one read: few requests to an object store, and little memory."""
 
-_MAY_BEGIN = re.compile(
-    rb"(?=\x00[\s\S]{15}\x02)"
-)  # the start of a batch of format 2 with an offset below 2^56
+_MAY_BEGIN = re.compile(rb"(?=\x00[\s\S]{15}\x02)")
+"""Where a batch of format 2 with an offset below 2^56 may begin."""
 _OVERLAP_BYTES = HEADER_BYTES
 
 

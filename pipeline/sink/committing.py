@@ -70,12 +70,12 @@ def commit_batch(options: SinkOptions, outcomes: Iterable[TaskOutcome | None]) -
         ProducerFencedError: another driver runs this query.
         KafkaError: the cluster did not answer, or a transaction is gone and the batch is not decided.
     """
-    told = [each for each in outcomes if each is not None]
-    prepared = [each.prepared for each in told if each.prepared is not None]
-    knew = any(each.was_decided for each in told)
+    reported = [each for each in outcomes if each is not None]
+    prepared = [each.prepared for each in reported if each.prepared is not None]
+    knew = any(each.was_decided for each in reported)
     if not prepared and not knew:
         return
-    query, batch = told[0].task.query, told[0].task.batch
+    query, batch = reported[0].task.query, reported[0].task.batch
     with Decider(options, query) as decider:
         found = options.cluster().ask(lambda clients: _last(clients, options, query))
         if found is None or found.batch < batch:
@@ -110,11 +110,11 @@ def abort_batch(options: SinkOptions, outcomes: Iterable[TaskOutcome | None]) ->
     Raises:
         KafkaError: the cluster did not answer. Then the transactions time out.
     """
-    told = [each for each in outcomes if each is not None]
-    prepared = [each.prepared for each in told if each.prepared is not None]
+    reported = [each for each in outcomes if each is not None]
+    prepared = [each.prepared for each in reported if each.prepared is not None]
     if not prepared:
         return
-    query, batch = told[0].task.query, told[0].task.batch
+    query, batch = reported[0].task.query, reported[0].task.batch
     with Decider(options, query):  # fences older drivers
         found = options.cluster().ask(lambda clients: _last(clients, options, query))
         if found is None or found.batch < batch:

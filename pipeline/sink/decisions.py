@@ -61,7 +61,6 @@ class Decision:
     is_ended: bool = False
 
     def encode(self) -> bytes:
-        """Return the record's value."""
         found = [[each.transactional_id, each.producer_id, each.producer_epoch] for each in self.transactions]
         value = {"version": _VERSION, "batch": self.batch, "ended": self.is_ended, "transactions": found}
         return json.dumps(value).encode()
@@ -202,7 +201,6 @@ class Decider:
             self._producer.send_offsets_to_transaction({where: written.get().offset}, _decider(self._query))
 
     def close(self) -> None:
-        """Close its producer."""
         self._producer.close()
 
     def __enter__(self) -> Decider:

@@ -358,16 +358,16 @@ MOST_DIGITS = 38
 def _logical(schema: Mapping[str, Any], path: str) -> Any:
     import pyarrow as pa
 
-    said = schema.get("logicalType", "")
-    if said == "decimal":
+    logical_type = schema.get("logicalType", "")
+    if logical_type == "decimal":
         digits = schema.get("precision")
         if not isinstance(digits, int) or digits > MOST_DIGITS:
             raise KafkaConfigurationError(
                 f"{path} is a decimal of {digits} digits, and columns have up to {MOST_DIGITS}"
             )
         return pa.decimal128(schema["precision"], schema.get("scale", 0))
-    if not isinstance(said, str):
-        raise KafkaConfigurationError(f"{path} has logicalType {said!r}, which is not a string")
+    if not isinstance(logical_type, str):
+        raise KafkaConfigurationError(f"{path} has logicalType {logical_type!r}, which is not a string")
     return {
         "date": pa.date32(),
         "timestamp-millis": pa.timestamp("us", tz="UTC"),
@@ -377,4 +377,4 @@ def _logical(schema: Mapping[str, Any], path: str) -> Any:
         "uuid": pa.string(),
         "time-millis": pa.int64(),
         "time-micros": pa.int64(),
-    }.get(said)
+    }.get(logical_type)

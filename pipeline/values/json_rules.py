@@ -112,8 +112,8 @@ def _struct_rule(kind: pa.StructType, path: str, refuses_unknown: bool) -> Rule:
             if found is not None:
                 row[name] = of_field(found)
             elif not is_optional:
-                said = "is null" if name in value else "is missing"
-                raise BadValueError(Reason.MISSING_FIELD, f"{path}.{name} is required, and {said}")
+                problem = "is null" if name in value else "is missing"
+                raise BadValueError(Reason.MISSING_FIELD, f"{path}.{name} is required, and {problem}")
         return row
 
     return rule
@@ -151,10 +151,8 @@ def _integer_rule(bits: int, path: str) -> Rule:
 
     def rule(value: Any) -> int:
         if type(value) is not int:
-            if value in (
-                math.inf,
-                -math.inf,
-            ):  # stands for an integer with too many digits, see json_values._HUGE
+            # An infinity stands for an integer with too many digits, see json_values._HUGE.
+            if value in (math.inf, -math.inf):
                 raise BadValueError(Reason.OUT_OF_RANGE, f"{path} does not fit into {bits} bits")
             raise wrong(path, "an integer", value)
         if not least <= value <= most:

@@ -320,10 +320,10 @@ class QuickReader:
             except UnicodeDecodeError:
                 pass  # the error does not name the row
             except pa.ArrowInvalid as error:
-                said = _ROW.search(str(error))
-                if said is not None:
-                    found.add(first + int(said[1]))
-                    first += int(said[1]) + 1
+                named = _ROW.search(str(error))
+                if named is not None:
+                    found.add(first + int(named[1]))
+                    first += int(named[1]) + 1
                     continue
             first += len(searched)
         return sorted(row for row in found if row < len(rows))

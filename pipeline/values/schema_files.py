@@ -89,7 +89,7 @@ def _text(path: Path) -> str:
         raise KafkaConfigurationError(f"cannot read {path}: {error}") from error
 
 
-_SAID_ONLY = {"$schema", "$id", "$comment", "title", "description", "default", "examples", "deprecated"}
+_ANNOTATIONS = {"$schema", "$id", "$comment", "title", "description", "default", "examples", "deprecated"}
 """Keywords that put no demand on a value."""
 _STRUCT = {"type", "properties", "required", "additionalProperties"}
 _WORDS = {
@@ -127,14 +127,14 @@ def _type(schema: Any, path: str) -> tuple[pa.DataType, bool]:
     """Return the Arrow type, and whether null is allowed."""
     if not isinstance(schema, Mapping):
         raise KafkaConfigurationError(f"{path} of the JSON Schema is not an object with a type")
-    said = schema.get("type")
-    named = list(said) if isinstance(said, list) else [said]
+    declared = schema.get("type")
+    named = list(declared) if isinstance(declared, list) else [declared]
     kinds = [name for name in named if name != "null"]
     if len(kinds) != 1 or not isinstance(kinds[0], str) or kinds[0] not in _WORDS:
         raise KafkaConfigurationError(
-            f'{path} of the JSON Schema has type {said!r}; known are {", ".join(_WORDS)}, and ["null", …]'
+            f'{path} of the JSON Schema has type {declared!r}; known are {", ".join(_WORDS)}, and ["null", …]'
         )
-    unknown = sorted(set(schema) - _WORDS[kinds[0]] - _SAID_ONLY)
+    unknown = sorted(set(schema) - _WORDS[kinds[0]] - _ANNOTATIONS)
     if unknown:
         raise KafkaConfigurationError(
             f"{path} of the JSON Schema has {unknown[0]!r}, which is not supported: remove it"
@@ -208,11 +208,11 @@ def _boolean(_schema: Mapping[str, Any], _path: str) -> pa.DataType:
 
 
 def _one_of(schema: Mapping[str, Any], word: str, path: str, kinds: Mapping[str | None, Any]) -> pa.DataType:
-    said = schema.get(word)
-    if not isinstance(said, str | None) or said not in kinds:
+    name = schema.get(word)
+    if not isinstance(name, str | None) or name not in kinds:
         known = ", ".join(name for name in kinds if name)
-        raise KafkaConfigurationError(f"{path} of the JSON Schema has {word} {said!r}; known are {known}")
-    return kinds[said]
+        raise KafkaConfigurationError(f"{path} of the JSON Schema has {word} {name!r}; known are {known}")
+    return kinds[name]
 
 
 _MAKERS = {

@@ -1,4 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, auto_pickle=False
+# cython: freethreading_compatible=False
+# What rests on the interpreter lock: docs/decisions/batch-ownership.md.
 """The hot kernels compiled. The Python twin of each part says what its classes do; the bytes are equal.
 
 Two rules keep this safe without a lock:

@@ -145,7 +145,7 @@ class Cleaning:
                 suffix=CLEANED,
             )
             self._unfinished_copy = cleaned
-            yield from self._through(self._copy(group, cleaned, batches), group)
+            yield from self._in_turns(self._copy(group, cleaned, batches), group)
             self._check(group)
             if self._log.needs_flush:
                 # The swap syncs the directory. Without this flush a power cut could leave the name of a later
@@ -165,7 +165,7 @@ class Cleaning:
         if half_made is not None:
             half_made.delete()
 
-    def _through(
+    def _in_turns(
         self, steps: Generator[int, None, int], sources: Sequence[LogSegment]
     ) -> Generator[Turn, None, int]:
         turn = Turn(steps)
@@ -203,7 +203,7 @@ class Cleaning:
             first_dirty=first,
             bytes_at_once=self._bytes_at_once,
         )
-        return (yield from self._through(steps, dirty))
+        return (yield from self._in_turns(steps, dirty))
 
     # --- second pass ----------------------------------------------------------------------------------------
 

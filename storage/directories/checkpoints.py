@@ -49,9 +49,7 @@ def decode_lines(data: bytes, path: str) -> list[str]:
 class CleanerOffsets(Protocol):
     """The first dirty offset of each log, stored for the next cleaning."""
 
-    def read(self) -> dict[TopicPartition, int]:
-        """Return the offsets."""
-        ...
+    def read(self) -> dict[TopicPartition, int]: ...
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Replace the offsets; raise KafkaStorageError if the disk refuses."""

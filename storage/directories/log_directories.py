@@ -91,7 +91,6 @@ class LogDirectory:
         self.checkpointed = self.checkpoints.read()
 
     def release(self) -> None:
-        """Release the lock."""
         if self._lock is not None:
             self._lock.release()
 
@@ -199,8 +198,8 @@ class LogDirectories:
         roots = [each.root for each in self.all]
 
         def look(directory: LogDirectory) -> None:
-            lying = find_partitions(self.files, directory.root, topics, roots=roots)
-            for topic_partition, path in lying.items():
+            here = find_partitions(self.files, directory.root, topics, roots=roots)
+            for topic_partition, path in here.items():
                 found.setdefault(topic_partition, []).append(path)
 
         self._for_each_online(look)
@@ -256,7 +255,6 @@ class LogDirectories:
             self._on_failure(directory)
 
     def release(self) -> None:
-        """Release the locks."""
         for each in self.all:
             with suppress(KafkaStorageError):
                 each.release()

@@ -237,9 +237,8 @@ class DiskFiles:
         with storage_errors("write", temporary):
             with open(temporary, "wb", opener=_open_private if private else _open_unlinked) as file:
                 file.write(data)
-                if (
-                    sync
-                ):  # before the rename: a power cut could otherwise leave an empty file of the final name
+                # Before the rename: a power cut could otherwise leave an empty file of the final name.
+                if sync:
                     file.flush()
                     os.fsync(file.fileno())
             os.replace(temporary, path)

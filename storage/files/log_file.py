@@ -38,9 +38,9 @@ def as_fatal(error: KafkaStorageError) -> KafkaStorageError:
     """Return the error with the remedy for a broker that ends or could not start."""
     if not error.message.endswith(_GOES_ON):
         return error
-    told = KafkaStorageError(f"{error.message.removesuffix(_GOES_ON)}, and start the broker again")
-    told.__cause__ = error.__cause__
-    return told
+    fatal = KafkaStorageError(f"{error.message.removesuffix(_GOES_ON)}, and start the broker again")
+    fatal.__cause__ = error.__cause__
+    return fatal
 
 
 @contextmanager
@@ -49,8 +49,8 @@ def raised_as_fatal() -> Iterator[None]:
     try:
         yield
     except KafkaStorageError as error:
-        told = as_fatal(error)
-        raise told from told.__cause__
+        fatal = as_fatal(error)
+        raise fatal from fatal.__cause__
 
 
 def is_disk_full(error: KafkaStorageError) -> bool:
@@ -243,7 +243,11 @@ class LogFile(ABC):
 
     @asynccontextmanager
     async def _sync_under_way(self) -> AsyncIterator[None]:
-        """Surround the disk's work in ``sync``; bytes written or cut meanwhile need another sync."""
+        """Surround the disk's work in ``sync``.
+
+        The loop goes on meanwhile, so the log may grow or be cut: only what was there at the beginning counts
+        as synced, and nothing does after a cut.
+        """
         self.cut_torn_tail()
         end, cuts = self.end, self._cuts
         try:

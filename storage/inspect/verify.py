@@ -438,8 +438,8 @@ class SegmentVerifier:
     def _max_timestamp(self, found: FoundBatch, scan: RecordScan) -> Iterator[Finding]:
         """Check the maximum timestamp in the header, which retention and ListOffsets rely on."""
         header = found.header
-        lies = scan.max_timestamp_ms != header.max_timestamp
-        if lies and header.record_count and not header.is_log_append_time:
+        is_wrong = scan.max_timestamp_ms != header.max_timestamp
+        if is_wrong and header.record_count and not header.is_log_append_time:
             yield self._error(
                 found,
                 f"its header has the maximum timestamp {header.max_timestamp}, "

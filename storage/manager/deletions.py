@@ -58,7 +58,6 @@ class DirectoryRemovals:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether removals are waiting."""
         return bool(self._queue)
 
     @property

@@ -128,7 +128,7 @@ def _every(
     return due_ms
 
 
-def _once(
+def _on_event(
     event_ms: Callable[[HousekeptLogs], float],
 ) -> Callable[[HousekeptLogs, float | None, float], float]:
     """Due at an event, but not before ``_PAUSE_MS`` after the last try."""
@@ -252,9 +252,8 @@ async def _retry_removals(manager: HousekeptLogs, _now: Now) -> None:
     try:
         manager.removals.retry()
     except KafkaStorageError as error:
-        _logger.debug(
-            "changes of topics are not on disk yet: %s", error.message
-        )  # the first time it was a warning
+        # Whoever was refused first has logged a warning; this repeats every second.
+        _logger.debug("changes of topics are not on disk yet: %s", error.message)
 
 
 async def _compact(manager: HousekeptLogs, now: Now) -> None:
@@ -264,7 +263,7 @@ async def _compact(manager: HousekeptLogs, now: Now) -> None:
 TASKS = (
     ScheduledTask(
         "flushing closed segments",
-        _once(_segments_wait),
+        _on_event(_segments_wait),
         _for_each_log("flushing a segment", _flush, among=_waiting),
     ),
     ScheduledTask(
@@ -279,7 +278,7 @@ TASKS = (
     ),
     ScheduledTask(
         "unlinking removed segments",
-        _once(_first_unlink),
+        _on_event(_first_unlink),
         _for_each_log("unlinking removed segments", _unlink_deleted, among=_with_work),
     ),
     ScheduledTask(
@@ -303,7 +302,7 @@ TASKS = (
         _every(lambda settings: settings.producer_id_expiration_check_interval_ms),
         _expire_producers,
     ),
-    ScheduledTask("removing directories of deleted topics", _once(_unfinished), _retry_removals),
+    ScheduledTask("removing directories of deleted topics", _on_event(_unfinished), _retry_removals),
     ScheduledTask("compacting logs", _compaction, _compact),
     ScheduledTask("moving logs to other directories", _moving, _move),
 )

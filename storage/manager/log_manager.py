@@ -84,7 +84,7 @@ class LogManager:
         cleaner: compacts the logs of compacted topics.
         files: the file system.
         on_log_start: called with partitions whose log start offset retention has moved.
-        coming: partitions created before their topic has them, by topic name.
+        prepared: partitions created before their topic has them, by topic name.
         removals: the directories to remove.
     """
 
@@ -259,7 +259,7 @@ class LogManager:
             Errors: as ``create_topic``, for the first topic that is refused.
         """
         topics = new_topics(wanted, self.topics, self.settings_for, self.registry.names_by_fold)
-        coming = [
+        prepared = [
             each for topic in topics if (each := self.prepared_for(topic, topic.partitions)) is not None
         ]
         if any(topic.name in self.registry.deleting for topic in topics):
@@ -272,9 +272,9 @@ class LogManager:
         ]
         for directory in self.directories.online:
             refuse_taken_directories(self.files, directory.root, partitions)
-        self.put_topics(topics, coming)
+        self.put_topics(topics, prepared)
         try:
-            self.make_partitions(topics, now_ms, coming)
+            self.make_partitions(topics, now_ms, prepared)
         except BaseException:
             self._undo_creation(topics)
             raise
@@ -297,18 +297,18 @@ class LogManager:
         growing: dict[str, list[int]] = {}
         for each in new:
             growing.setdefault(each.topic, []).append(each.partition)
-        coming = [
-            prepared
+        prepared = [
+            found
             for name, numbers in growing.items()
-            if (prepared := self.prepared_for(self.topics[name], numbers)) is not None
+            if (found := self.prepared_for(self.topics[name], numbers)) is not None
         ]
-        not_made = [each for each in new if each.topic not in self.prepared]
+        unprepared = [each for each in new if each.topic not in self.prepared]
         for directory in self.directories.online:
-            refuse_taken_directories(self.files, directory.root, not_made)
-        self.put_topics(topics, coming)
+            refuse_taken_directories(self.files, directory.root, unprepared)
+        self.put_topics(topics, prepared)
         try:
             if new:
-                self.make_partitions(topics, now_ms, coming)
+                self.make_partitions(topics, now_ms, prepared)
         except BaseException:
             if not self._undo({topic.name: topic for topic in before}, new):
                 self.registry.restore(*before)
@@ -323,7 +323,7 @@ class LogManager:
         self.note_flush_ms()
         self.wake()
 
-    def put_topics(self, topics: Iterable[Topic], coming: Iterable[PreparedPartitions]) -> None:
+    def put_topics(self, topics: Iterable[Topic], prepared: Iterable[PreparedPartitions]) -> None:
         """Write topics, which take prepared partitions, to the registry: one change.
 
         Raises:
@@ -331,7 +331,7 @@ class LogManager:
                 nothing has changed.
         """
         ends: dict[tuple[str, str], Mapping[str, str]] = {}
-        for each in coming:
+        for each in prepared:
             each.check()
             ends.update(each.note_removal)
         self.registry.put(*topics, resources=ends)
@@ -352,27 +352,27 @@ class LogManager:
         """
         settings = self.settings_for(topic.configs)
         self.prepared_for(topic, ())
-        self.prepared[topic.name] = coming = PreparedPartitions(self, topic, numbers, settings)
+        self.prepared[topic.name] = partitions = PreparedPartitions(self, topic, numbers, settings)
         try:
             if topic.name in self.registry.deleting:
                 yield from self.removals.steps()
                 self.removals.finish()
-            yield from coming.make(self._hosts, now_ms)
+            yield from partitions.make(self._hosts, now_ms)
         except BaseException:
-            self.give_up(coming)
+            self.give_up(partitions)
             raise
-        return coming
+        return partitions
 
-    def give_up(self, coming: PreparedPartitions) -> None:
+    def give_up(self, prepared: PreparedPartitions) -> None:
         """Let the housekeeping remove prepared partitions, unless their topic has taken them."""
-        if self.prepared.get(coming.topic.name) is coming:
-            coming.is_given_up = True
-            self.removals.add(self._removal_of_coming(coming))
+        if self.prepared.get(prepared.topic.name) is prepared:
+            prepared.is_given_up = True
+            self.removals.add(self._removal_of_prepared(prepared))
             self.wake()
 
-    def _removal_of_coming(self, coming: PreparedPartitions) -> Iterator[int]:
-        yield from coming.remove()
-        del self.prepared[coming.topic.name]
+    def _removal_of_prepared(self, prepared: PreparedPartitions) -> Iterator[int]:
+        yield from prepared.remove()
+        del self.prepared[prepared.topic.name]
 
     def prepared_for(self, topic: Topic, numbers: Collection[int]) -> PreparedPartitions | None:
         """Return the partitions that were prepared for ``topic`` with these numbers, or None.
@@ -381,9 +381,9 @@ class LogManager:
             BrokerResponseError: REQUEST_TIMED_OUT (7), so that the client tries again: other partitions of
                 this topic are being created or removed.
         """
-        coming = self.prepared.get(topic.name)
-        if coming is None or coming.are_for(topic, numbers):
-            return coming
+        prepared = self.prepared.get(topic.name)
+        if prepared is None or prepared.are_for(topic, numbers):
+            return prepared
         raise error_for(
             ErrorCode.REQUEST_TIMED_OUT,
             f"partitions of topic {quoted(topic.name)} are being created or removed",
@@ -432,12 +432,12 @@ class LogManager:
         self.offline.forget(topics)
         of_topics = (TopicPartition(each.name, number) for each in topics for number in each.partitions)
         self.abandon_logs(each for each in of_topics if each in self.logs)
-        is_little = (
+        is_small = (
             not self.removals.is_under_way
             and sum(len(topic.partitions) for topic in topics) <= MAX_REMOVED_AT_ONCE
         )
         self.removals.add_topics(topics)
-        if full is not None or is_little:
+        if full is not None or is_small:
             self.removals.run()
         if full is not None:
             self.free_names()
@@ -491,17 +491,17 @@ class LogManager:
     # --- logs -----------------------------------------------------------------------------------------------
 
     def make_partitions(
-        self, topics: Iterable[Topic], now_ms: int, coming: Iterable[PreparedPartitions] = ()
+        self, topics: Iterable[Topic], now_ms: int, prepared: Iterable[PreparedPartitions] = ()
     ) -> None:
         """Create the partitions that topics of the registry lack here, or take the prepared ones.
 
         Raises:
             KafkaStorageError: the disk refuses.
         """
-        for prepared in coming:
-            del self.prepared[prepared.topic.name]
-            topic = self.topics[prepared.topic.name]
-            for log in prepared.take(self.registry.settings_of(topic, self.settings_for)).values():
+        for each in prepared:
+            del self.prepared[each.topic.name]
+            topic = self.topics[each.topic.name]
+            for log in each.take(self.registry.settings_of(topic, self.settings_for)).values():
                 self._add_log(log)
         place = self.place()
         roots = {self.root: None}
@@ -569,9 +569,8 @@ class LogManager:
         if topic_partition not in self.logs:
             directory = self.directories.place(self.logs.values())()
             make_partition_directory(self.files, f"{directory.root}/{topic_partition}")
-            self.files.sync_directory(
-                directory.root
-            )  # before the log: a retry would find it and skip the sync
+            # Before the log is in ``logs``: a retry would find it there and skip the sync.
+            self.files.sync_directory(directory.root)
             topic = self.topics[topic_partition.topic]
             settings = self.registry.settings_of(topic, self.settings_for)
             self._add_log(self.make_log(topic_partition, topic.topic_id, directory, settings, now_ms))
@@ -784,8 +783,8 @@ class LogManager:
             failed = error
         finally:
             self.moves.close()
-            for coming in self.prepared.values():
-                coming.abandon()
+            for prepared in self.prepared.values():
+                prepared.abandon()
             for log in [*self.logs.values(), *self.offline.logs()]:
                 log.abandon()
             self.registry.abandon()

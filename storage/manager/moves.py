@@ -307,9 +307,9 @@ def choose_directories(
         ]
         if not paths:
             continue
-        told = registry.resources.get((_COUNTS, str(topic_partition)), {}).get("directory.id")
-        counts = None if told is None else ids.get(told)
-        if told is not None and counts is None:  # in a failed directory; this one may be old
+        counting_id = registry.resources.get((_COUNTS, str(topic_partition)), {}).get("directory.id")
+        counts = None if counting_id is None else ids.get(counting_id)
+        if counting_id is not None and counts is None:  # in a failed directory; this one may be old
             continue
         right = [path for path in paths if counts and os.path.dirname(path) == counts.root] or paths
         if len(right) > 1:

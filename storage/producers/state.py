@@ -124,7 +124,7 @@ class ProducerStates:
         if entry is None:
             return None
         if header.producer_epoch == entry.epoch:
-            for batch in entry.batches:
+            for batch in entry.batches:  # by index: five attribute look-ups for every batch would cost more
                 if batch[0] == header.base_sequence and batch[1] == header.last_sequence:
                     return batch
         self._check_order(entry, header)

@@ -164,7 +164,7 @@ class LogSegment:
         Raises:
             KafkaStorageError: the disk refused the batch; it is not in the log.
         """
-        log = self._log or self.log
+        log = self._log or self.log  # the property would be one call more for every batch
         position = log.end
         log.append(buffers)
         if self._first_timestamp is None and position == 0:

@@ -100,7 +100,6 @@ class SegmentList:
                 oldest.release()
 
     def release_all(self) -> None:
-        """Close every file."""
         self._warm.clear()
         for segment in self._segments:
             segment.release()

@@ -32,10 +32,10 @@ EMBEDDED_CONFIG: Mapping[str, str] = {
     "log.retention.check.interval.ms": "300",
     "log.cleaner.backoff.ms": "100",
 }
-"""Settings of brokers under contract, embedded or real."""
+"""Settings of checked brokers, embedded or real: the contract's waits would else take minutes."""
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-"""The checkout of this module; without meaning if it is installed."""
+"""The root of the checkout, if this module runs from one."""
 
 MakeClient = Callable[[str], Client]
 """Create a client for the cluster at an address."""
@@ -46,17 +46,17 @@ class MissingToolError(Exception):
 
 
 class Driver(NamedTuple):
-    """The command that starts a driver, and the directory it runs in."""
+    """The command that starts a driver, and its working directory."""
 
     command: tuple[str, ...]
     directory: Path
 
 
 def checkout_drivers(jars: Sequence[Path]) -> Mapping[str, Callable[[], Driver]]:
-    """Return what builds each client in Go, Java and JavaScript, by name; empty outside a checkout.
+    """Return functions that build the clients in Go, Java and JavaScript, by name; empty outside a checkout.
 
-    They are not installed: their sources stand in ``lab/drivers`` of a checkout, whose ``toolchains`` is run
-    from its path, because no module of the package imports ``lab``.
+    Their sources are in ``lab/drivers``, which is not installed. No module of the package imports ``lab``, so
+    ``toolchains`` is run from its path.
 
     Args:
         jars: folders with Kafka's jars, one client ``java FOLDER`` each.
@@ -73,11 +73,11 @@ def available(
     drivers: Mapping[str, Callable[[], Driver]],
     missing: Callable[[str, str], None],
 ) -> dict[str, MakeClient]:
-    """Return what creates each of these clients; drivers that are not built yet are built.
+    """Return functions that create these clients; build the drivers that are not built yet.
 
     Args:
         names: keys of `PYTHON_CLIENTS` and of ``drivers``.
-        drivers: what builds clients in other languages.
+        drivers: functions that build clients in other languages.
         missing: called with the name of a client that is not available, and the reason.
     """
     found: dict[str, MakeClient] = {}
@@ -107,7 +107,7 @@ def opened(makers: Mapping[str, MakeClient], bootstrap_servers: str) -> Iterator
 
 
 ANSWER_SECONDS = 60.0
-"""A process that is silent for so long is killed."""
+"""A process that does not answer for so long is killed."""
 
 
 class ExternalClient(Client):

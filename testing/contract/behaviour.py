@@ -19,7 +19,7 @@ from typing import NamedTuple
 from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, Client, Refused
 
 PREFIX = "splashdam-contract-"
-"""Prefix of the topics, groups and transactional ids of a run; nothing else is touched."""
+"""Prefix of the topics, groups and transactional ids of a run; it changes no others."""
 
 PATIENCE_SECONDS = 10.0
 """How long a change may take to reach every broker."""
@@ -29,11 +29,11 @@ _SHOWN_CHARS = 300
 
 
 class BrokenPromise(Exception):
-    """A behaviour does not hold; the message says what was found and what was expected."""
+    """A behaviour does not hold; the message has the found and the expected value."""
 
 
 def expect(found: object, wanted: object, what: str = "found") -> None:
-    """Compare.
+    """Check that two values are equal.
 
     Raises:
         BrokenPromise: ``found`` differs from ``wanted``; the message begins with ``what``.
@@ -48,7 +48,7 @@ def _shown(value: object) -> str:
 
 
 def expect_one_of(found: object, wanted: Collection[object], what: str = "found") -> None:
-    """Like `expect`, with several values that are right."""
+    """Like `expect`, with several acceptable values."""
     if found not in wanted:
         raise BrokenPromise(f"{what}: {found!r}, and none of {', '.join(map(repr, wanted))}")
 
@@ -81,7 +81,7 @@ BEHAVIOURS: list[Behaviour] = []
 
 
 def behaviour(*needs: str) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
-    """Declare a function to be a behaviour.
+    """Declare a function as a behaviour.
 
     Args:
         needs: the operations of `Client` it uses.
@@ -131,10 +131,10 @@ class Run:
         """Create a topic that keeps its records; ``configs`` are Kafka's names with ``_`` for ``.``."""
         name = self.new_topic()
         dotted = {key.replace("_", "."): value for key, value in configs.items()}
-        dotted.setdefault("retention.ms", "-1")  # most records have timestamps of years ago
+        dotted.setdefault("retention.ms", "-1")  # most records of the contract have timestamps of 2023
         self.helper.create_topic(name, partitions, configs=dotted)
         self.eventually(lambda: expect(len(self.helper.describe_topic(name)), partitions, "partitions"))
-        for partition in range(partitions):  # metadata names a leader before it answers
+        for partition in range(partitions):  # metadata names a leader before that leader answers
             self.eventually(partial(self.helper.offsets, name, "latest", partition))
         return name
 
@@ -155,6 +155,7 @@ class Run:
             try:
                 look()
             except (BrokenPromise, Refused) as error:
+                # An operation that the client lacks does not appear by waiting.
                 if isinstance(error, Refused) and error.name == NOT_IN_CLIENT:
                     raise
                 if time.monotonic() > until:
@@ -176,7 +177,7 @@ class Run:
             raise BrokenPromise(f"not refused; expected {wanted}")
 
     def clean_up(self) -> None:
-        """Delete topics and groups of the run; what cannot be deleted is left."""
+        """Delete topics and groups of the run; a failure is ignored."""
         for group in self._groups:
             with suppress(Refused):
                 self.helper.call("delete_group", group=group)

@@ -1,4 +1,4 @@
-"""One TCP connection that sends single requests, without the retries and caches of a client."""
+"""A TCP connection that sends single requests, without the retries and caches of a client."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ GROUP, TRANSACTION = 0, 1
 _ANSWER_SECONDS = 20.0
 _PAUSE_SECONDS = 0.02
 _SIZE = struct.Struct(">i")
-_PASSING = (14, 15, 16, ErrorCode.CONCURRENT_TRANSACTIONS)
-"""Codes that pass: the coordinator is loading or has moved, or the last transaction is still ending."""
+_TRANSIENT = (14, 15, 16, ErrorCode.CONCURRENT_TRANSACTIONS)
+"""Transient errors: the coordinator is loading or has moved, or the last transaction is still ending."""
 
 
 class RawConnection:
@@ -163,17 +163,17 @@ def coordinator_of(run: Run, key: str, key_type: int = GROUP) -> Iterator[RawCon
 
 
 def retried(ask: Callable[[], R], code_of: Callable[[R], int]) -> R:
-    """Repeat ``ask`` while the answer has one of the codes that pass, for `PATIENCE_SECONDS`."""
+    """Repeat ``ask`` while the answer has a transient error, for at most `PATIENCE_SECONDS`."""
     until = time.monotonic() + PATIENCE_SECONDS
     while True:
         answer = ask()
-        if code_of(answer) not in _PASSING or time.monotonic() > until:
+        if code_of(answer) not in _TRANSIENT or time.monotonic() > until:
             return answer
         time.sleep(_PAUSE_SECONDS)
 
 
 class ProtocolClient(Client):
-    """The column of the table for behaviours that use a `RawConnection`; it has no other operation.
+    """Stands in the table for behaviours that use a `RawConnection`; it has no other operation.
 
     Args:
         bootstrap_servers: ignored; behaviours take the address from their `Run`.

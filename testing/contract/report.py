@@ -55,15 +55,15 @@ def _lines(title: str, results: Sequence[Result]) -> Iterator[str]:
         yield f"|---|{':-:|' * len(clients)}"
         for behaviour, row in rows:
             yield f"| {behaviour.title} | {' | '.join(SIGNS[each.verdict] for each in row)} |"
-    said = remarks(results)
-    if said:
+    noted = remarks(results)
+    if noted:
         yield ""
-    for each in said:
+    for each in noted:
         yield f"- {SIGNS[each.verdict]} *{each.behaviour.title}*, {each.client}: {each.why}"
 
 
 def across(clusters: Mapping[str, Sequence[Result]]) -> str:
-    """Return the tables of several clusters in one: one sign if they agree, else the exceptions by name."""
+    """Return one table for several clusters: one sign if they agree, else the exceptions by name."""
     return "".join(f"{line}\n" for line in _lines_across(clusters))
 
 
@@ -91,7 +91,7 @@ def _lines_across(clusters: Mapping[str, Sequence[Result]]) -> Iterator[str]:
             yield f"| {behaviour.title} | {' | '.join(cells)} |"
     yield ""
     yield f"{LEGEND}."
-    said = {
+    noted = {
         (each.behaviour.title, each.client, each.why): SIGNS[each.verdict] for each in remarks(everything)
     }
     holding = {(each.behaviour, each.client) for each in everything if each.verdict is Verdict.HOLDS}
@@ -99,9 +99,9 @@ def _lines_across(clusters: Mapping[str, Sequence[Result]]) -> Iterator[str]:
         for each in results:
             if each.verdict is Verdict.LEFT_OUT and (each.behaviour, each.client) in holding:
                 sign = f"{SIGNS[each.verdict]} {name}:"
-                said[each.behaviour.title, each.client, each.why] = sign
+                noted[each.behaviour.title, each.client, each.why] = sign
     yield ""
-    for (title, client, why), sign in said.items():
+    for (title, client, why), sign in noted.items():
         yield f"- {sign} *{title}*, {client}: {why}"
 
 

@@ -12,7 +12,7 @@ from splashdam.testing.contract.behaviour import Behaviour, BrokenPromise, Run
 from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, PROTOCOL, Client, Refused
 
 DIFFERENCES: Mapping[tuple[str, str], str] = {
-    ("a_compacted_topic_wants_keys", "aiokafka"): (
+    ("a_compacted_topic_requires_keys", "aiokafka"): (
         "aiokafka does not know error code 87 and calls it UNKNOWN_SERVER_ERROR"
     ),
     ("offsets_are_kept_with_their_metadata", "confluent-kafka"): (
@@ -20,7 +20,7 @@ DIFFERENCES: Mapping[tuple[str, str], str] = {
     ),
     ("offsets_are_kept_with_their_metadata", "kafkajs"): "kafkajs's setOffsets commits no metadata",
 }
-"""Known differences that are the client's own, whatever the cluster: by behaviour and client."""
+"""Known differences that are the client's, whatever the cluster: by behaviour and client."""
 
 
 class Verdict(StrEnum):
@@ -33,14 +33,14 @@ class Verdict(StrEnum):
 
 
 class Result(NamedTuple):
-    """A behaviour, a client, and how it went.
+    """The result of a behaviour through a client.
 
     Attributes:
         behaviour: the behaviour.
         client: name and version of the client.
-        verdict: the result.
-        why: what was found, the known difference, or the missing operation; empty if it holds.
-        seconds: how long it took.
+        verdict: whether it holds.
+        why: the found value, the known difference, or the missing operation; empty if it holds.
+        seconds: its duration.
     """
 
     behaviour: Behaviour
@@ -68,6 +68,7 @@ def hold(behaviour: Behaviour, client: Client, helper: Client, bootstrap_servers
         verdict, why = Verdict.BROKEN, str(error)
     finally:
         run.clean_up()
+    # Only a failure is excused: a client that has mended its difference is reported as it is.
     known = DIFFERENCES.get((behaviour.name, client.name))
     if verdict is Verdict.BROKEN and known is not None:
         verdict, why = Verdict.DIFFERS, known
@@ -75,7 +76,7 @@ def hold(behaviour: Behaviour, client: Client, helper: Client, bootstrap_servers
 
 
 def meet(behaviour: Behaviour, client: Client) -> bool:
-    """Return whether the client can run the behaviour: raw connections run only behaviours that need one."""
+    """Return whether the behaviour runs through this client: `ProtocolClient` takes those that need none."""
     return (PROTOCOL in behaviour.needs) == (PROTOCOL in client.ops)
 
 

@@ -8,7 +8,7 @@ from splashdam.wire.registry import API_KEYS
 
 _ZOOKEEPER = "between brokers of the ZooKeeper era; Kafka 4.0 has removed it"
 _TOKENS = (
-    "delegation tokens: clients send it only on request; SCRAM and OAUTHBEARER serve the same purpose here"
+    "delegation tokens: sent only by programs that want one; SCRAM and OAUTHBEARER serve the same purpose"
 )
 _RAFT = "of the controllers' quorum: the brokers of an embedded cluster share one controller in their process"
 _NODES = "between brokers and controllers: an embedded cluster calls its controller directly"
@@ -36,7 +36,7 @@ SKIPPED: Mapping[int, tuple[str, str]] = {
     59: ("FetchSnapshot", _RAFT),
     62: ("BrokerRegistration", _NODES),
     63: ("BrokerHeartbeat", _NODES),
-    64: ("UnregisterBroker", "a broker of an embedded cluster is stopped where the cluster is made"),
+    64: ("UnregisterBroker", "an embedded cluster stops its brokers itself"),
     67: ("AllocateProducerIds", _NODES),
     70: ("ControllerRegistration", _NODES),
     73: ("AssignReplicasToDirs", _NODES),

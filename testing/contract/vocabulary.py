@@ -1,8 +1,8 @@
-"""What the contract asks of a client: the operations, and the values they take and return.
+"""The operations that the contract needs from a client, with their arguments and results.
 
-A client in another language is a process that reads a JSON object a line, ``{"op": …, "args": {…}}``,
-and answers ``{"ok": …}`` or ``{"error": Kafka's name, "text": …}``, with bytes in base64. Clients in Python
-answer the same operations with the same values, in this process.
+A client in another language is a process that reads lines of JSON, ``{"op": …, "args": {…}}``, and answers
+with ``{"ok": …}`` or ``{"error": Kafka's name, "text": …}``; bytes are in base64. Python clients run in this
+process, with the same operations and values.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ PROTOCOL = "speak"
 """The operation of behaviours that use a `RawConnection` instead of a client."""
 
 TIMEOUT_MS = 15_000
-"""How long a client tries to read the records it is asked for."""
+"""How long a client tries to read the wanted records."""
 
 
 class Refused(Exception):
     """An operation ended with an error.
 
     Attributes:
-        name: Kafka's name of the error; a name of the client's own if no broker reported it.
+        name: Kafka's name of the error; a name that the client chooses if no broker reported it.
         text: the rest of the error message.
     """
 
@@ -119,14 +119,14 @@ def read_of(args: Mapping[str, Any]) -> Read:
 
 
 class Client:
-    """A client under contract. A subclass implements `call`; each other method is one operation.
+    """A client that the contract runs through. A subclass implements `call`; other methods are operations.
 
     Every method raises `Refused` if broker or client refuse.
 
     Attributes:
         name: of the client.
         version: of the client.
-        ops: the operations it has.
+        ops: names of its operations.
     """
 
     name: str

@@ -27,7 +27,7 @@ When = Literal["before", "after"]
 
 @attrs.frozen
 class RequestFilter:
-    """The requests that a fault, or a question to the request log, is about; None matches any.
+    """Selects requests, for a fault or in the request log; None matches any.
 
     Attributes:
         api: the API's name in snake case, such as ``"list_offsets"``.
@@ -44,7 +44,7 @@ class RequestFilter:
     broker: int | None = None
 
     def __attrs_post_init__(self) -> None:
-        """Refuse what no request can match: a test would wait for it in vain."""
+        """Refuse a type that no request can match: a test would wait for it in vain."""
         for name in ("partition", "broker"):
             if not isinstance(getattr(self, name), int | None):
                 raise TypeError(f"{name}={getattr(self, name)!r}: must be a number")
@@ -61,7 +61,7 @@ class RequestFilter:
         return self.topic is None or (place.topic is not None and fnmatchcase(place.topic, self.topic))
 
     def admits(self, api: str, client_id: str | None, broker: int) -> bool:
-        """Return whether a request matches, its topics and partitions left aside."""
+        """Return whether a request matches, apart from its topics and partitions."""
         return (
             self.api in (None, api)
             and self.broker in (None, broker)
@@ -76,7 +76,7 @@ class RequestFilter:
 
 @attrs.frozen(kw_only=True)
 class Action:
-    """What happens to a request: at most one end, a delay before it, a throttle time in the answer.
+    """The effect of a fault on a request: at most one end, a delay before it, a throttle time in the answer.
 
     The fields are the arguments of `ApiFaults.__call__`.
     """
@@ -167,16 +167,19 @@ class Fault:
         self._changes = Changes()
 
     def take(self, arrived: Arrived, api: str, names: Names) -> bool:
-        """Return whether it happens to this request; counts the request then."""
+        """Return whether the fault happens to this request, and count a request that matches."""
         context = arrived.context
         if not self.which.admits(api, context.client_id, context.broker.node_id):
             return False
+        # Followers fetch all the time: a fault that is meant for clients would be used up by them.
         if not self.concerns(arrived):
             return False
         if self.which.names_places:
             places = leaves(arrived.request, context.version, names)
             if not any(map(self.which.includes, places)):
                 return False
+        # Counted after all filters, so ``on_call=3`` means the third matching request, whatever comes
+        # between.
         self._calls += 1
         is_due = self._calls >= self._first and self._left != 0
         if not is_due or (self._probability < 1 and self._random.random() >= self._probability):
@@ -188,7 +191,7 @@ class Fault:
         return True
 
     def concerns(self, arrived: Arrived) -> bool:
-        """Return whether the sender of a request is meant: followers are with ``from_brokers`` only."""
+        """Return whether the fault applies to the sender: to followers only with ``from_brokers``."""
         return self._from_brokers or not is_from_broker(arrived)
 
     @property
@@ -222,7 +225,7 @@ class Fault:
 
 
 class Changes:
-    """Wake the threads of a test that wait for a count in the broker's thread.
+    """Wakes the threads of a test that wait for a count in the broker's thread.
 
     It holds no lock while a thread waits. With ``threading.Condition`` a Ctrl-C could leave the condition
     locked (seen on Python 3.14), and the broker's thread would then wait for ever.
@@ -232,7 +235,7 @@ class Changes:
         self._waiting: deque[threading.Lock] = deque()
 
     def announce(self) -> None:
-        """Let every waiting thread look again."""
+        """Wake every waiting thread; each checks its condition again."""
         with suppress(IndexError):  # each lock is released by the thread that popped it
             while True:
                 self._waiting.popleft().release()
@@ -248,7 +251,7 @@ class Changes:
         while True:
             waiting = threading.Lock()
             waiting.acquire()
-            self._waiting.append(waiting)  # before the look: a change after the look releases this lock
+            self._waiting.append(waiting)  # before the check: a change after the check releases this lock
             try:
                 if is_so():
                     return True
@@ -256,12 +259,12 @@ class Changes:
                 if left <= 0 or not waiting.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
                     return is_so()
             finally:
-                with suppress(ValueError):  # it was released meanwhile
+                with suppress(ValueError):  # `announce` has taken it out
                     self._waiting.remove(waiting)
 
 
 def is_from_broker(arrived: Arrived) -> bool:
-    """Return whether a follower sent this: it has a replica id, or the client id of Kafka's fetchers."""
+    """Return whether a follower sent this request: it has a replica id, or a fetcher's client id."""
     request = arrived.request
     if fnmatchcase(arrived.context.client_id or "", "broker-*-fetcher-*"):
         return True

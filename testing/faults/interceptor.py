@@ -1,8 +1,8 @@
-"""The interceptor of a broker with faults or a request log: it applies the faults that are due, and logs.
+"""The interceptor of a broker with faults or a request log: it applies faults, and logs requests.
 
-Fetch sessions (KIP-227): an incremental fetch does not name its partitions. While a fault names a topic or
-partition of Fetch, or answers Fetch with an error, sessions end: the client gets FETCH_SESSION_ID_NOT_FOUND,
-sends a full request, which names all partitions, and is given no new session.
+Fetch sessions (KIP-227): an incremental fetch does not name its partitions, so a fault could not match it.
+While a fault names a topic or partition of Fetch, or answers Fetch with an error, there are no sessions: the
+client gets FETCH_SESSION_ID_NOT_FOUND, and sends a full request, which names all partitions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from splashdam.embedded_broker.answering.answers import CloseConnectionError
+from splashdam.embedded_broker.execution.answers import CloseConnectionError
 from splashdam.embedded_broker.serving.dispatch import Interception, SilencedError
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.net.guard import Guard
@@ -50,7 +50,7 @@ def api_of(request: type[Request[Any]]) -> str:
 
 
 class FaultInterceptor:
-    """Occupy a broker's `Interception` while there is a fault, or the log is on.
+    """Occupies a broker's `Interception` while there is a fault, or the log is on.
 
     Attributes:
         log: the request log.
@@ -77,6 +77,7 @@ class FaultInterceptor:
         self._switch()
 
     def _remove(self, fault: Fault) -> None:
+        # Removed faults count for ``unhit``, too: a test removes them at the end of their blocks.
         self._note_missed(each for each in self._faults if each is fault)
         self._faults = tuple(each for each in self._faults if each is not fault)
 
@@ -107,7 +108,7 @@ class FaultInterceptor:
         self._faults, self._refusals = (), ()
 
     def unhit(self) -> list[Fault | Refusals]:
-        """Return what was set and has happened to no request, whether it was removed or not."""
+        """Return the faults and refusals that have happened to no request, removed ones included."""
         return self._guard.run(self._unhit)
 
     def _unhit(self) -> list[Fault | Refusals]:
@@ -118,15 +119,16 @@ class FaultInterceptor:
         self._missed += [each for each in removed if not each.hits]
 
     def _switch(self) -> None:
+        # The broker tests one attribute per wake: without an interceptor requests take their usual path.
         is_needed = self._faults or self._refusals or self.log.is_on
         self._interception.interceptor = self if is_needed else None
 
     def admits(self, node_id: int) -> bool:
-        """Return whether no refusal takes this connection."""
+        """Return whether a new connection is accepted."""
         return not any(each.take(node_id) for each in self._refusals)
 
     async def intercept(self, arrived: Arrived) -> Response | None:
-        """Answer a request as the faults say, else as its handler does."""
+        """Answer a request by its faults, else by its handler."""
         clock = arrived.context.broker.clock
         at_ms, began_ms = clock.wall_ms(), clock.now_ms()
         answer: Response | None = None
@@ -147,6 +149,7 @@ class FaultInterceptor:
 
     async def _answer(self, arrived: Arrived) -> Response | None:
         has_no_session = ends_session(arrived, self._faults)
+        # An incremental fetch cannot be matched: it names no partitions.
         if has_no_session and (unnamed := without_partitions(arrived)) is not None:
             return unnamed
         answer = await _after_delay(arrived, self._due(arrived))
@@ -182,7 +185,7 @@ class Refusals:
         self._broker = broker
 
     def take(self, node_id: int) -> bool:
-        """Return whether a connection to this broker is refused; counts it then."""
+        """Return whether a connection to this broker is refused, and count it."""
         if self._broker not in (None, node_id) or self._left == 0:
             return False
         self.hits += 1
@@ -244,7 +247,7 @@ async def _ended(arrived: Arrived, fault: Fault) -> Response | None:
 
 
 async def _refused(arrived: Arrived, which: RequestFilter, code: int, after: bool) -> Response | None:
-    """Answer the places that the fault names with its error, and all others truly."""
+    """Answer the topics and partitions that match the fault with its error, and handle the others."""
     request, version = arrived.request, arrived.context.version
     if isinstance(request, MetadataRequest):
         return await _refused_metadata(arrived, request, which, code, after)
@@ -268,7 +271,7 @@ async def _refused(arrived: Arrived, which: RequestFilter, code: int, after: boo
 async def _refused_metadata(
     arrived: Arrived, request: MetadataRequest, which: RequestFilter, code: int, after: bool
 ) -> Response | None:
-    """Put the error into topics or partitions; the brokers stay listed, or no client could ask again."""
+    """Put the error into topics or partitions; the brokers stay listed, so that the client can ask again."""
     if not after and arrived.context.version >= _AUTO_CREATION_FIELD_FROM:
         request = copied(request, allow_auto_topic_creation=False)
     answer = await arrived.handle(request)

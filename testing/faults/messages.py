@@ -3,9 +3,9 @@
 Requests: a tree of arrays, where topics hold partitions, and groups, transactions or directories may hold
 topics. ``leaves`` lists the partitions that a request names, ``split`` divides it in two.
 
-Responses: ``refusal`` builds one that reports an error. The error stands where a broker puts it: with each
-partition if the API answers for each partition, else at the top level, and if there is no top-level error
-code with each topic, group or resource. ``merge`` puts such a response into a real one.
+Responses: ``refusal`` builds one that reports an error, at the place where a broker reports it: in each
+partition, if the API answers for each partition; else at the top level; and without a top-level error code in
+each topic, group or resource. ``merge`` puts such a response into a real one.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def copied(message: Any, **changes: Any) -> Any:
 
 
 def split(message: Any, version: int, names: Names, wanted: Wanted) -> tuple[Any, Any]:
-    """Divide a request into one for the places that are wanted and one for the others.
+    """Divide a request into one for the wanted topics and partitions, and one for the others.
 
     Either is None if it would name nothing. Fields outside of topics and partitions are copied into both.
     """
@@ -300,14 +300,16 @@ def _identity(element: Struct, version: int) -> tuple[Any, ...]:
     return tuple(bytes(each) if isinstance(each, memoryview) else each for each in found)
 
 
-def merge(real: S, lie: S, version: int) -> S:
+def merge(real: S, refused: S, version: int) -> S:
     """Put a refusal's elements into the real response, in place of those with the same identity."""
-    for field in array_fields(type(lie), version):
-        lies = getattr(lie, field.name)
-        if not lies or element_class(field) is None:
+    for field in array_fields(type(refused), version):
+        elements = getattr(refused, field.name)
+        if not elements or element_class(field) is None:
             continue
         known = {_identity(each, version): each for each in getattr(real, field.name) or ()}
-        for each in lies:
+        for each in elements:
+            # Answers may come in another order than the request, so elements are matched by name, number and
+            # id.
             identity = _identity(each, version)
             is_deeper = identity in known and bool(_arrays_with_errors(type(each), version))
             known[identity] = merge(known[identity], each, version) if is_deeper else each

@@ -33,7 +33,7 @@ class LoggedRequest:
         at_ms: time of arrival by the broker's wall clock, in milliseconds since the epoch.
         took_ms: milliseconds from arrival to answer.
         errors: Kafka's names of the errors in the answer, each once, in its order.
-        outcome: ``answered``; ``unanswered`` if it asked for no answer (``acks=0``), ``dropped`` if the
+        outcome: ``answered``; ``unanswered`` if the client wanted no answer (``acks=0``), ``dropped`` if the
             connection was closed, ``silenced`` by a black hole, ``abandoned`` if the client disconnected.
     """
 
@@ -108,7 +108,7 @@ class RequestLog:
     ) -> list[LoggedRequest]:
         """Return the requests that match, oldest first; None matches any, as in faults."""
         which = RequestFilter(api, topic, partition, client_id, broker)
-        return self._meant(which)
+        return self._matching(which)
 
     def wait_for(
         self,
@@ -130,7 +130,7 @@ class RequestLog:
         found: list[LoggedRequest] = []
 
         def are_enough() -> bool:
-            found[:] = self._meant(which)
+            found[:] = self._matching(which)
             return len(found) >= count
 
         if not self._changes.wait_until(are_enough, timeout_s):
@@ -140,8 +140,8 @@ class RequestLog:
             )
         return found
 
-    def _meant(self, which: RequestFilter) -> list[LoggedRequest]:
-        return [each for each in self._requests.copy() if _is_meant(which, each)]
+    def _matching(self, which: RequestFilter) -> list[LoggedRequest]:
+        return [each for each in self._requests.copy() if _matches(which, each)]
 
     def _summary(self) -> str:
         counts: dict[str, int] = {}
@@ -164,7 +164,7 @@ class RequestLog:
         self.stop()
 
 
-def _is_meant(which: RequestFilter, logged: LoggedRequest) -> bool:
+def _matches(which: RequestFilter, logged: LoggedRequest) -> bool:
     if not which.admits(logged.api, logged.client_id, logged.broker):
         return False
     return not which.names_places or any(map(which.includes, logged.places))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 from xml.etree import ElementTree
 
@@ -97,3 +99,30 @@ def test_a_picture_of_the_docs_is_what_its_measurements_draw(name: str, module: 
     source = ROOT / f"docs/pictures/{name}.json"
     drawn = getattr(importlib.import_module(module), draw)(json.loads(source.read_text()))
     assert source.with_suffix(".svg").read_text() == drawn
+
+
+ROWS: dict[str, tuple[str, str, Callable[[float], str]]] = {
+    "`send()` of 100 B, records/s": (
+        "send-100",
+        "records_per_second",
+        lambda rate: f"{round(rate, -3):,.0f}",
+    ),
+    "from the import to the first acknowledgement, ms": (
+        "cold-start",
+        "first_ack_ms",
+        lambda ms: f"{ms:.0f}",
+    ),
+    "waiting for each record at 1,000/s, median, ms": ("wait-0", "p50_ms", lambda ms: f"{ms:.2f}"),
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_the_figures_of_readme_are_medians_of_the_picture(row: str) -> None:
+    """Whoever measures anew writes them anew."""
+    scenario, figure, shown = ROWS[row]
+    runs = json.loads((ROOT / "docs/pictures/bench.json").read_text())["runs"]
+    medians = [
+        median(run[figure] for run in runs if (run["scenario"], run["client"]) == (scenario, client))
+        for client in ("splashdam", "confluent-kafka", "kafka-python")
+    ]
+    assert f"\n| {row} | {' | '.join(map(shown, medians))} |\n" in (ROOT / "README.md").read_text()

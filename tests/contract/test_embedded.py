@@ -14,7 +14,7 @@ from splashdam.testing.contract.clients.splashdam_client import SplashdamClient
 from splashdam.testing.contract.running import Verdict, hold
 from splashdam.testing.contract.vocabulary import PROTOCOL, Client
 
-WAITING = {"a_topic_that_is_missing_is_named": ("confluent-kafka",)}
+WAITING = {"sending_to_a_missing_topic_is_an_error": ("confluent-kafka",)}
 """Behaviours that clients wait for, up to ten seconds; here through the quickest alone."""
 
 BEHAVIOURS = {each.name: each for each in all_behaviours()}

@@ -24,16 +24,16 @@ SHOWN = {
     "security.py": "anna's record is at offset 0",
     "transactions.py": "five orders, five invoices, in spite of the fire",
     "observability.py": 'kafka_producer_record_send_total{client_id="shop"} 1000.0',
-    "contract_against_your_cluster.py": "4 holds, 0 differs, 0 broken, 0 left out",
+    "testing/contract_against_your_cluster.py": "4 holds, 0 differs, 0 broken, 0 left out",
     "three_brokers.py": "both orders are there, in order",
-    "local_broker_for_tests.py": "the three orders are there, in order",
+    "testing/local_broker_for_tests.py": "the three orders are there, in order",
 }
 """Each example with a line of its output."""
 
 WARNINGS = ("-W", "error", "-W", "ignore:read_text is:DeprecationWarning", "-W", "ignore:open_text is")
 """All are errors but those of kafka-python, which reads its schemas through a deprecated call."""
 
-SUITES = {"test_with_faults.py": "5 passed"}
+SUITES = {"testing/test_with_faults.py": "5 passed"}
 """Examples that pytest runs."""
 
 ON_SPARK = {"stream_to_delta.py"}
@@ -54,7 +54,9 @@ def run(example: str, folder: Path, *arguments: str) -> subprocess.CompletedProc
 
 def test_every_example_is_run_here() -> None:
     """A new example needs a line in the table above; `flights/` has tests of its own."""
-    assert {path.name for path in EXAMPLES.glob("*.py")} == SHOWN.keys() | SUITES.keys() | ON_SPARK
+    assert {
+        str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.py") if path.parent.name != "flights"
+    } == SHOWN.keys() | SUITES.keys() | ON_SPARK
 
 
 @pytest.mark.parametrize("example", SHOWN)

@@ -1,4 +1,4 @@
-"""The tool that looks for lost and doubled records finds them: each lie put into log or books is told."""
+"""Ledgers and comparison find every fault that is put into the log or into the ledgers."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ COUNT = 5
 Numbers = list[int]
 
 
-def told(folder: Path, fates: dict[int, str], **offsets: int) -> Path:
+def ledger_of(folder: Path, fates: dict[int, str], **offsets: int) -> Path:
     """A ledger: all acknowledged, but for ``fates``; offsets only where they are given as ``at_<number>``."""
     ledger = Ledger(folder, "one")
     for number in range(COUNT):
         assert ledger.take(0) == number
         if number in fates and not fates[number]:
             continue
-        ledger.tell(0, number, Fate[fates.get(number, "ACKNOWLEDGED")], offsets.get(f"at_{number}", -1))
+        ledger.note(0, number, Fate[fates.get(number, "ACKNOWLEDGED")], offsets.get(f"at_{number}", -1))
     ledger.close()
     return folder / "one.ledger"
 
@@ -73,31 +73,33 @@ def test_lies_are_found(
     tmp_path: Path, isolation: str, fate: str, numbers: Numbers, words: str | None
 ) -> None:
     """And what is true is not complained of."""
-    complaints = found(numbers, told(tmp_path, {2: fate}), isolation)
+    complaints = found(numbers, ledger_of(tmp_path, {2: fate}), isolation)
     assert len(complaints) == (words is not None), complaints
     assert words is None or complaints[0].endswith(words)
 
 
 def test_aborted_records_are_seen_by_readers_of_everything_alone(tmp_path: Path) -> None:
     """Readers of committed data must not see them."""
-    ledger = told(tmp_path, {2: "ABORTED"})
+    ledger = ledger_of(tmp_path, {2: "ABORTED"})
     assert found(ALL, ledger, "read_uncommitted") == []
     assert found(ALL, ledger, "read_committed") == ["read_committed: one: records aborted and there: 1"]
 
 
 def test_offsets_and_contents_are_compared(tmp_path: Path) -> None:
-    """The offset that was told, and every byte."""
-    ledger = told(tmp_path, {}, at_2=2, at_3=7)
+    """The offset of the result, and every byte."""
+    ledger = ledger_of(tmp_path, {}, at_2=2, at_3=7)
     assert "another offset" in found(ALL, ledger, "read_committed")[0]
     spoilt = found(ALL, ledger, "read_uncommitted", lambda value: value + b"!")
     assert "content of their own: 5" in spoilt[0]
 
 
-def test_a_record_told_of_twice_is_found(tmp_path: Path) -> None:
+def test_a_record_with_two_results_is_found(tmp_path: Path) -> None:
     """A callback that runs again."""
-    ledger = told(tmp_path, {})
+    ledger = ledger_of(tmp_path, {})
     ledger.write_bytes(ledger.read_bytes() + ledger.read_bytes()[:14])
-    assert found(ALL, ledger, "read_committed") == ["read_committed: one: records told of more than once: 1"]
+    assert found(ALL, ledger, "read_committed") == [
+        "read_committed: one: records with more than one result: 1"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def test_what_errors_say_of_the_log(error: Any, fate: str) -> None:
     assert fate_of(error).name == fate
 
 
-def test_memory_that_grows_is_told() -> None:
+def test_growing_memory_is_a_violation() -> None:
     """By the line of best fit, after the warm-up; peaks are none of it."""
     mib = 1 << 20
     flat, growing, short = (Curve(name, 8 * mib) for name in ("flat", "growing", "short"))

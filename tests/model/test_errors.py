@@ -76,7 +76,7 @@ def test_unknown_code_keeps_its_number() -> None:
 
 
 def test_code_zero_is_no_error() -> None:
-    """Asking for the class of success is a mistake of the caller."""
+    """QuotaClient for the class of success is a mistake of the caller."""
     with pytest.raises(ValueError, match="no error"):
         error_class(0)
 

@@ -1,4 +1,4 @@
-"""Puts the sanitized twins in the place of the usual ones, in every Python that ``make sanitize`` starts."""
+"""Replaces the usual twins by the sanitized ones, in every Python that ``make sanitize`` starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BUILT = dict(entry.split("=", 1) for entry in os.environ["SPLASHDAM_SANITIZED"]
 
 
 class _SanitizedTwins:
-    """Found before the finder of the editable installation."""
+    """A finder that comes before that of the editable installation."""
 
     @staticmethod
     def find_spec(name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:

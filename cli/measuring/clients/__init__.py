@@ -1,4 +1,4 @@
-"""The clients that are measured, a file for each with its ways to send, and how they reach a secured cluster.
+"""One file per measured client, with its ways to send; ``security`` has their options for TLS and SASL.
 
 May import: clock, task.
 """

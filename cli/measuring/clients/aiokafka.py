@@ -1,4 +1,4 @@
-"""aiokafka, measured in an event loop of its own. Its batches have one future each, and none per record."""
+"""Measures aiokafka, in an event loop of its own. Its ``send_batch`` has one future for a whole batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from splashdam.cli.measuring.task import (
 
 
 def options(task: Task) -> dict[str, Any]:
-    """What the producer is made with."""
+    """Return the producer's options."""
     made: dict[str, Any] = {"bootstrap_servers": task.bootstrap, "acks": "all", "enable_idempotence": True}
     if task.tuned:
         made |= {
@@ -35,7 +35,7 @@ def options(task: Task) -> dict[str, Any]:
 
 
 async def send(producer: Any, task: Task) -> Measurement:
-    """A future for each record, which is dropped."""
+    """Call ``send`` for each record, and drop its future."""
     topic, send_one = task.topic, producer.send
     if task.key_bytes:
         pairs = all_pairs(task)
@@ -52,7 +52,7 @@ async def send(producer: Any, task: Task) -> Measurement:
 
 
 async def callback(producer: Any, task: Task) -> Measurement:
-    """A Python function is called for each record, by the event loop."""
+    """Have the event loop call a Python function for each record."""
     topic, send_one, todo, acks = task.topic, producer.send, all_values(task), Acks()
 
     def delivered(future: asyncio.Future[Any]) -> None:
@@ -69,7 +69,7 @@ async def callback(producer: Any, task: Task) -> Measurement:
 
 
 async def batches(producer: Any, task: Task) -> Measurement:
-    """Its batch builder: full batches, to each partition in turn."""
+    """Fill batches with the batch builder, and send them to each partition in turn."""
     topic, todo, partitions = task.topic, all_values(task), itertools.cycle(range(task.partitions))
     clock = Clock()
     batch = producer.create_batch()
@@ -86,7 +86,7 @@ async def batches(producer: Any, task: Task) -> Measurement:
 
 
 async def paced(producer: Any, task: Task) -> Measurement:
-    """From ``send`` to the future's callback, at a steady pace whatever the answers do."""
+    """Measure from ``send`` to the future's callback, at a steady pace that does not wait for answers."""
     value, acks = values(task.size)[0], Acks()
 
     def delivery(sent: float) -> Callable[[asyncio.Future[Any]], None]:
@@ -109,7 +109,7 @@ async def paced(producer: Any, task: Task) -> Measurement:
 
 
 async def blocking(producer: Any, task: Task) -> Measurement:
-    """From ``send_and_wait`` until it has returned, at the same pace where the answers allow it."""
+    """Measure each ``send_and_wait``, at the same pace if answers come soon enough."""
     value, seconds = values(task.size)[0], []
     clock = Clock()
     for due in due_times(task.count):
@@ -130,7 +130,7 @@ CALLS: Mapping[str, Callable[[Any, Task], Awaitable[Measurement]]] = {
 
 
 def measure(task: Task) -> Measurement:
-    """Its figures, from a new producer with one record acknowledged."""
+    """Measure with a new producer, after it has delivered a first record."""
     return asyncio.run(_measure(task))
 
 

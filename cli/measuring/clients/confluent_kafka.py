@@ -1,7 +1,7 @@
-"""confluent-kafka (librdkafka), measured.
+"""Measures confluent-kafka (librdkafka).
 
-``produce()`` without a callback only fills a queue, and leaves no outcome of any record: its memory belongs
-beside its rate.
+``produce()`` without a callback only fills a queue, and does not report what becomes of a record. So read its
+rate together with its memory.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from splashdam.cli.measuring.task import (
 )
 
 _POLL_EVERY = 500
-"""Records between two polls for callbacks: fewer polls than the usual one per record, which costs less."""
+"""Records between two polls for callbacks. Usual is a poll per record, which would be slower."""
 
 
 def options(task: Task) -> dict[str, Any]:
-    """What the producer is made with."""
+    """Return the producer's options."""
     made = {"bootstrap.servers": task.bootstrap, "acks": "all", "enable.idempotence": True}
     if task.tuned:
         made |= {
@@ -51,7 +51,7 @@ def options(task: Task) -> dict[str, Any]:
 
 
 def _produce(producer: Any, topic: str, *arguments: Any, **named: Any) -> None:
-    """Goes on trying while the queue is full, as its documentation says."""
+    """Try again while the queue is full, as its documentation says."""
     while True:
         try:
             producer.produce(topic, *arguments, **named)
@@ -68,7 +68,10 @@ def _flush(producer: Any) -> None:
 
 
 def produce(producer: Any, task: Task) -> Measurement:
-    """No callback. The loop is written out, since a call around each call would be charged to the client."""
+    """Call ``produce`` without a callback.
+
+    The loop is written out: a function around each call would cost time that the client does not take.
+    """
     topic, produce_one = task.topic, producer.produce
     if task.key_bytes:
         pairs = all_pairs(task)
@@ -91,7 +94,7 @@ def produce(producer: Any, task: Task) -> Measurement:
 
 
 def callback(producer: Any, task: Task) -> Measurement:
-    """A Python function is called for each record, in ``poll``."""
+    """Have ``poll`` call a Python function for each record."""
     topic, produce_one, poll, acks = task.topic, producer.produce, producer.poll, Acks()
 
     def delivered(error: Any, _message: Any) -> None:
@@ -115,7 +118,10 @@ def callback(producer: Any, task: Task) -> Measurement:
 
 
 def produce_batch(producer: Any, task: Task) -> Measurement:
-    """Lists of dicts, made beforehand. What a full queue refused is marked in its dict and made anew."""
+    """Send lists of dicts, which are made beforehand. If the queue is full, send the refused records again.
+
+    confluent-kafka marks a refused record by an entry in its dict; such a dict cannot be sent again as it is.
+    """
     prepared = {len(chunk): [{"value": value} for value in chunk] for chunk in chunks(task)}
     todo = [prepared[len(chunk)] for chunk in chunks(task)]
     clock = Clock()
@@ -132,7 +138,7 @@ def produce_batch(producer: Any, task: Task) -> Measurement:
 
 
 def paced(producer: Any, task: Task) -> Measurement:
-    """From ``produce`` to the callback, at a steady pace; the thread polls while it waits."""
+    """Measure from ``produce`` to the callback, at a steady pace; the thread polls while it waits."""
     value, acks = values(task.size)[0], Acks()
 
     def delivery(sent: float) -> Callable[[Any, Any], None]:
@@ -154,7 +160,7 @@ def paced(producer: Any, task: Task) -> Measurement:
 
 
 def blocking(producer: Any, task: Task) -> Measurement:
-    """From ``produce`` until ``poll`` has called back, at the same pace where the answers allow it."""
+    """Measure from ``produce`` to the callback, waiting for each record, at the same pace if possible."""
     value, seconds, acks = values(task.size)[0], [], Acks()
 
     def delivered(error: Any, _message: Any) -> None:
@@ -183,11 +189,12 @@ CALLS: Mapping[str, Callable[[Any, Task], Measurement]] = {
 
 
 def measure(task: Task) -> Measurement:
-    """Its figures, from a new producer with one record acknowledged."""
+    """Measure with a new producer, after it has delivered a first record."""
     from confluent_kafka import Producer
 
     made_with = options(task)
     producer = Producer({**made_with, **security_options()})
+    # As for the other clients: connections, metadata and the producer id are not part of the measurement.
     producer.produce(task.topic, b"warm")
     _flush(producer)
     return {**CALLS[task.call](producer, task), "options": without_address(made_with)}

@@ -1,4 +1,4 @@
-"""splashdam and kafka-python: one code for both, since they share options, calls and futures."""
+"""Measures splashdam and kafka-python by the same code: they share options, calls and futures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from splashdam.cli.measuring.task import (
 
 
 def options(task: Task) -> dict[str, Any]:
-    """What the producer is made with."""
+    """Return the producer's options."""
     made: dict[str, Any] = {"bootstrap_servers": task.bootstrap, "acks": "all", "enable_idempotence": True}
     if task.tuned:
         made |= {
@@ -42,9 +42,11 @@ def options(task: Task) -> dict[str, Any]:
 
 
 def measure(kafka_producer: Any, work: Callable[[Any, Task], Measurement], task: Task) -> Measurement:
-    """A new producer with one record acknowledged; what ``work`` measures with it."""
+    """Run ``work`` with a new producer, after it has delivered a first record."""
     made_with = options(task)
     producer = kafka_producer(**made_with, **security_options())
+    # Connections, metadata and the producer id are not part of the measurement; a cold start has its own
+    # scenario.
     producer.send(task.topic, b"warm").get(timeout=DELIVERY_SECONDS)
     result = work(producer, task)
     producer.close()
@@ -52,7 +54,7 @@ def measure(kafka_producer: Any, work: Callable[[Any, Task], Measurement], task:
 
 
 def send(producer: Any, task: Task) -> Measurement:
-    """A future for each record, which is dropped; the sink tells whether they arrived."""
+    """Call ``send`` for each record, and drop its future; the destination counts the records."""
     topic, send_one = task.topic, producer.send
     if task.key_bytes:
         pairs = all_pairs(task)
@@ -69,7 +71,7 @@ def send(producer: Any, task: Task) -> Measurement:
 
 
 def keep(producer: Any, task: Task) -> Measurement:
-    """Every future is kept, and asked for its offset in the end."""
+    """Keep every future, and at the end wait for each."""
     topic, send_one, todo = task.topic, producer.send, all_values(task)
     clock = Clock()
     futures = [send_one(topic, value) for value in todo]
@@ -79,7 +81,7 @@ def keep(producer: Any, task: Task) -> Measurement:
 
 
 def callback(producer: Any, task: Task) -> Measurement:
-    """A Python function is called for each record, on the producer's thread."""
+    """Have the producer's thread call a Python function for each record."""
     topic, send_one, todo, acks = task.topic, producer.send, all_values(task), Acks()
 
     def delivered(_metadata: Any) -> None:
@@ -94,7 +96,7 @@ def callback(producer: Any, task: Task) -> Measurement:
 
 
 def paced(producer: Any, task: Task) -> Measurement:
-    """From ``send`` to the callback, at a steady pace whatever the answers do."""
+    """Measure from ``send`` to the callback, at a steady pace that does not wait for answers."""
     value, acks = values(task.size)[0], Acks()
 
     def delivered(sent: float, _metadata: Any) -> None:
@@ -112,7 +114,7 @@ def paced(producer: Any, task: Task) -> Measurement:
 
 
 def blocking(producer: Any, task: Task) -> Measurement:
-    """From ``send`` until ``get`` has returned, at the same pace where the answers allow it."""
+    """Measure from ``send`` until ``get`` returns, at the same pace if answers come soon enough."""
     value, seconds = values(task.size)[0], []
     clock = Clock()
     for due in due_times(task.count):

@@ -1,4 +1,4 @@
-"""kafka-python, measured."""
+"""Measures kafka-python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CALLS = kafka_like.CALLS
 
 
 def measure(task: Task) -> Measurement:
-    """Its figures."""
+    """Measure with a new producer; see `kafka_like.measure`."""
     from kafka import KafkaProducer
 
     return kafka_like.measure(KafkaProducer, CALLS[task.call], task)

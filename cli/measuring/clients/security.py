@@ -1,7 +1,7 @@
-"""How each client is told to reach a cluster with TLS or SASL: the same settings, by its own names.
+"""Options for TLS and SASL: the same settings for every client, by the client's own names.
 
-They go to the measuring process in a variable of its environment: who lists processes sees arguments, and the
-report shows a client's options.
+The measuring process gets them in an environment variable, because they have passwords: its arguments are
+visible to every user of the machine, and the report shows the other options.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _LIBRDKAFKA = {
     "sasl_plain_username": "sasl.username",
     "sasl_plain_password": "sasl.password",
 }
-"""Where it is not kafka-python's name with dots."""
+"""librdkafka's names, where they are not kafka-python's with dots instead of underscores."""
 
 
 def environment(client: str, options: Mapping[str, Any]) -> dict[str, str]:
-    """What the environment of a client's process gets.
+    """Return the variable that gives these options to a client's process.
 
     Args:
         client: the distribution's name.
-        options: for TLS and SASL, by kafka-python's names, which are splashdam's; none for a cluster without.
+        options: by kafka-python's names, which are splashdam's too; empty for a cluster without TLS and SASL.
     """
     if not options:
         return {}
@@ -54,13 +54,13 @@ def _of_librdkafka(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def security_options() -> dict[str, Any]:
-    """In the client's process: the options that make it reach the cluster; not to be shown."""
+    """Return this process's options for TLS and SASL; do not show them, they have passwords."""
     found: dict[str, Any] = json.loads(os.environ.get(VARIABLE, "{}"))
     return found
 
 
 def with_ssl_context(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The same options for aiokafka, which takes no files but a context."""
+    """Return the same options for aiokafka, which takes an SSL context instead of files."""
     if "SSL" not in options.get("security_protocol", "").split("_"):
         return dict(options)
     from splashdam.net.tls.context import TlsFiles, client_context

@@ -1,4 +1,4 @@
-"""splashdam, measured."""
+"""Measures splashdam."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from splashdam.record.kernel import IMPL
 
 
 def send_many(producer: Any, task: Task) -> Measurement:
-    """Lists of values; each call gives one delivery for all of its records."""
+    """Send lists of values; each call returns one delivery for all of its records."""
     todo = chunks(task)
     clock = Clock()
     for chunk in todo:
@@ -22,7 +22,7 @@ def send_many(producer: Any, task: Task) -> Measurement:
 
 
 def send_arrow(producer: Any, task: Task) -> Measurement:
-    """Arrow arrays of values, made beforehand, as a data frame would hand them over."""
+    """Send Arrow tables, which are made beforehand, as a data frame would provide them."""
     import pyarrow
 
     lists = list(chunks(task))
@@ -43,7 +43,7 @@ CALLS: Mapping[str, Callable[[Any, Task], Measurement]] = {
 
 
 def measure(task: Task) -> Measurement:
-    """Its figures, and which twin of the kernel has served."""
+    """Measure with a new producer; the result names the kernel's twin (``c`` or ``python``)."""
     from splashdam.client.producer import KafkaProducer
 
     return {**kafka_like.measure(KafkaProducer, CALLS[task.call], task), "twin": IMPL}

@@ -114,11 +114,11 @@ JoinReply: TypeAlias = Callable[[JoinResult], None]
 SyncReply: TypeAlias = Callable[[SyncResult], None]
 
 
-class Roster:
+class GroupMembers:
     """The members of a group, and their requests that wait for an answer.
 
     Attributes:
-        members: by member id, in the order in which they joined.
+        by_id: the members by member id, in the order in which they joined.
         pending: ids that were handed out with MEMBER_ID_REQUIRED and have not joined yet.
         pending_syncs: members of the generation that have not sent SyncGroup yet.
         joins: waiting JoinGroup requests, by member id.
@@ -127,7 +127,7 @@ class Roster:
     """
 
     def __init__(self, members: Iterable[ClassicMember] = (), leader: str | None = None) -> None:
-        self.members: dict[str, ClassicMember] = {}
+        self.by_id: dict[str, ClassicMember] = {}
         self.pending: set[str] = set()
         self.pending_syncs: set[str] = set()
         self.joins: dict[str, JoinReply] = {}
@@ -139,17 +139,17 @@ class Roster:
             self.add(member)
 
     def __len__(self) -> int:
-        return len(self.members)
+        return len(self.by_id)
 
     @property
     def has_all_joined(self) -> bool:
         """Whether every member has sent JoinGroup, and no handed-out id is pending."""
-        return len(self.members) == len(self.joins) and not self.pending
+        return len(self.by_id) == len(self.joins) and not self.pending
 
     @property
     def rebalance_timeout_ms(self) -> int:
         """The longest rebalance timeout of the members: so long a rebalance waits."""
-        return max((each.rebalance_timeout_ms for each in self.members.values()), default=0)
+        return max((each.rebalance_timeout_ms for each in self.by_id.values()), default=0)
 
     def static_id(self, instance_id: str) -> str | None:
         """Return the member id of a static member, None if there is none."""
@@ -173,7 +173,7 @@ class Roster:
                 raise error_for(
                     ErrorCode.UNKNOWN_MEMBER_ID, f"the group has no instance {quoted(instance_id)}"
                 )
-        member = self.members.get(member_id)
+        member = self.by_id.get(member_id)
         if member is None:
             raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, f"the group has no member {quoted(member_id)}")
         return member
@@ -185,29 +185,29 @@ class Roster:
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
         self.leader = self.leader or member.member_id
-        self.members[member.member_id] = member
+        self.by_id[member.member_id] = member
         self._count(member, 1)
         self.pending.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
         """Remove a member or a pending id; if it was the leader, another member becomes leader."""
-        member = self.members.pop(member_id, None)
+        member = self.by_id.pop(member_id, None)
         if member is not None:
             self._count(member, -1)
             if member.instance_id is not None:
                 del self._static[member.instance_id]
             self._answer_both(member_id, ErrorCode.UNKNOWN_MEMBER_ID, "")
         if self.leader == member_id:
-            self.leader = next(iter(self.members), None)
+            self.leader = next(iter(self.by_id), None)
         self.pending.discard(member_id)
         self.pending_syncs.discard(member_id)
 
     def replace(self, old_id: str, new_id: str) -> ClassicMember:
         """Give a static member a new id; requests that wait with the old id are fenced (82)."""
-        old = self.members.pop(old_id)
+        old = self.by_id.pop(old_id)
         assert old.instance_id is not None
         self._answer_both(old_id, ErrorCode.FENCED_INSTANCE_ID, old_id)
-        member = self.members[new_id] = attrs.evolve(old, member_id=new_id, is_new=False)
+        member = self.by_id[new_id] = attrs.evolve(old, member_id=new_id, is_new=False)
         self._static[old.instance_id] = new_id
         if self.leader == old_id:
             self.leader = new_id
@@ -263,14 +263,14 @@ class Roster:
 
     def is_supported(self, names: Iterable[str]) -> bool:
         """Whether every member supports one of these assignors."""
-        return any(self._support[name] == len(self.members) for name in names)
+        return any(self._support[name] == len(self.by_id) for name in names)
 
     def selected_protocol(self) -> str:
         """Return the assignor that most members prefer, of those that all support."""
-        common = {name for name, count in self._support.items() if count == len(self.members)}
+        common = {name for name, count in self._support.items() if count == len(self.by_id)}
         votes = Counter(
             next(each.name for each in member.protocols if each.name in common)
-            for member in self.members.values()
+            for member in self.by_id.values()
         )
         return max(votes, key=votes.__getitem__)
 
@@ -279,7 +279,7 @@ class Roster:
         if self.leader is None:
             return False
         if self.leader not in self.joins:
-            joined = next((each for each in self.members if each in self.joins), None)
+            joined = next((each for each in self.by_id if each in self.joins), None)
             if joined is None:
                 return False
             self.leader = joined

@@ -12,8 +12,8 @@ from functools import partial
 
 from splashdam.embedded_broker.groups.classic.members import (
     ClassicMember,
+    GroupMembers,
     JoinResult,
-    Roster,
     SyncReply,
     SyncResult,
 )
@@ -92,7 +92,7 @@ class ClassicMembership:
     Attributes:
         group_id: as given.
         host: as given.
-        roster: the members.
+        members: the members.
         state: of the group.
         generation_id: number of the present generation.
         protocol_type: of the members, mostly ``consumer``.
@@ -104,14 +104,14 @@ class ClassicMembership:
     """Number of members that a LeaveGroup removes in one step, before the rebalance begins."""
 
     leave_units = 12
-    """Cost of such a step in units of ``answering.turns``: a third of a millisecond."""
+    """Cost of such a step in units of ``execution.turns``: a third of a millisecond."""
 
     group_type = "classic"
 
     def __init__(self, group_id: str, host: GroupHost) -> None:
         self.group_id = group_id
         self.host = host
-        self.roster = Roster()
+        self.members = GroupMembers()
         self.state = GroupState.EMPTY
         self.generation_id = 0
         self.protocol_type = ""
@@ -122,21 +122,21 @@ class ClassicMembership:
         self._has_newcomers = False
 
     @classmethod
-    def found(
-        cls, group_id: str, host: GroupHost, owed: Sequence[tuple[bytes, bytes | None]] = ()
+    def create(
+        cls, group_id: str, host: GroupHost, tombstones: Sequence[tuple[bytes, bytes | None]] = ()
     ) -> ClassicMembership:
         """Create the membership of a group without members, and write its first record.
 
         Args:
             group_id: the group.
             host: time, timers and the log.
-            owed: tombstones of another protocol's records, written before it in the same batch.
+            tombstones: tombstones of another protocol's records, written before it in the same batch.
 
         Raises:
             BrokerResponseError: the append failed.
         """
         membership = cls(group_id, host)
-        membership.write(owed)
+        membership.write(tombstones)
         return membership
 
     @classmethod
@@ -149,7 +149,7 @@ class ClassicMembership:
         value = decode_value(data)
         membership = cls(group_id, host)
         members = [from_record(each, value.protocol) for each in value.members]
-        membership.roster = Roster(members, value.leader)
+        membership.members = GroupMembers(members, value.leader)
         membership.state = GroupState.STABLE if members else GroupState.EMPTY
         membership.generation_id = value.generation
         membership.protocol_type = value.protocol_type
@@ -183,17 +183,20 @@ class ClassicMembership:
             BrokerResponseError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION or
                 REBALANCE_IN_PROGRESS.
         """
+        # A consumer that uses ``assign()``, or an admin tool: without a generation it may commit while nobody
+        # reads.
         if member.generation_id < 0 and self.is_empty:
             return
         if member.generation_id >= 0 or member.member_id or member.instance_id is not None:
             self.validate(member.generation_id, member.member_id, member.instance_id)
+        # TxnOffsetCommit before version 3 has no member fields, so a transaction without them is accepted.
         elif not is_transactional:
             raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members; only they may commit")
         if is_transactional:
             return
         if self.state is GroupState.COMPLETING_REBALANCE:
             raise error_for(ErrorCode.REBALANCE_IN_PROGRESS, "the leader has not assigned yet")
-        self.keep_alive(self.roster.members[member.member_id])
+        self.keep_alive(self.members.by_id[member.member_id])
 
     def check_may_fetch(self, member: Member) -> None:
         """See `Membership`; every client may fetch."""
@@ -215,21 +218,20 @@ class ClassicMembership:
 
     def loaded(self) -> None:
         """See `Membership`: members get a new session timeout to come back."""
-        for member in self.roster.members.values():
+        for member in self.members.by_id.values():
             self.keep_alive(member)
-        if len(self.roster) > self.host.settings.groups.group_max_size:
+        if len(self.members) > self.host.settings.groups.group_max_size:
             self.prepare_rebalance("it is larger than group.max.size")
 
     def dismiss(self, code: int) -> None:
-        """See `Membership`."""
         self.go(GroupEvent.END)
-        for member_id in list(self.roster.joins):
-            self.roster.answer_join(member_id, JoinResult(code, member_id))
-        for member_id in list(self.roster.syncs):
-            self.roster.answer_sync(member_id, SyncResult(code))
+        for member_id in list(self.members.joins):
+            self.members.answer_join(member_id, JoinResult(code, member_id))
+        for member_id in list(self.members.syncs):
+            self.members.answer_sync(member_id, SyncResult(code))
         for key in (self.join_timer, self.sync_timer):
             self.host.timers.cancel(key)
-        for member_id in (*self.roster.members, *self.roster.pending):
+        for member_id in (*self.members.by_id, *self.members.pending):
             self.host.timers.cancel(self.session_timer(member_id))
 
     # --- requests of members --------------------------------------------------------------------------------
@@ -240,7 +242,7 @@ class ClassicMembership:
         Raises:
             BrokerResponseError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID or ILLEGAL_GENERATION.
         """
-        member = self.roster.validate(member_id, instance_id)
+        member = self.members.validate(member_id, instance_id)
         if generation_id != self.generation_id:
             raise error_for(
                 ErrorCode.ILLEGAL_GENERATION, f"generation {generation_id} is not {self.generation_id}"
@@ -278,14 +280,15 @@ class ClassicMembership:
         """
         if self.state is GroupState.PREPARING_REBALANCE:
             raise error_for(ErrorCode.REBALANCE_IN_PROGRESS, "the group rebalances")
-        self.roster.pending_syncs.discard(member_id)
-        if not self.roster.pending_syncs:
+        self.members.pending_syncs.discard(member_id)
+        if not self.members.pending_syncs:
             self.host.timers.cancel(self.sync_timer)
         if self.state is GroupState.STABLE:
-            reply(self.share(self.roster.members[member_id]))
+            # A follower's SyncGroup may come after the leader's, or be repeated after a lost answer.
+            reply(self.share(self.members.by_id[member_id]))
             return
-        self.roster.wait_sync(member_id, reply)
-        if member_id == self.roster.leader:
+        self.members.wait_sync(member_id, reply)
+        if member_id == self.members.leader:
             self.assign(assignments)
 
     def leave(self, member_id: str, instance_id: str | None) -> None:
@@ -294,12 +297,12 @@ class ClassicMembership:
         Raises:
             BrokerResponseError: UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.
         """
-        if member_id in self.roster.pending:
+        if member_id in self.members.pending:
             gone_id = member_id
         elif member_id:
-            gone_id = self.roster.validate(member_id, instance_id).member_id
+            gone_id = self.members.validate(member_id, instance_id).member_id
         else:
-            known_id = None if instance_id is None else self.roster.static_id(instance_id)
+            known_id = None if instance_id is None else self.members.static_id(instance_id)
             if known_id is None:
                 raise error_for(
                     ErrorCode.UNKNOWN_MEMBER_ID, f"the group has no instance {quoted(instance_id)}"
@@ -327,7 +330,7 @@ class ClassicMembership:
         """Begin a rebalance: all members have to join again."""
         if self.state is GroupState.COMPLETING_REBALANCE:
             self._fail_assignment(ErrorCode.REBALANCE_IN_PROGRESS)
-        self.roster.pending_syncs.clear()
+        self.members.pending_syncs.clear()
         self.host.timers.cancel(self.sync_timer)
         self._is_initial = self.is_empty
         self.go(GroupEvent.REBALANCE)
@@ -336,17 +339,17 @@ class ClassicMembership:
         )
         if self._is_initial:
             delay_ms = self.host.settings.groups.group_initial_rebalance_delay_ms
-            left_ms = max(self.roster.rebalance_timeout_ms - delay_ms, 0)
+            left_ms = max(self.members.rebalance_timeout_ms - delay_ms, 0)
             self._set(self.join_timer, delay_ms, partial(self._initial_delay_over, delay_ms, left_ms))
-        elif self.roster.has_all_joined:
+        elif self.members.has_all_joined:
             self._complete_join()
         else:
-            self._set(self.join_timer, self.roster.rebalance_timeout_ms, self._complete_join)
+            self._set(self.join_timer, self.members.rebalance_timeout_ms, self._complete_join)
 
     def complete_join_if_all_came(self) -> None:
         """Complete the rebalance if all have joined; a group's first one waits for its delay."""
         is_due = self.state is GroupState.PREPARING_REBALANCE and not self._is_initial
-        if is_due and self.roster.has_all_joined:
+        if is_due and self.members.has_all_joined:
             self._complete_join()
 
     def note_newcomer(self) -> None:
@@ -365,45 +368,47 @@ class ClassicMembership:
     def _complete_join(self) -> None:
         """Begin the next generation with those who joined, and with static members, which may be away."""
         self.host.timers.cancel(self.join_timer)
-        absent = [each for each in self.roster.members.values() if each.member_id not in self.roster.joins]
+        absent = [each for each in self.members.by_id.values() if each.member_id not in self.members.joins]
         for member in absent:
+            # A static member keeps its place while it restarts (KIP-345), until its session times out.
             if member.instance_id is None:
                 self.remove(member.member_id)
-        if not self.roster.elect() and self.roster.members:
-            self._set(self.join_timer, self.roster.rebalance_timeout_ms, self._complete_join)
+        # Only static members are left, and all are away: nobody could assign, so the rebalance waits again.
+        if not self.members.elect() and self.members.by_id:
+            self._set(self.join_timer, self.members.rebalance_timeout_ms, self._complete_join)
             return
         self.generation_id += 1
-        self.protocol_name = self.roster.selected_protocol() if self.roster.members else None
+        self.protocol_name = self.members.selected_protocol() if self.members.by_id else None
         self.topics = self.subscribed_topics()
         self._is_initial = False
-        if not self.roster.members:
+        if not self.members.by_id:
             self.go(GroupEvent.EMPTY)
             self._write_or_warn()
             return
         self.go(GroupEvent.JOIN)
-        self.roster.pending_syncs = set(self.roster.members)
-        self._set(self.sync_timer, self.roster.rebalance_timeout_ms, self._expire_syncs)
-        for member in list(self.roster.members.values()):
-            self.roster.answer_join(member.member_id, self.joined(member))
+        self.members.pending_syncs = set(self.members.by_id)
+        self._set(self.sync_timer, self.members.rebalance_timeout_ms, self._expire_syncs)
+        for member in list(self.members.by_id.values()):
+            self.members.answer_join(member.member_id, self.joined(member))
             member.is_new = False
             self.keep_alive(member)
 
     def joined(self, member: ClassicMember) -> JoinResult:
         """Return the JoinGroup answer for a member of the present generation."""
-        is_leader = member.member_id == self.roster.leader
+        is_leader = member.member_id == self.members.leader
         return JoinResult(
             ErrorCode.NONE,
             member.member_id,
             self.generation_id,
             self.protocol_type,
             self.protocol_name,
-            self.roster.leader or "",
-            tuple(self.roster.members.values()) if is_leader else (),
+            self.members.leader or "",
+            tuple(self.members.by_id.values()) if is_leader else (),
         )
 
     def assign(self, assignments: dict[str, bytes]) -> None:
         """Take the leader's assignment; a member that is missing in it gets an empty one."""
-        for member in self.roster.members.values():
+        for member in self.members.by_id.values():
             member.assignment = assignments.get(member.member_id, b"")
         try:
             self.write()
@@ -412,8 +417,8 @@ class ClassicMembership:
             self.prepare_rebalance("its assignment could not be written")
             return
         self.go(GroupEvent.ASSIGN)
-        for member in self.roster.members.values():
-            if self.roster.answer_sync(member.member_id, self.share(member)):
+        for member in self.members.by_id.values():
+            if self.members.answer_sync(member.member_id, self.share(member)):
                 self.keep_alive(member)
 
     def share(self, member: ClassicMember) -> SyncResult:
@@ -421,9 +426,9 @@ class ClassicMembership:
         return SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
 
     def _fail_assignment(self, code: int) -> None:
-        for member in self.roster.members.values():
+        for member in self.members.by_id.values():
             member.assignment = b""
-            if self.roster.answer_sync(member.member_id, SyncResult(code)):
+            if self.members.answer_sync(member.member_id, SyncResult(code)):
                 self.keep_alive(member)
 
     # --- timeouts -------------------------------------------------------------------------------------------
@@ -440,11 +445,11 @@ class ClassicMembership:
     def remove(self, member_id: str) -> None:
         """Remove a member or a pending id."""
         self.host.timers.cancel(self.session_timer(member_id))
-        self.roster.remove(member_id)
+        self.members.remove(member_id)
 
     def _expire_session(self, member_id: str) -> None:
-        member = self.roster.members.get(member_id)
-        is_waiting = member_id in self.roster.joins or member_id in self.roster.syncs
+        member = self.members.by_id.get(member_id)
+        is_waiting = member_id in self.members.joins or member_id in self.members.syncs
         if member is not None and is_waiting and not member.is_new:
             return  # it waits for our answer, which restarts its session
         _log.info(
@@ -452,20 +457,20 @@ class ClassicMembership:
             quoted(member_id),
             quoted(self.group_id),
         )
-        self.roster.remove(member_id)
+        self.members.remove(member_id)
         if member is None:
-            if self.state is GroupState.PREPARING_REBALANCE and self.roster.has_all_joined:
+            if self.state is GroupState.PREPARING_REBALANCE and self.members.has_all_joined:
                 self._complete_join()
         elif self.state in REBALANCING:
             self.prepare_rebalance(f"member {quoted(member_id)} sent no heartbeat")
-        elif self.roster.has_all_joined:
+        elif self.members.has_all_joined:
             self._complete_join()
 
     def _expire_syncs(self) -> None:
         """Remove members that joined but sent no SyncGroup within the rebalance timeout."""
-        if not self.roster.pending_syncs:
+        if not self.members.pending_syncs:
             return
-        for member_id in list(self.roster.pending_syncs):
+        for member_id in list(self.members.pending_syncs):
             self.remove(member_id)
         self.prepare_rebalance("members sent no SyncGroup")
 
@@ -489,12 +494,11 @@ class ClassicMembership:
     # --- the log --------------------------------------------------------------------------------------------
 
     def go(self, event: GroupEvent) -> None:
-        """Change the state."""
         self.state = next_state(TRANSITIONS, self.state, event, f"group {quoted(self.group_id)}")
         self.state_since_ms = self.host.wall_ms()
 
-    def write(self, owed: Sequence[tuple[bytes, bytes | None]] = ()) -> None:
-        """Append the group's record, after ``owed``.
+    def write(self, tombstones: Sequence[tuple[bytes, bytes | None]] = ()) -> None:
+        """Append the group's record, after ``tombstones``.
 
         Raises:
             BrokerResponseError: the append failed.
@@ -503,11 +507,11 @@ class ClassicMembership:
             protocol_type=self.protocol_type,
             generation=self.generation_id,
             protocol=self.protocol_name,
-            leader=self.roster.leader,
+            leader=self.members.leader,
             current_state_timestamp=-1 if self.state_since_ms is None else self.state_since_ms,
-            members=[to_record(each, self.protocol_name) for each in self.roster.members.values()],
+            members=[to_record(each, self.protocol_name) for each in self.members.by_id.values()],
         )
-        self.host.append(self.group_id, [*owed, (encode_key(self.group_id), encode_value(value))])
+        self.host.append(self.group_id, [*tombstones, (encode_key(self.group_id), encode_value(value))])
 
     def _write_or_warn(self) -> None:
         """Write an empty generation; if that fails, former members time out again after a restart."""
@@ -521,7 +525,7 @@ class ClassicMembership:
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None
         topics: set[str] = set()
-        for member in self.roster.members.values():
+        for member in self.members.by_id.values():
             found = subscribed_topics(member.metadata(self.protocol_name))
             if found is None:
                 return None

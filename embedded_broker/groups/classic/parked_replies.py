@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import trio
 
-from splashdam.embedded_broker.answering.answers import Answer, Parked
+from splashdam.embedded_broker.execution.answers import Answer, Parked
 from splashdam.embedded_broker.topics.internal_topics import answer_when_safe
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.wire.message import Response
@@ -45,7 +45,6 @@ class Reply(Generic[T]):
         return self._result
 
     async def wait(self) -> T:
-        """Wait for the answer."""
         await self._given.wait()
         assert self._result is not None
         return self._result

@@ -13,20 +13,20 @@ from splashdam.wire.message import Message, Struct
 from splashdam.wire.persisted import Persisted, decode_persisted, encode_persisted
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
-"""What consumers call their kind of group; Connect has another one."""
+"""The protocol type of consumers; Kafka Connect uses another one."""
 
 _WRITTEN_VERSION = 3
-"""Which every Kafka since 2.3 reads, and Kafka 4 writes."""
+"""Every Kafka since 2.3 reads this version, and Kafka 4 writes it."""
 
 
 class GroupMetadataKey(Persisted, versions="2"):
-    """Which group."""
+    """Key of the record: the group's id."""
 
     group: str = string()
 
 
 class MemberMetadata(Struct):
-    """One member with what it was assigned."""
+    """One member with its subscription and assignment."""
 
     member_id: str = string()
     group_instance_id: str | None = string("3+", nullable="3+", default=None, ignorable=True)
@@ -50,26 +50,26 @@ class GroupMetadataValue(Persisted, versions="0-4", flexible="4+"):
 
 
 class ConsumerProtocolSubscription(Message, versions="0"):
-    """The front of what members of type ``consumer`` say in every version: which topics they read."""
+    """The first field of a consumer's subscription, the same in every version: its topics."""
 
     topics: list[str] = array("string")
 
 
 def encode_key(group_id: str) -> bytes:
-    """The key of a group's record."""
+    """Return the key of a group's record."""
     return encode_persisted(GroupMetadataKey(group=group_id), CLASSIC_GROUP_KEY_VERSION)
 
 
 def encode_value(value: GroupMetadataValue) -> bytes:
-    """The value, in the version that is written."""
+    """Return the value of a group's record."""
     return encode_persisted(value, _WRITTEN_VERSION)
 
 
 def decode_value(data: Buffer) -> GroupMetadataValue:
-    """What a record holds, of any version.
+    """Return the value of a group's record, written in any version.
 
     Raises:
-        CorruptMessageError: the bytes are no such value, or of a version that is not known.
+        CorruptMessageError: the bytes are not such a value, or the version is unknown.
     """
     try:
         return decode_persisted(GroupMetadataValue, data)
@@ -78,7 +78,7 @@ def decode_value(data: Buffer) -> GroupMetadataValue:
 
 
 def to_record(member: ClassicMember, protocol_name: str | None) -> MemberMetadata:
-    """A member as its group's record has it."""
+    """Return a member in the form of the group's record."""
     return MemberMetadata(
         member_id=member.member_id,
         group_instance_id=member.instance_id,
@@ -92,7 +92,7 @@ def to_record(member: ClassicMember, protocol_name: str | None) -> MemberMetadat
 
 
 def from_record(found: MemberMetadata, protocol_name: str | None) -> ClassicMember:
-    """The member again; of its assignors the one in use is known."""
+    """Return a member from the group's record, which names only the assignor in use."""
     has_timeout = found.rebalance_timeout != -1
     return ClassicMember(
         found.member_id,
@@ -107,9 +107,9 @@ def from_record(found: MemberMetadata, protocol_name: str | None) -> ClassicMemb
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics that a member of type ``consumer`` reads; None where its words cannot be read."""
+    """Return the topics that a consumer subscribes to; None if its subscription cannot be read."""
     try:
-        # Whatever version stands in front: all begin as the first does.
+        # All versions begin with the fields of version 0, so the version in front does not matter.
         found = decode(ConsumerProtocolSubscription, metadata, 0, position=2, allow_trailing=True)
     except ProtocolError:
         return None

@@ -16,7 +16,7 @@ from itertools import chain, islice
 
 import attrs
 
-from splashdam.embedded_broker.groups.consumer.context import World
+from splashdam.embedded_broker.groups.consumer.context import DecisionContext
 from splashdam.embedded_broker.groups.consumer.group import (
     ConsumerGroup,
     Draft,
@@ -213,16 +213,16 @@ class _Loads:
         return has_moved
 
 
-def refresh(draft: Draft, world: World, *, has_changed: bool = False) -> None:
+def refresh(draft: Draft, context: DecisionContext, *, has_changed: bool = False) -> None:
     """Increment the group epoch if subscriptions or the subscribed topics have changed.
 
     Args:
         draft: of the group.
-        world: topics and settings.
+        context: topics and settings.
         has_changed: a member has joined, left, or changed its subscription.
     """
-    _resolve_patterns(draft, world)
-    topics = world.topics.shapes(draft.group.subscribed_names())
+    _resolve_patterns(draft, context)
+    topics = context.topics.shapes(draft.group.subscribed_names())
     if topics != draft.group.topics:
         draft.change(TopicsChange(topics))
         has_changed = True
@@ -230,26 +230,26 @@ def refresh(draft: Draft, world: World, *, has_changed: bool = False) -> None:
         draft.change(GroupEpochChange(draft.group.epoch + 1))
 
 
-def _resolve_patterns(draft: Draft, world: World) -> None:
+def _resolve_patterns(draft: Draft, context: DecisionContext) -> None:
     """Match the patterns in use; one that has become too expensive keeps its topics."""
     regexes = draft.group.regexes_in_use()
     for regex in draft.group.regexes.keys() - regexes:
         draft.change(RegexChange(regex, None))
     if not regexes:
         return
-    names = frozenset(world.topics.names())
+    names = frozenset(context.topics.names())
     for regex in sorted(regexes):
         known = draft.group.regexes.get(regex)
         try:
-            found = world.matches.matching(regex, names)
+            found = context.matches.matching(regex, names)
         except InvalidPatternError:
             continue
         if known is None or known.topics != found:
-            draft.change(RegexChange(regex, ResolvedRegex(found, world.wall_ms)))
-    world.matches.keep_only(regexes)
+            draft.change(RegexChange(regex, ResolvedRegex(found, context.wall_ms)))
+    context.matches.keep_only(regexes)
 
 
-def update_target(draft: Draft, world: World) -> None:
+def update_target(draft: Draft, context: DecisionContext) -> None:
     """Compute the target assignment if the group epoch is newer than the last one."""
     group = draft.group
     if group.epoch <= group.assignment_epoch:
@@ -267,7 +267,7 @@ def update_target(draft: Draft, world: World) -> None:
         for member_id, member in group.members.items()
     }
     partitions = {shape.topic_id: shape.partitions for shape in group.topics.values()}
-    shares = ASSIGNORS[assignor_of(group, world)](candidates, partitions)
+    shares = ASSIGNORS[assignor_of(group, context)](candidates, partitions)
     draft.change(
         *(
             TargetChange(member_id, share)
@@ -278,11 +278,11 @@ def update_target(draft: Draft, world: World) -> None:
     )
 
 
-def assignor_of(group: ConsumerGroup, world: World) -> str:
+def assignor_of(group: ConsumerGroup, context: DecisionContext) -> str:
     """Return the assignor that most members prefer, the broker's default if none does."""
     wanted = Counter(
         member.metadata.server_assignor
         for member in group.members.values()
-        if member.metadata.server_assignor in world.assignors
+        if member.metadata.server_assignor in context.assignors
     )
-    return next((name for name, _ in wanted.most_common(1) if name), world.assignors[0])
+    return next((name for name, _ in wanted.most_common(1) if name), context.assignors[0])

@@ -80,8 +80,8 @@ class ClassicRequests:
         reply(JoinResult(ErrorCode.NONE, member_id, epoch, CONSUMER_PROTOCOL_TYPE, name))
 
     def _join(self, draft: Draft, member_id: str, request: JoinRequest, subscription: Subscription) -> None:
-        world = self._membership.world()
-        check_size(draft, member_id, world)
+        context = self._membership.context()
+        check_size(draft, member_id, context)
         before = self._joining(draft, member_id, request)
         metadata = MemberMetadata(
             instance_id=request.instance_id,
@@ -96,9 +96,9 @@ class ClassicRequests:
         if is_new or metadata != before.metadata:
             draft.change(MetadataChange(member_id, metadata))
         wants = metadata.topic_names != before.metadata.topic_names or bool(before.metadata.topic_regex)
-        refresh(draft, world, has_changed=is_new or wants)
-        update_target(draft, world)
-        step(draft, member_id, named_share(subscription.owned_partitions, world.topics))
+        refresh(draft, context, has_changed=is_new or wants)
+        update_target(draft, context)
+        step(draft, member_id, named_share(subscription.owned_partitions, context.topics))
 
     def _joining(self, draft: Draft, member_id: str, request: JoinRequest) -> ConsumerMember:
         """Return the member that joins; a static one without a member id replaces its former self."""
@@ -171,7 +171,7 @@ class ClassicRequests:
         """
         self.validate(generation_id, member_id, instance_id)
         self._membership.keep_alive(member_id)
-        self._membership.decide(lambda draft: refresh(draft, self._membership.world()))
+        self._membership.decide(lambda draft: refresh(draft, self._membership.context()))
         member = self._group.members[member_id]
         if self._should_rejoin(member):
             self._rejoin(member)
@@ -229,7 +229,9 @@ class ClassicRequests:
         if not member_id and instance_id is not None:
             member_id = self._group.static_members.get(instance_id, "")
         member = self._known(self._group, member_id, instance_id)
-        self._membership.decide(partial(fence, member_id=member.member_id, world=self._membership.world()))
+        self._membership.decide(
+            partial(fence, member_id=member.member_id, context=self._membership.context())
+        )
 
     def left(self) -> None:
         """Do nothing: other members learn of it by their heartbeats."""

@@ -62,7 +62,7 @@ class PatternMatches:
 
 
 @attrs.frozen(kw_only=True)
-class World:
+class DecisionContext:
     """What a decision depends on besides the group; passed to every decision.
 
     Attributes:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import attrs
 
 from splashdam.embedded_broker.groups.consumer.assignors import refresh, update_target
-from splashdam.embedded_broker.groups.consumer.context import World
+from splashdam.embedded_broker.groups.consumer.context import DecisionContext
 from splashdam.embedded_broker.groups.consumer.group import CurrentChange, Draft, MetadataChange, TargetChange
 from splashdam.embedded_broker.groups.consumer.member import (
     JOINING,
@@ -90,6 +90,7 @@ def reconcile(
         return current
     kept = {each: epoch for each, epoch in current.assigned.items() if each in target}
     surplus = {each: epoch for each, epoch in current.assigned.items() if each not in target}
+    # A member may go on reading what it has not reported as revoked, so nobody else gets it yet.
     if surplus and _owns_any(owned, surplus):
         found, epoch, assigned, pending = Found.MUST_REVOKE, current.member_epoch, kept, surplus
     else:
@@ -152,7 +153,7 @@ class Heartbeat(NamedTuple):
         return self.member_epoch == JOINING or says_all
 
 
-class Heard(NamedTuple):
+class HeartbeatOutcome(NamedTuple):
     """The answer to a heartbeat.
 
     Attributes:
@@ -164,34 +165,34 @@ class Heard(NamedTuple):
     assigned: Held | None
 
 
-def hear(draft: Draft, asked: Heartbeat, world: World) -> Heard:
+def apply_heartbeat(draft: Draft, asked: Heartbeat, context: DecisionContext) -> HeartbeatOutcome:
     """Handle the heartbeat of a client that joins or is a member.
 
     Raises:
         BrokerResponseError: UNKNOWN_MEMBER_ID (25), FENCED_MEMBER_EPOCH (110), UNRELEASED_INSTANCE_ID (111),
             FENCED_INSTANCE_ID (82), GROUP_MAX_SIZE_REACHED (81), INVALID_REGULAR_EXPRESSION (128).
     """
-    check_size(draft, asked.member_id, world)
+    check_size(draft, asked.member_id, context)
     before = _member(draft, asked)
     has_changed = asked.member_id not in draft.group.members
-    has_changed |= _update_metadata(draft, before, asked, world)
-    refresh(draft, world, has_changed=has_changed)
-    update_target(draft, world)
+    has_changed |= _update_metadata(draft, before, asked, context)
+    refresh(draft, context, has_changed=has_changed)
+    update_target(draft, context)
     step(draft, asked.member_id, asked.owned)
     after = draft.group.members[asked.member_id]
     is_news = after.current.assigned.keys() != before.current.assigned.keys()
-    return Heard(after, after.current.assigned if asked.is_full or is_news else None)
+    return HeartbeatOutcome(after, after.current.assigned if asked.is_full or is_news else None)
 
 
-def check_size(draft: Draft, member_id: str, world: World) -> None:
+def check_size(draft: Draft, member_id: str, context: DecisionContext) -> None:
     """Check that the group has room for a new member.
 
     Raises:
         BrokerResponseError: GROUP_MAX_SIZE_REACHED (81).
     """
-    if len(draft.group.members) >= world.max_size and member_id not in draft.group.members:
+    if len(draft.group.members) >= context.max_size and member_id not in draft.group.members:
         raise error_for(
-            ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has {world.max_size} members, the maximum"
+            ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has {context.max_size} members, the maximum"
         )
 
 
@@ -210,7 +211,7 @@ def step(draft: Draft, member_id: str, owned: Share | None) -> None:
         draft.change(CurrentChange(member_id, after))
 
 
-def leave(draft: Draft, asked: Heartbeat, world: World) -> None:
+def leave(draft: Draft, asked: Heartbeat, context: DecisionContext) -> None:
     """Remove a member, or mark a static member as away.
 
     Raises:
@@ -224,13 +225,13 @@ def leave(draft: Draft, asked: Heartbeat, world: World) -> None:
         away = attrs.evolve(member.current, member_epoch=LEAVING_FOR_A_WHILE, pending_revocation={})
         draft.change(CurrentChange(member.member_id, away))
     else:
-        fence(draft, member.member_id, world)
+        fence(draft, member.member_id, context)
 
 
-def fence(draft: Draft, member_id: str, world: World) -> None:
+def fence(draft: Draft, member_id: str, context: DecisionContext) -> None:
     """Remove a member; its partitions are free at once and assigned with the next heartbeat."""
     _remove(draft, member_id)
-    refresh(draft, world, has_changed=True)
+    refresh(draft, context, has_changed=True)
 
 
 def _remove(draft: Draft, member_id: str) -> None:
@@ -274,6 +275,7 @@ def replace_static(
     """
     instance_id = previous.metadata.instance_id
     has_left = previous.current.member_epoch == LEAVING_FOR_A_WHILE
+    # Two running clients with one instance id would fence each other in turn.
     if not (has_left or is_released or previous.is_classic):
         raise error_for(
             ErrorCode.UNRELEASED_INSTANCE_ID,
@@ -324,7 +326,9 @@ def _check_epoch(member: ConsumerMember, asked: Heartbeat) -> None:
         )
 
 
-def _update_metadata(draft: Draft, member: ConsumerMember, asked: Heartbeat, world: World) -> bool:
+def _update_metadata(
+    draft: Draft, member: ConsumerMember, asked: Heartbeat, context: DecisionContext
+) -> bool:
     """Update the member's metadata; return whether its subscription has changed."""
     before = member.metadata
     after = MemberMetadata(
@@ -342,20 +346,20 @@ def _update_metadata(draft: Draft, member: ConsumerMember, asked: Heartbeat, wor
         server_assignor=_or(asked.server_assignor, before.server_assignor),
     )
     if after.topic_regex and after.topic_regex != before.topic_regex:
-        check_pattern(after.topic_regex, world)
+        check_pattern(after.topic_regex, context)
     if after != before or member.member_id not in draft.group.members:
         draft.change(MetadataChange(member.member_id, after))
     return (after.topic_names, after.topic_regex) != (before.topic_names, before.topic_regex)
 
 
-def check_pattern(regex: str, world: World) -> None:
+def check_pattern(regex: str, context: DecisionContext) -> None:
     """Check a pattern: it must be valid, and not take too many steps to match.
 
     Raises:
         BrokerResponseError: INVALID_REGULAR_EXPRESSION (128).
     """
     try:
-        world.matches.matching(regex, frozenset(world.topics.names()))
+        context.matches.matching(regex, frozenset(context.topics.names()))
     except InvalidPatternError as error:
         raise _invalid_pattern(regex, error) from error
 

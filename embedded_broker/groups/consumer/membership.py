@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
-from splashdam.embedded_broker.answering.turns import UNIT_BYTES
 from splashdam.embedded_broker.configs.groups import GroupTimes, assignor_names, group_times
+from splashdam.embedded_broker.execution.turns import UNIT_BYTES
 from splashdam.embedded_broker.groups.consumer.assignors import assignor_of
-from splashdam.embedded_broker.groups.consumer.context import PatternMatches, World
+from splashdam.embedded_broker.groups.consumer.context import DecisionContext, PatternMatches
 from splashdam.embedded_broker.groups.consumer.group import Change, ConsumerGroup, Draft
-from splashdam.embedded_broker.groups.consumer.heartbeat import Heartbeat, fence, hear, leave
+from splashdam.embedded_broker.groups.consumer.heartbeat import Heartbeat, apply_heartbeat, fence, leave
 from splashdam.embedded_broker.groups.consumer.member import (
     ConsumerMember,
     MemberState,
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 _ELEMENTS_IN_A_UNIT = 16
-"""Names, members and partitions that one unit of work (``answering.turns``) covers."""
+"""Names, members and partitions that one unit of work (``execution.turns``) covers."""
 
 PATTERN_ELEMENTS = 4096
 """Cost of matching all topics with a pattern: more than the loop has time for, so a thread does it."""
@@ -67,7 +67,7 @@ class Asked(NamedTuple):
         ask: unpacks the rest of the request, in a thread if that is large.
         elements: number of names and partitions in the request.
         names: topics that it subscribes to.
-        says_much: the request names more than that the member is alive.
+        has_content: the request names topics, a pattern or partitions, and is more than a sign of life.
     """
 
     member_id: str
@@ -75,7 +75,7 @@ class Asked(NamedTuple):
     ask: Callable[[], Heartbeat]
     elements: int = 0
     names: Sequence[str] = ()
-    says_much: bool = True
+    has_content: bool = True
 
 
 class Decided(NamedTuple, Generic[R]):
@@ -94,40 +94,44 @@ class Decided(NamedTuple, Generic[R]):
     result: R
 
 
-class Hearing:
+class HeartbeatWork:
     """The decision on a heartbeat as a `Work`, which may run in a thread; it changes nothing.
 
     Args:
         membership: of the group.
         ask: unpacks the heartbeat.
-        seed: changes that convert the group's members from the classic protocol.
+        conversion: changes that convert the group's members from the classic protocol.
         units: its cost.
     """
 
     def __init__(
-        self, membership: ConsumerMembership, ask: Callable[[], Heartbeat], seed: Sequence[Change], units: int
+        self,
+        membership: ConsumerMembership,
+        ask: Callable[[], Heartbeat],
+        conversion: Sequence[Change],
+        units: int,
     ) -> None:
         self._membership = membership
         self._ask = ask
-        self._seed = seed
-        self._world = membership.world()
+        self._conversion = conversion
+        self._context = membership.context()
         self.size_bytes = units * UNIT_BYTES
 
     def do(self, _max_bytes: int) -> Decided[HeartbeatReply]:
         """Return the decision.
 
         Raises:
-            BrokerResponseError: as ``heartbeat.hear`` and ``leave``.
+            BrokerResponseError: as ``heartbeat.apply_heartbeat`` and ``leave``.
         """
-        return self._membership.prepare(partial(self._decide, self._ask()), self._seed)
+        return self._membership.prepare(partial(self._decide, self._ask()), self._conversion)
 
     def _decide(self, asked: Heartbeat, draft: Draft) -> HeartbeatReply:
         if asked.member_epoch < 0:
-            leave(draft, asked, self._world)
+            leave(draft, asked, self._context)
             return HeartbeatReply(asked.member_id, asked.member_epoch)
-        heard = hear(draft, asked, self._world)
-        epoch = heard.member.current.member_epoch
-        assigned = None if heard.assigned is None else by_topic(heard.assigned)
+        outcome = apply_heartbeat(draft, asked, self._context)
+        epoch = outcome.member.current.member_epoch
+        assigned = None if outcome.assigned is None else by_topic(outcome.assigned)
         return HeartbeatReply(asked.member_id, epoch, assigned=assigned)
 
 
@@ -166,7 +170,6 @@ class ConsumerMembership:
 
     @property
     def record_keys(self) -> Sequence[bytes]:
-        """See `Membership`."""
         return [encode_change(self.group.group_id, each)[0] for each in self.group.tombstones()]
 
     def check_may_commit(self, member: Member, *, version: int, is_transactional: bool) -> None:
@@ -180,6 +183,7 @@ class ConsumerMembership:
         """
         if member.generation_id < 0 and self.is_empty:
             return
+        # As Kafka: TxnOffsetCommit of a producer that names no member is not checked.
         if is_transactional and member.is_nobody:
             return
         known = self.group.member(member.member_id)
@@ -198,6 +202,7 @@ class ConsumerMembership:
             knows = not is_transactional or version >= FIRST_TRANSACTIONAL_EPOCH_VERSION
             if error.code != ErrorCode.STALE_MEMBER_EPOCH or knows:
                 raise
+            # Clients of these versions do not know STALE_MEMBER_EPOCH.
             raise error_for(ErrorCode.ILLEGAL_GENERATION, error.message) from error
 
     def _kept_all(self, known: ConsumerMember, member: Member) -> bool:
@@ -255,19 +260,21 @@ class ConsumerMembership:
         """Apply a record that was read from the log."""
         self.group.apply(change)
 
-    def hearing(self, asked: Asked, seed: Sequence[Change] = ()) -> Hearing:
-        """Return the work that decides on a heartbeat; its result goes to ``heard``.
+    def heartbeat_work(self, asked: Asked, conversion: Sequence[Change] = ()) -> HeartbeatWork:
+        """Return the work that decides on a heartbeat; its result goes to ``finish_heartbeat``.
 
         Args:
             asked: the heartbeat.
-            seed: changes that convert the group's members from the classic protocol.
+            conversion: changes that convert the group's members from the classic protocol.
         """
         units = 1 + asked.elements // _ELEMENTS_IN_A_UNIT
         if not self._is_idle(asked):
             units += self.decision_units(asked.names)
-        if seed:
+        if conversion:
+            # A conversion computes a whole assignment, whatever the heartbeat asks for: it belongs into a
+            # thread.
             units += PATTERN_ELEMENTS // _ELEMENTS_IN_A_UNIT
-        return Hearing(self, asked.ask, seed, units)
+        return HeartbeatWork(self, asked.ask, conversion, units)
 
     def decision_units(self, names: Sequence[str] = ()) -> int:
         """Return the cost of a decision that computes a new target assignment.
@@ -294,7 +301,7 @@ class ConsumerMembership:
         """Whether the heartbeat cannot change anything, which is cheap to tell for a group of few topics."""
         group, member = self.group, self.group.members.get(asked.member_id)
         return (
-            not asked.says_much
+            not asked.has_content
             and member is not None
             and asked.member_epoch == member.current.member_epoch == group.epoch
             and member.current.is_reconciled_to(group.assignment_epoch)
@@ -307,28 +314,28 @@ class ConsumerMembership:
         """Whether the group has not changed since this was decided."""
         return self.group is decided.before
 
-    def heard(
-        self, decided: Decided[HeartbeatReply], owed: Sequence[tuple[bytes, None]] = ()
+    def finish_heartbeat(
+        self, decided: Decided[HeartbeatReply], tombstones: Sequence[tuple[bytes, None]] = ()
     ) -> HeartbeatReply:
         """Apply a decided heartbeat; its changes are in the log when this returns.
 
         Args:
-            decided: the result of ``hearing``, for the present group.
-            owed: tombstones of another protocol's records, written before the group's first ones.
+            decided: the result of ``heartbeat_work``, for the present group.
+            tombstones: tombstones of another protocol's records, written before the group's first ones.
 
         Raises:
             BrokerResponseError: the append failed.
         """
-        reply = self._settle(decided, owed)
+        reply = self._settle(decided, tombstones)
         if reply.member_epoch < 0:
             return reply
         self.keep_alive(reply.member_id)
         return reply._replace(heartbeat_interval_ms=self.times().heartbeat_interval_ms)
 
-    def world(self) -> World:
+    def context(self) -> DecisionContext:
         """Return what a decision depends on besides the group, as of now."""
         settings = self.host.settings
-        return World(
+        return DecisionContext(
             topics=self.host.topics,
             matches=self._matches,
             assignors=assignor_names(settings.groups.group_consumer_assignors),
@@ -343,7 +350,7 @@ class ConsumerMembership:
     @property
     def assignor(self) -> str:
         """The assignor of the next target assignment."""
-        return assignor_of(self.group, self.world())
+        return assignor_of(self.group, self.context())
 
     # --- decisions and timers -------------------------------------------------------------------------------
 
@@ -355,7 +362,7 @@ class ConsumerMembership:
         """
         return self._settle(self.prepare(decision))
 
-    def prepare(self, decision: Callable[[Draft], R], seed: Sequence[Change] = ()) -> Decided[R]:
+    def prepare(self, decision: Callable[[Draft], R], conversion: Sequence[Change] = ()) -> Decided[R]:
         """Make a decision on a draft; nothing is changed, so it may run in a thread.
 
         Raises:
@@ -363,17 +370,17 @@ class ConsumerMembership:
         """
         before = self.group
         draft = Draft(before)
-        if seed:
-            draft.change(*seed)
+        if conversion:
+            draft.change(*conversion)
         result = decision(draft)
         records = [encode_change(before.group_id, each) for each in draft.changes]
         return Decided(before, draft.group, records, result)
 
-    def _settle(self, decided: Decided[R], owed: Sequence[tuple[bytes, None]] = ()) -> R:
+    def _settle(self, decided: Decided[R], tombstones: Sequence[tuple[bytes, None]] = ()) -> R:
         if self._must_downgrade(decided.after):
             self._downgrade(decided.after)
         elif decided.records:
-            self.host.append(self.group.group_id, [*owed, *decided.records])
+            self.host.append(self.group.group_id, [*tombstones, *decided.records])
             before, self.group = self.group, decided.after
             self._watch(before)
         return decided.result
@@ -393,6 +400,7 @@ class ConsumerMembership:
         classic = to_classic(after, self.host, self.group.epoch)
         classic.write([(key, None) for key in self.record_keys])
         _log.info("group %s goes on with the classic protocol", quoted(after.group_id))
+        # The classic record and the tombstones are written, so nothing below may fail.
         self.dismiss(ErrorCode.NONE)
         self.group = after
         self.host.replace_membership(after.group_id, classic)
@@ -407,6 +415,8 @@ class ConsumerMembership:
             known = before.members.get(member_id)
             if known is None:
                 self.keep_alive(member_id)
+            # A timer restarts only for a changed assignment: a heartbeat in between must not extend the time
+            # to revoke.
             if known is None or known.current is not member.current:
                 self._watch_revocation(member_id)
 
@@ -460,7 +470,7 @@ class ConsumerMembership:
             "group %s: member %s is removed: it %s", quoted(self.group.group_id), quoted(member_id), reason
         )
         try:
-            self.decide(lambda draft: fence(draft, member_id, self.world()))
+            self.decide(lambda draft: fence(draft, member_id, self.context()))
         except BrokerResponseError as error:
             _log.warning(
                 "group %s: member %s cannot be removed: %s",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from splashdam.embedded_broker.groups.classic.members import ClassicMember, Roster
+from splashdam.embedded_broker.groups.classic.members import ClassicMember, GroupMembers
 from splashdam.embedded_broker.groups.classic.membership import ClassicMembership, GroupState
 from splashdam.embedded_broker.groups.classic.records import CONSUMER_PROTOCOL_TYPE
 from splashdam.embedded_broker.groups.consumer.consumer_protocol import (
@@ -38,7 +38,7 @@ def to_consumer(classic: ClassicMembership, topics: TopicsView) -> list[Change]:
         ProtocolError: a subscription or assignment cannot be read, or a custom assignor is in use.
     """
     epoch = classic.generation_id
-    members = list(classic.roster.members.values())
+    members = list(classic.members.by_id.values())
     shares = {each.member_id: decode_assignment(each.assignment, topics) for each in members}
     return [
         *(MetadataChange(each.member_id, _metadata(each, classic.protocol_name)) for each in members),
@@ -80,11 +80,11 @@ def to_classic(group: ConsumerGroup, host: GroupHost, generation_id: int) -> Cla
     """
     names = {shape.topic_id: name for name, shape in group.topics.items()}
     membership = ClassicMembership(group.group_id, host)
-    membership.roster = Roster(_classic_members(group, names))
+    membership.members = GroupMembers(_classic_members(group, names))
     membership.state = GroupState.STABLE
     membership.generation_id = generation_id
     membership.protocol_type = CONSUMER_PROTOCOL_TYPE
-    membership.protocol_name = membership.roster.selected_protocol()
+    membership.protocol_name = membership.members.selected_protocol()
     membership.topics = membership.subscribed_topics()
     return membership
 

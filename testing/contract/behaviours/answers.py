@@ -1,6 +1,7 @@
 """Error messages and empty lists in answers: null where Kafka has null, a string where Kafka has a string.
 
-Clients in languages without null fail on the one, clients that raise every message they get on the other.
+Clients in languages without null fail on a wrong null; clients that raise every message fail on a wrong
+string.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ _UNKNOWN_ELECTION = 9
 
 
 def _offered(conn: RawConnection, kind: type[ApiVersionsRequest], version: int) -> None:
-    """Leave the behaviour out on a cluster that does not offer this version."""
+    """Leave the behaviour out if the cluster does not offer this version."""
     if conn.version_of(kind) < version:
         raise Refused(NOT_IN_CLIENT, f"the cluster does not offer {kind.NAME} {version}")
 
 
 @behaviour(PROTOCOL)
-def what_is_created_has_no_error_message(run: Run) -> None:
+def created_topics_have_no_error_message(run: Run) -> None:
     """CreateTopics, every version: the error message is null, not the empty string."""
     with connected(run) as conn:
         for version in CreateTopicsRequest.VERSIONS:
@@ -81,7 +82,7 @@ def a_coordinator_is_found_without_an_error(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def reassignments_that_are_none_have_no_error_message(run: Run) -> None:
+def unneeded_reassignments_have_no_error_message(run: Run) -> None:
     """The error messages of the answer and of its partitions are null."""
     topic = run.topic()
     with leader_of(run, topic) as conn:
@@ -97,7 +98,7 @@ def reassignments_that_are_none_have_no_error_message(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def what_describes_nothing_says_so_in_an_empty_text(run: Run) -> None:
+def empty_descriptions_have_an_empty_error_message(run: Run) -> None:
     """Client quotas and SCRAM credentials: error code 0 with an empty error message."""
     with connected(run) as conn:
         quotas = conn.ask(DescribeClientQuotasRequest(components=[], strict=False), 0)
@@ -107,7 +108,7 @@ def what_describes_nothing_says_so_in_an_empty_text(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def an_election_nobody_needs_names_its_topics(run: Run) -> None:
+def an_unneeded_election_lists_its_topics(run: Run) -> None:
     """For all partitions: each topic without partitions. For an unknown type: each requested partition."""
     topic = run.topic()
     with leader_of(run, topic) as conn:
@@ -140,7 +141,7 @@ def offsets_of_a_missing_partition_cannot_be_deleted(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def partitions_that_are_not_there_have_no_aborted_transactions(run: Run) -> None:
+def missing_partitions_have_no_aborted_transactions(run: Run) -> None:
     """Fetch of a missing partition: the list is empty, not null."""
     topic = run.topic()
     missing = FetchPartition(partition=7, fetch_offset=0, partition_max_bytes=1_000)
@@ -153,7 +154,7 @@ def partitions_that_are_not_there_have_no_aborted_transactions(run: Run) -> None
 
 
 @behaviour(PROTOCOL)
-def the_metadata_have_a_quorum(run: Run) -> None:
+def the_metadata_log_has_a_quorum(run: Run) -> None:
     """DescribeQuorum: the leader is one of the voters, and each voter has an address."""
     with connected(run) as conn:
         asked = [AskedTopic(topic_name=_METADATA_LOG, partitions=[AskedPartition()])]
@@ -170,7 +171,7 @@ def the_metadata_have_a_quorum(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def who_reaches_another_broker_is_told(run: Run) -> None:
+def a_client_of_another_broker_must_bootstrap_again(run: Run) -> None:
     """ApiVersions 5 (KIP-1242): another cluster or node id is REBOOTSTRAP_REQUIRED; one alone is invalid."""
     with connected(run) as conn:
         _offered(conn, ApiVersionsRequest, 5)
@@ -215,7 +216,7 @@ def offsets_of_a_transaction_need_a_group(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def a_group_that_is_not_there_is_deleted_without_a_text(run: Run) -> None:
+def deleting_a_missing_group_has_no_error_message(run: Run) -> None:
     """DeleteGroups of a missing group: GROUP_ID_NOT_FOUND, and a null error message from version 3 on."""
     group = run.group()
     with coordinator_of(run, group) as conn:

@@ -1,4 +1,4 @@
-"""Record batches: which are refused, and which are recognised as written before."""
+"""Record batches: refused ones, and duplicates that are recognised."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def acks_0_are_not_answered(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def a_batch_that_comes_again_has_its_first_offset(run: Run) -> None:
+def a_repeated_batch_gets_its_first_offset(run: Run) -> None:
     """The last five batches of an idempotent producer are recognised, and not written twice."""
     topic = run.topic()
     with leader_of(run, topic) as conn:
@@ -144,7 +144,7 @@ def sequences_have_no_gap(run: Run) -> None:
 
         expect([send(number) for number in range(6)], [0] * 6, "error codes")
         expect(send(7), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "error code of a gap")
-        expect(send(0), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "error code of what is long past")
+        expect(send(0), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "error code of an older batch")
     expect(run.helper.offsets(topic, "latest"), 6, "log end offset")
 
 
@@ -168,7 +168,7 @@ def a_new_epoch_begins_at_0_and_ends_the_old_one(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def sequences_begin_anew_after_the_largest(run: Run) -> None:
+def sequences_wrap_around_to_0(run: Run) -> None:
     """A producer without state may begin at any sequence number; 0 follows 2^31-1."""
     topic = run.topic()
     with leader_of(run, topic) as conn:
@@ -202,7 +202,7 @@ def batch_around(records: bytes, count: int, codec: Codec = Codec.NONE, **fields
 
 
 def batch_around_packed(packed: bytes, count: int, codec: Codec, **fields: int) -> bytes:
-    """Build a batch with a valid checksum around bytes that are compressed already, or only claim to be."""
+    """Build a batch with a valid checksum around bytes that the header calls compressed with ``codec``."""
     fields = {"attributes": int(codec), "last_offset_delta": count - 1, "record_count": count, **fields}
     sound = parse_header(batch_of(b"value"))
     header = sound._replace(batch_length=sound.batch_length - sound.size_bytes + HEADER.size + len(packed))
@@ -292,7 +292,7 @@ def fields_stay_within_their_record(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def bytes_that_do_not_unpack_are_refused(run: Run) -> None:
+def bytes_that_do_not_decompress_are_refused(run: Run) -> None:
     """The error is not retriable: INVALID_RECORD, or UNKNOWN_SERVER_ERROR, which is Kafka's."""
     batches = {}
     for codec in Codec:
@@ -306,7 +306,7 @@ def bytes_that_do_not_unpack_are_refused(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def packed_records_count_up_from_0(run: Run) -> None:
+def compressed_records_have_consecutive_deltas(run: Run) -> None:
     """Offset deltas of a compressed batch that jump, repeat or go back: an error that is not retriable."""
     deltas = ((0, 2), (0, 0), (1, 0), (5, 6), (-1, 0), (0, _HUGE))
     batches = {
@@ -326,7 +326,7 @@ def a_codec_that_does_not_exist_is_refused(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def what_is_unusual_and_sound_is_accepted(run: Run) -> None:
+def unusual_but_valid_records_are_accepted(run: Run) -> None:
     """Record attributes, overlong varints, and a base timestamp that no record has."""
     topic = run.topic()
     unusual = {
@@ -365,21 +365,21 @@ def stored_header(conn: RawConnection, topic: str, offset: int) -> BatchHeader:
 
 
 @behaviour(PROTOCOL)
-def a_wrong_maximum_timestamp_is_put_right(run: Run) -> None:
+def a_wrong_maximum_timestamp_is_corrected(run: Run) -> None:
     """The stored header has the largest timestamp of its records, whatever the producer sent."""
     topic = run.topic()
     records = numbered(0) + numbered(1, time_delta=500) + numbered(2)
     with leader_of(run, topic) as conn:
         for codec in Codec:
-            for said in (NOON_MS, NOON_MS + 99_999, -1, -(2**63)):
-                answer = produced(conn, topic, batch_around(records, 3, codec, max_timestamp=said))
+            for claimed in (NOON_MS, NOON_MS + 99_999, -1, -(2**63)):
+                answer = produced(conn, topic, batch_around(records, 3, codec, max_timestamp=claimed))
                 expect(answer.error, 0, f"error code, {codec.name}")
                 header = stored_header(conn, topic, answer.base_offset)
-                expect(header.max_timestamp, NOON_MS + 500, f"maximum timestamp for {said}, {codec.name}")
+                expect(header.max_timestamp, NOON_MS + 500, f"maximum timestamp for {claimed}, {codec.name}")
 
 
 @behaviour(PROTOCOL)
-def header_keys_are_any_bytes(run: Run) -> None:
+def header_keys_may_be_any_bytes(run: Run) -> None:
     """A record with a header key that is not UTF-8 is stored unchanged and can be read."""
     topic = run.topic()
     record = record_of(0, 0, 1, b"k", 1, b"v", 1, 2, b"\xff\xfe", 1, b"h")
@@ -394,7 +394,7 @@ def header_keys_are_any_bytes(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def the_topic_says_whose_time_it_is(run: Run) -> None:
+def the_topic_decides_the_timestamp_type(run: Run) -> None:
     """A producer's LogAppendTime bit is no error: a topic with CreateTime stores the batch without it."""
     topic = run.topic()
     records = numbered(0) + numbered(1, time_delta=500)
@@ -405,12 +405,12 @@ def the_topic_says_whose_time_it_is(run: Run) -> None:
             expect(answer.error, 0, f"error code, {codec.name}")
             header = stored_header(conn, topic, answer.base_offset)
             expect(header.attributes, int(codec), f"attributes, {codec.name}")
-            # Kafka keeps the producer's word here; the records' own maximum is as good.
+            # Kafka keeps the producer's maximum here; the maximum of the records is right as well.
             expect_one_of(header.max_timestamp - NOON_MS, (500, 700), f"maximum timestamp, {codec.name}")
 
 
 @behaviour(PROTOCOL)
-def records_at_fault_are_named(run: Run) -> None:
+def invalid_records_are_listed_by_index(run: Run) -> None:
     """By index: records without a key on a compacted topic, and records that are too old (KIP-467)."""
     topic = run.topic(cleanup_policy="compact", message_timestamp_before_max_ms=str(10**9))
     now_ms = int(time.time() * 1000)

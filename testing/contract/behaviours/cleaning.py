@@ -23,10 +23,10 @@ _COMPACTED = {
 
 
 def once_cleaned(look: Callable[[], None]) -> None:
-    """Repeat ``look`` until the cluster has cleaned.
+    """Repeat ``look`` until it passes: the cluster cleans its logs in the background.
 
     Raises:
-        Refused: it has not cleaned for twenty seconds; the behaviour is left out then.
+        Refused: the cluster has not cleaned for twenty seconds, so the behaviour is left out.
     """
     until = time.monotonic() + _CLEANING_SECONDS
     while True:
@@ -73,7 +73,7 @@ def compaction_keeps_the_last_value_of_each_key(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def compaction_deletes_what_a_null_deletes(run: Run) -> None:
+def compaction_deletes_keys_with_a_null_value(run: Run) -> None:
     """A key whose last value is null is removed, and the tombstone after delete.retention.ms."""
     topic = run.topic(1, **_COMPACTED)
     records = (Record(b"1", b"a"), Record(b"1", b"b"), Record(None, b"a"), Record(b"", b"end"))

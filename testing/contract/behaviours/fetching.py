@@ -57,7 +57,7 @@ def offsets_beyond_the_end_are_out_of_range(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def a_fetch_waits_for_its_time(run: Run) -> None:
+def a_fetch_waits_for_max_wait_ms(run: Run) -> None:
     """Without records it waits for max.wait.ms, and it answers as soon as there are some."""
     topic = run.topic()
     with leader_of(run, topic) as conn:
@@ -73,7 +73,7 @@ def a_fetch_waits_for_its_time(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def a_fetch_session_tells_what_is_new(run: Run) -> None:
+def a_fetch_session_reports_only_changes(run: Run) -> None:
     """After the first answer, only partitions without something new are in it (KIP-227)."""
     topic = run.topic()
     run.helper.produce(topic, values("a"))
@@ -121,7 +121,7 @@ def topics_are_fetched_by_their_ids(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def a_reader_learns_where_its_log_is_another(run: Run) -> None:
+def a_reader_learns_where_its_log_diverges(run: Run) -> None:
     """A reader beyond the end of its last epoch gets the diverging epoch's end offset, no error (KIP-595)."""
     topic = run.topic()
     run.helper.produce(topic, values("a", "b", "c"))
@@ -192,7 +192,7 @@ def offset_at(
 
 
 @behaviour(PROTOCOL)
-def without_tiers_all_is_local(run: Run) -> None:
+def without_tiered_storage_everything_is_local(run: Run) -> None:
     """The earliest local offset is the log start offset, and no offset is in remote storage (KIP-405)."""
     topic = run.topic()
     run.helper.produce(topic, values("a", "b", "c"))

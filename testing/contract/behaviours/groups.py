@@ -22,7 +22,7 @@ def a_group_reads_everything_once(run: Run) -> None:
 
 @behaviour("consume_by_coordinator")
 def a_group_of_the_new_protocol_reads_everything_once(run: Run) -> None:
-    """The same with the group protocol of KIP-848."""
+    """As with the classic protocol, with the group protocol of KIP-848."""
     need_this_protocol(run)
     topic, group = run.topic(partitions=2), run.group()
     run.helper.produce(topic, [Record(f"{number}".encode(), partition=number % 2) for number in range(4)])
@@ -33,8 +33,8 @@ def a_group_of_the_new_protocol_reads_everything_once(run: Run) -> None:
 
 
 @behaviour("consume", "committed")
-def a_commit_is_what_others_see(run: Run) -> None:
-    """The offset after the last record that was read."""
+def a_commit_is_visible_to_other_clients(run: Run) -> None:
+    """Another client gets the offset after the last record that was read."""
     topic, group = run.topic(), run.group()
     run.helper.produce(topic, values("a", "b", "c"))
     run.client.consume(topic, group, count=3)
@@ -43,7 +43,7 @@ def a_commit_is_what_others_see(run: Run) -> None:
 
 @behaviour("commit", "committed")
 def offsets_are_kept_with_their_metadata(run: Run) -> None:
-    """A commit by a client that is no member, byte for byte."""
+    """A client that is no member commits offsets with metadata, and reads them back unchanged."""
     topic, group = run.topic(partitions=2), run.group()
     wanted = {0: (5, "note é"), 1: (7, "")}
     run.client.commit(group, topic, wanted)
@@ -53,13 +53,13 @@ def offsets_are_kept_with_their_metadata(run: Run) -> None:
 
 @behaviour("committed")
 def a_group_that_does_not_exist_has_committed_nothing(run: Run) -> None:
-    """That is no error."""
+    """The answer is empty, and no error."""
     expect(run.client.committed(run.group(), run.topic()), {}, "committed")
 
 
 @behaviour("consume")
-def a_group_begins_where_it_was_set_to(run: Run) -> None:
-    """At the offset that an admin tool committed for it."""
+def a_group_begins_at_its_committed_offset(run: Run) -> None:
+    """The first member reads from the offset that an admin tool has committed."""
     topic, group = run.topic(), run.group()
     run.helper.produce(topic, values("a", "b", "c", "d"))
     run.helper.commit(group, topic, {0: (2, "")})

@@ -17,7 +17,7 @@ NON_EMPTY_GROUP = "NON_EMPTY_GROUP"
 
 SESSION_TIMEOUT_MS = 30_000
 SUBSCRIPTION = struct.pack(">hii", 0, 0, -1)
-"""What an assignor is told: version 0, no topics, no data. Kafka reads it."""
+"""A member's subscription for its assignor: version 0, no topics, no data. Kafka's broker decodes it."""
 
 
 def join_of(
@@ -80,7 +80,7 @@ def left(conn: RawConnection, group: str, member: str) -> int:
 
 @behaviour(PROTOCOL)
 def a_member_is_given_its_id_first(run: Run) -> None:
-    """MEMBER_ID_REQUIRED with an id, and the member joins with that (KIP-394)."""
+    """The first JoinGroup is answered with MEMBER_ID_REQUIRED and the id to join with (KIP-394)."""
     group = run.group()
     with coordinator_of(run, group) as conn:
         first = conn.ask(join_of(group), 5)
@@ -95,8 +95,8 @@ def a_member_is_given_its_id_first(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def what_a_member_says_is_checked(run: Run) -> None:
-    """Group id, session timeout and member id."""
+def join_requests_are_validated(run: Run) -> None:
+    """A wrong group id, session timeout or member id has its own error code."""
     group = run.group()
     with coordinator_of(run, group) as conn:
         wrong = {
@@ -110,7 +110,7 @@ def what_a_member_says_is_checked(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def a_second_member_makes_the_group_share_anew(run: Run) -> None:
+def a_second_member_starts_a_rebalance(run: Run) -> None:
     """REBALANCE_IN_PROGRESS in the first member's heartbeat; both rejoin and get the leader's assignments."""
     group = run.group()
     with coordinator_of(run, group) as first, coordinator_of(run, group) as second:
@@ -131,8 +131,8 @@ def a_second_member_makes_the_group_share_anew(run: Run) -> None:
         follower = second.answer()
         expect({leader.generation_id, follower.generation_id}, {alone.generation_id + 1}, "generation")
         members = {each.member_id for each in leader.members}
-        expect(members, {alone.member_id, newcomer}, "members that the leader hears of")
-        expect(follower.members, [], "members that the other hears of")
+        expect(members, {alone.member_id, newcomer}, "members in the leader's answer")
+        expect(follower.members, [], "members in the other's answer")
 
         shares = {alone.member_id: b"one half", newcomer: b"the other"}
         expect(synced(first, group, leader, shares).assignment, b"one half", "the leader's share")
@@ -144,7 +144,7 @@ def a_second_member_makes_the_group_share_anew(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def members_must_have_something_in_common(run: Run) -> None:
+def members_must_share_a_protocol_type(run: Run) -> None:
     """Another protocol type is INCONSISTENT_GROUP_PROTOCOL."""
     group = run.group()
     with coordinator_of(run, group) as conn:
@@ -156,8 +156,8 @@ def members_must_have_something_in_common(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def a_static_member_comes_back_to_its_share(run: Run) -> None:
-    """No new generation; the replaced member is FENCED_INSTANCE_ID (KIP-345)."""
+def a_static_member_gets_its_assignment_back(run: Run) -> None:
+    """A rejoining static member starts no generation; its old member id is FENCED_INSTANCE_ID (KIP-345)."""
     group = run.group()
     with coordinator_of(run, group) as conn:
         first = conn.ask(join_of(group, instance="a"), 5)

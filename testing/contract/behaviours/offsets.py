@@ -15,7 +15,7 @@ def an_empty_partition_begins_and_ends_at_0(run: Run) -> None:
 
 
 @behaviour("offsets")
-def latest_is_behind_the_last_record(run: Run) -> None:
+def latest_is_the_offset_after_the_last_record(run: Run) -> None:
     """Latest is the offset of the next record."""
     topic = run.topic()
     run.helper.produce(topic, values("a", "b", "c"))
@@ -33,7 +33,7 @@ def earliest_moves_with_deleted_records(run: Run) -> None:
 
 @behaviour("offsets")
 def a_time_finds_the_first_record_that_is_not_older(run: Run) -> None:
-    """Inside batches and between them."""
+    """The search works within batches and across them."""
     topic = run.topic()
     run.helper.produce(topic, [Record(b"v", timestamp_ms=NOON_MS + 10 * number) for number in range(5)])
     run.helper.produce(topic, [Record(b"v", timestamp_ms=NOON_MS + 100)])
@@ -51,7 +51,7 @@ def a_time_beyond_all_records_finds_none(run: Run) -> None:
 
 @behaviour("offsets")
 def the_largest_timestamp_is_found(run: Run) -> None:
-    """Whatever the order in which records came (KIP-734)."""
+    """The largest timestamp need not be that of the last record (KIP-734)."""
     topic = run.topic()
     for ahead in (0, 50, 20):
         run.helper.produce(topic, [Record(b"v", timestamp_ms=NOON_MS + ahead)])

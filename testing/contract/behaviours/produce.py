@@ -1,4 +1,4 @@
-"""Produced records: their offsets, their contents, and the errors of those that are refused."""
+"""Produced records: their offsets, their contents, and the errors of refused ones."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def every_part_of_a_record_comes_back(run: Run) -> None:
 
 @behaviour("produce", "fetch")
 def acks_0_and_1_store_records_too(run: Run) -> None:
-    """Records that wait for no answer, or for the leader's alone, can be read as well."""
+    """Records that are sent without waiting, or only for the leader, can be read as well."""
     topic = run.topic()
     run.client.produce(topic, values("leader"), acks="1")
     run.client.produce(topic, values("nobody"), acks="0")
@@ -53,7 +53,7 @@ def acks_0_and_1_store_records_too(run: Run) -> None:
 
 @behaviour("produce", "fetch")
 def compressed_batches_are_read_as_they_were_sent(run: Run) -> None:
-    """With gzip, which every client and every broker has."""
+    """Batches are compressed with gzip, which every client and every broker has."""
     topic = run.topic()
     sent = [Record(f"{number:>100}".encode(), timestamp_ms=NOON_MS) for number in range(50)]
     run.client.produce(topic, sent, compression="gzip")
@@ -74,7 +74,7 @@ def a_record_above_the_topics_limit_is_refused(run: Run) -> None:
 
 
 @behaviour("produce")
-def a_compacted_topic_wants_keys(run: Run) -> None:
+def a_compacted_topic_requires_keys(run: Run) -> None:
     """A record without a key is INVALID_RECORD, and nothing is written."""
     topic = run.topic(cleanup_policy="compact")
     (outcome,) = run.client.produce(topic, [Record(b"no key")])
@@ -103,7 +103,7 @@ def a_timestamp_too_far_ahead_is_refused(run: Run) -> None:
 
 
 @behaviour("produce")
-def a_topic_that_is_missing_is_named(run: Run) -> None:
+def sending_to_a_missing_topic_is_an_error(run: Run) -> None:
     """If neither side creates topics, sending to a missing topic ends with an error."""
     topic = run.new_topic()
     try:
@@ -119,7 +119,7 @@ def a_topic_that_is_missing_is_named(run: Run) -> None:
 
 
 @behaviour("produce", "fetch")
-def an_idempotent_producer_loses_and_doubles_nothing(run: Run) -> None:
+def an_idempotent_producer_neither_loses_nor_duplicates(run: Run) -> None:
     """A hundred records in several batches are read once each, in order."""
     topic = run.topic()
     sent = [Record(str(number).encode(), timestamp_ms=NOON_MS) for number in range(100)]

@@ -1,4 +1,4 @@
-"""The protocol without a client: versions, frames, Metadata."""
+"""The protocol itself, request by request: versions, frames, Metadata."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def a_version_of_the_future_is_answered(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def every_request_is_listed_once(run: Run) -> None:
-    """With its range of versions; Produce from 0 on, though the broker serves it from 3 on."""
+    """Each has its range of versions; Produce is listed from 0 on, though it is served from 3 on."""
     with connected(run) as conn:
         answer = conn.ask(ApiVersionsRequest(), 0)
     keys = [each.api_key for each in answer.api_keys]
@@ -53,7 +53,7 @@ def every_request_is_listed_once(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def a_client_names_its_software_in_letters(run: Run) -> None:
+def client_software_names_are_validated(run: Run) -> None:
     """Other characters than letters, digits, dots and hyphens are INVALID_REQUEST (KIP-511)."""
     with connected(run) as conn:
         answer = conn.ask(ApiVersionsRequest(client_software_name="-", client_software_version="1"), 3)
@@ -62,7 +62,7 @@ def a_client_names_its_software_in_letters(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def an_unknown_request_ends_the_connection(run: Run) -> None:
-    """An unknown API key, and an unknown version of a known one."""
+    """So does an unknown version of a known request."""
     for key, version in ((999, 0), (ListGroupsRequest.API_KEY, 99), (0, 99), (3, -1)):
         with connected(run) as conn:
             conn.send_bytes(with_key_and_version(conn.frame(ListGroupsRequest(), 0), key, version))
@@ -70,8 +70,8 @@ def an_unknown_request_ends_the_connection(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def a_senseless_frame_ends_the_connection(run: Run) -> None:
-    """A negative size, a size above every limit, a frame shorter than its header."""
+def an_invalid_frame_ends_the_connection(run: Run) -> None:
+    """Invalid are a negative size, a size above every limit, and a frame shorter than its header."""
     frames = {
         "size -1": b"\xff\xff\xff\xff",
         "size 2^31-1": b"\x7f\xff\xff\xff",
@@ -85,7 +85,7 @@ def a_senseless_frame_ends_the_connection(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def a_body_that_does_not_parse_ends_the_connection(run: Run) -> None:
-    """An array that is longer than its request."""
+    """For example a body with an array that is longer than the request."""
     with connected(run) as conn:
         frame = conn.frame(MetadataRequest(topics=[]), 1)
         conn.send_bytes(frame[:-4] + b"\x7f\xff\xff\xff")
@@ -94,7 +94,7 @@ def a_body_that_does_not_parse_ends_the_connection(run: Run) -> None:
 
 @behaviour(PROTOCOL)
 def answers_come_in_the_order_of_their_requests(run: Run) -> None:
-    """However many requests are sent ahead."""
+    """Ten requests are sent before the first answer is read."""
     with connected(run) as conn:
         conn.version_of(MetadataRequest)
         for _ in range(5):
@@ -116,7 +116,7 @@ def metadata_of_all_and_of_none(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def metadata_name_what_is_wrong(run: Run) -> None:
+def metadata_errors_are_reported_per_topic(run: Run) -> None:
     """A missing topic, an illegal name, an unknown topic id: each has its own error."""
     missing = run.new_topic()
     with connected(run) as conn:

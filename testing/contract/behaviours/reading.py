@@ -1,4 +1,4 @@
-"""Records as readers get them."""
+"""Records as consumers read them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from splashdam.testing.contract.vocabulary import Record
 
 
 @behaviour("fetch")
-def reading_begins_where_it_is_told_to(run: Run) -> None:
-    """The first record is the one at the offset, inside a batch, too."""
+def reading_begins_at_the_requested_offset(run: Run) -> None:
+    """The first record is the one at the offset, even within a batch."""
     topic = run.topic()
     run.helper.produce(topic, values("a", "b", "c", "d", "e"), compression="gzip")
     expect([each.value for each in run.client.fetch(topic, offset=3, count=2)], [b"d", b"e"], "values")
@@ -24,7 +24,7 @@ def a_reader_at_the_end_waits_for_more(run: Run) -> None:
 
 
 @behaviour("fetch")
-def partitions_are_apart(run: Run) -> None:
+def partitions_have_offsets_of_their_own(run: Run) -> None:
     """Each partition has its own offsets."""
     topic = run.topic(partitions=3)
     for partition in range(3):

@@ -17,7 +17,7 @@ from splashdam.wire.messages.consumer_group_heartbeat import (
 
 
 class Member:
-    """A member that takes and gives up partitions as soon as it is told to.
+    """A member that takes and gives up partitions as soon as the coordinator says so.
 
     Args:
         conn: connection to the coordinator.
@@ -39,9 +39,9 @@ class Member:
         """Numbers of the partitions it owns."""
         return sorted(number for each in self.owned for number in each.partitions)
 
-    def ask(self, **fields: Any) -> ConsumerGroupHeartbeatResponse:
-        """Send a full heartbeat; ``fields`` replace its fields."""
-        said = {
+    def ask(self, **changes: Any) -> ConsumerGroupHeartbeatResponse:
+        """Send a full heartbeat; ``changes`` replace its fields."""
+        fields = {
             "group_id": self._group,
             "member_id": self.member_id,
             "member_epoch": self.epoch,
@@ -49,7 +49,7 @@ class Member:
             "subscribed_topic_names": [self._topic],
             "topic_partitions": self.owned,
         }
-        answer = self._connection.ask(ConsumerGroupHeartbeatRequest(**{**said, **fields}))
+        answer = self._connection.ask(ConsumerGroupHeartbeatRequest(**{**fields, **changes}))
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             raise Refused(NOT_IN_CLIENT, "the cluster has this protocol switched off")
         return answer
@@ -117,8 +117,8 @@ def epochs_of_members_are_checked(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def what_a_new_member_says_is_checked(run: Run) -> None:
-    """Subscription, rebalance timeout and server assignor."""
+def first_heartbeats_are_validated(run: Run) -> None:
+    """A missing subscription, a wrong rebalance timeout and an unknown assignor are refused."""
     topic, group = run.topic(), run.group()
     with coordinator_of(run, group) as conn:
         member = Member(conn, group, topic)
@@ -131,7 +131,7 @@ def what_a_new_member_says_is_checked(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def members_of_the_new_protocol_keep_others_out(run: Run) -> None:
+def members_of_the_new_protocol_protect_their_group(run: Run) -> None:
     """While the group has members, no other client deletes it or commits for it."""
     topic, group = run.topic(), run.group()
     with coordinator_of(run, group) as conn:

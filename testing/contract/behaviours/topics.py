@@ -60,7 +60,7 @@ def configurations_are_checked(run: Run) -> None:
 
 
 @behaviour("create_topic")
-def a_topic_that_is_only_validated_is_not_made(run: Run) -> None:
+def a_topic_that_is_only_validated_is_not_created(run: Run) -> None:
     """validate_only answers as usual and changes nothing."""
     topic = run.new_topic()
     run.client.create_topic(topic, validate_only=True)
@@ -79,7 +79,7 @@ def a_deleted_topic_is_gone(run: Run) -> None:
 
 
 @behaviour("describe_topic")
-def a_missing_topic_is_named(run: Run) -> None:
+def describing_a_missing_topic_is_an_error(run: Run) -> None:
     """UNKNOWN_TOPIC_OR_PARTITION, if the client asks without creating it."""
     with run.refused("UNKNOWN_TOPIC_OR_PARTITION"):
         run.client.describe_topic(run.new_topic())
@@ -145,7 +145,7 @@ def records_are_deleted_up_to_an_offset(run: Run) -> None:
 
 
 @behaviour("describe_cluster")
-def the_cluster_knows_itself(run: Run) -> None:
+def the_cluster_describes_itself(run: Run) -> None:
     """Every client gets the same cluster id, and the controller is one of the brokers."""
     found = run.client.call("describe_cluster")
     expect(found["cluster_id"], run.helper.call("describe_cluster")["cluster_id"], "cluster id")

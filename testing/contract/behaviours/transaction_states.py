@@ -29,7 +29,7 @@ READ_COMMITTED = 1
 
 
 class Producer(NamedTuple):
-    """A transactional producer: its id, producer id and epoch."""
+    """A transactional producer."""
 
     transactional_id: str
     producer_id: int
@@ -82,7 +82,7 @@ def written(conn: RawConnection, producer: Producer, topic: str, sequence: int =
 
 
 @behaviour(PROTOCOL)
-def an_open_transaction_holds_up_committed_readers(run: Run) -> None:
+def an_open_transaction_holds_up_read_committed(run: Run) -> None:
     """read_committed ends at the last stable offset; an aborted transaction is listed in Fetch."""
     topic, transactional_id = run.topic(), run.name()
     with coordinator_of(run, transactional_id, TRANSACTION) as conn, leader_of(run, topic) as leader:
@@ -175,7 +175,7 @@ def transactional_ids_and_their_timeouts_are_checked(run: Run) -> None:
 
 
 @behaviour(PROTOCOL)
-def a_partition_takes_only_what_is_in_the_transaction(run: Run) -> None:
+def a_partition_must_be_added_to_the_transaction(run: Run) -> None:
     """A batch for a partition that was not added is INVALID_TXN_STATE; nothing is written."""
     topic, transactional_id = run.topic(), run.name()
     with coordinator_of(run, transactional_id, TRANSACTION) as conn, leader_of(run, topic) as leader:

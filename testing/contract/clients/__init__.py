@@ -1,5 +1,5 @@
-"""The Python clients of the contract, each behind the words of ``vocabulary``.
+"""The Python clients of the contract, each with the operations of ``vocabulary``.
 
-Each module imports the one client that it is named after, if that is installed.
+Each module imports the client that it is named after; it cannot be imported without that client.
 May import: vocabulary.
 """

@@ -1,4 +1,4 @@
-"""aiokafka under contract."""
+"""aiokafka as a client of the contract."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import aiokafka
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import for_code
+from aiokafka.errors import BrokerResponseError, for_code
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from splashdam.testing.contract.clients.in_process import (
@@ -35,8 +35,8 @@ class AiokafkaClient(InProcessClient):
     version = aiokafka.__version__
 
     def name_of(self, error: BaseException) -> str:
-        code = getattr(error, "errno", None)
-        return super().name_of(error) if code is None else name_of_code(code)
+        # An OSError has an ``errno``, too: the operating system's, not Kafka's.
+        return name_of_code(error.errno) if isinstance(error, BrokerResponseError) else super().name_of(error)
 
     def do_produce(self, **args: Any) -> list[dict[str, Any]]:
         """AIOKafkaProducer.send; it has no option ``allow_auto_create_topics``."""
@@ -266,7 +266,7 @@ def _check(errors: Sequence[Sequence[Any]]) -> None:
 async def _poll(consumer: AIOKafkaConsumer, count: int, timeout_ms: int) -> list[Read]:
     records: list[Read] = []
     with suppress(TimeoutError):
-        async with asyncio.timeout(timeout_ms / 1000):  # getmany() waits for an assignment without a limit
+        async with asyncio.timeout(timeout_ms / 1000):  # getmany() itself waits for an assignment for ever
             while len(records) < count:
                 found = await consumer.getmany(timeout_ms=100, max_records=count - len(records))
                 records += (_read(each) for of_partition in found.values() for each in of_partition)

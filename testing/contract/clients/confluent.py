@@ -1,4 +1,4 @@
-"""confluent-kafka under contract."""
+"""confluent-kafka as a client of the contract."""
 
 from __future__ import annotations
 

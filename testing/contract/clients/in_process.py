@@ -1,4 +1,4 @@
-"""What the clients in this process have in common: an operation of the contract is a method."""
+"""The base of the clients in this process: each operation of the contract is a method."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PREFIX = "do_"
 
 CLIENT_ID = "contract"
 API_TIMEOUT_MS = 20_000
-"""How long a client may retry one operation."""
+"""How long a client may retry an operation."""
 
 
 class ProduceCall(NamedTuple):
@@ -31,7 +31,7 @@ class ProduceCall(NamedTuple):
     create: bool
 
     def options(self) -> dict[str, Any]:
-        """The options that kafka-python, aiokafka and splashdam know by the same names."""
+        """Return the options that have the same names in kafka-python, aiokafka and splashdam."""
         return {
             "acks": "all" if self.acks == "all" else int(self.acks),
             "enable_idempotence": self.idempotent or self.transactional_id is not None,
@@ -43,7 +43,7 @@ class ProduceCall(NamedTuple):
 
 
 class InProcessClient(Client):
-    """Run the operation ``op`` as the method ``do_<op>``; arguments and results are what a pipe could carry.
+    """Run the operation ``op`` as the method ``do_<op>``; arguments and results are JSON values.
 
     Args:
         bootstrap_servers: addresses of the cluster.
@@ -56,6 +56,7 @@ class InProcessClient(Client):
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
+        # Refusals are expected here; without a handler Python would print each to standard error.
         logging.getLogger(self.logger).addHandler(logging.NullHandler())
         self.ops = frozenset(name.removeprefix(_PREFIX) for name in dir(self) if name.startswith(_PREFIX))
 
@@ -73,7 +74,7 @@ class InProcessClient(Client):
             yield
         except Refused:
             raise
-        except Exception as error:  # any exception is the client's reading of the broker's answer
+        except Exception as error:  # each client has exceptions of its own, without a common base
             raise Refused(self.name_of(error), str(error)) from error
 
     def name_of(self, error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""kafka-python under contract."""
+"""kafka-python as a client of the contract."""
 
 from __future__ import annotations
 
@@ -46,8 +46,10 @@ class KafkaPythonClient(BlockingClient):
             self._admin.close()
 
     def name_of(self, error: BaseException) -> str:
-        code = getattr(error, "errno", None)
-        return super().name_of(error) if code is None else name_of_code(code)
+        # An OSError has an ``errno``, too: the operating system's, not Kafka's.
+        if isinstance(error, kafka.errors.BrokerResponseError):
+            return name_of_code(error.errno)
+        return super().name_of(error)
 
     def producer(self, **options: Any) -> kafka.KafkaProducer:
         return kafka.KafkaProducer(bootstrap_servers=self.bootstrap_servers, client_id=CLIENT_ID, **options)
@@ -90,9 +92,8 @@ class KafkaPythonClient(BlockingClient):
         consumer = self._consumer(isolation, group, group_instance_id=instance)
         try:
             consumer.subscribe([topic])
-            consumer.partitions_for_topic(
-                topic
-            )  # or it may assign before it has metadata, and then waits for the next refresh
+            # Without metadata it may assign nothing, and would then wait for the next refresh.
+            consumer.partitions_for_topic(topic)
             records = _poll(consumer, count, timeout_ms)
             next_offsets = {TopicPartition(topic, each.partition): each.offset + 1 for each in records}
             if next_offsets:
@@ -212,7 +213,7 @@ class KafkaPythonClient(BlockingClient):
 
 
 def _raise(error: Any) -> None:
-    """Raise the error of an answer: kafka-python reports it as class, as name, or as text with the code."""
+    """Raise the error of an answer. kafka-python reports it as class, as name, or as text with the code."""
     if isinstance(error, str):
         code = _CODE.match(error)
         if code is not None:

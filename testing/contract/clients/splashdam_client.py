@@ -1,4 +1,4 @@
-"""splashdam under contract: its producer, its fetch client and its admin functions."""
+"""splashdam as a client of the contract: its producer, its fetch client and its admin functions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SplashdamClient(BlockingClient):
 
     def name_of(self, error: BaseException) -> str:
         cause: BaseException | None = error
-        while cause is not None:  # a time-out has the last refusal as its cause
+        while cause is not None:  # the cause of a timeout is the broker's last refusal
             if isinstance(cause, BrokerResponseError):
                 return name_of_code(cause.code)
             cause = cause.__cause__

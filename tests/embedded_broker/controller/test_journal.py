@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.controller.journal import CHANGES_NAME, FILE_NAME, Journal, decode_change
 from splashdam.embedded_broker.controller.state import (
     BrokerState,
@@ -17,6 +16,7 @@ from splashdam.embedded_broker.controller.state import (
     PartitionState,
     Resource,
 )
+from splashdam.embedded_broker.execution.answers import Address
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.change_log import ChangeLog

@@ -80,7 +80,7 @@ def many(*batches: tuple[str, bytes]) -> ProduceRequest:
 
 
 async def test_no_batch_is_appended_behind_its_marker(remote: Remote) -> None:
-    """The transaction ended between two turns of the request; with the old consent it hung for ever."""
+    """The transaction ended between two turns of the request; with the old verdict it hung for ever."""
     talk = remote.talk()
     await talk.send(many(*[("t", remote.batch(number)) for number in range(1000)]), 9)
     while not remote.log.log_end_offset:

@@ -14,9 +14,9 @@ from splashdam.embedded_broker.fetching.sessions import (
     FetchAnswer,
     FetchContext,
     Fetched,
-    FetchQuestion,
     FetchSessions,
     SessionPartition,
+    SessionRequest,
     next_epoch,
 )
 from splashdam.model.broker_errors import BrokerResponseError
@@ -34,7 +34,7 @@ def question(
     follower: bool = False,
     ids: bool = False,
     offset: int = 0,
-) -> FetchQuestion:
+) -> SessionRequest:
     """A request for partitions of one topic."""
     topic: str | bytes = b"i" * 16 if ids else "t"
     asked = {
@@ -45,7 +45,7 @@ def question(
         )
         for number in numbers
     }
-    return FetchQuestion(*session, ids, follower, asked, [(topic, number) for number in forgotten])
+    return SessionRequest(*session, ids, follower, asked, [(topic, number) for number in forgotten])
 
 
 def same(context: FetchContext) -> list[Fetched]:
@@ -64,12 +64,12 @@ def numbers(answer: FetchAnswer) -> list[int]:
     return [each.answer.partition_index for each in answer.partitions]
 
 
-def fetch(sessions: FetchSessions, asked: FetchQuestion, now_ms: float = 0) -> FetchAnswer:
+def fetch(sessions: FetchSessions, asked: SessionRequest, now_ms: float = 0) -> FetchAnswer:
     context = sessions.context(asked, now_ms)
     return context.answer(same(context), now_ms)
 
 
-def code_of(sessions: FetchSessions, asked: FetchQuestion) -> int:
+def code_of(sessions: FetchSessions, asked: SessionRequest) -> int:
     with pytest.raises(BrokerResponseError) as caught:
         sessions.context(asked, 0)
     return caught.value.code

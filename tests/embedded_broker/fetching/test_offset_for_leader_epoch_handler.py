@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: ends of epochs, and who may ask (facts, section 8)."""
+"""OffsetForLeaderEpoch: ends of epochs, and who may ask."""
 
 from __future__ import annotations
 

@@ -17,10 +17,10 @@ from trio.testing import MockClock
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.fetching.sessions import (
     FetchContext,
-    FetchQuestion,
     FetchSessions,
     PartitionKey,
     SessionPartition,
+    SessionRequest,
 )
 from splashdam.embedded_broker.topics.parking import FetchParking, FetchWaiter
 from splashdam.model.broker_errors import ErrorCode
@@ -41,7 +41,7 @@ OLD, NEW = (b"o" * 16, 0), (b"n" * 16, 0)
 
 def question(
     *asked: PartitionKey, session: tuple[int, int] = (0, 0), forgotten: Iterable[PartitionKey] = ()
-) -> FetchQuestion:
+) -> SessionRequest:
     """A request for partitions of t, by id."""
     partitions: dict[PartitionKey, SessionPartition] = {
         key: SessionPartition(
@@ -51,7 +51,7 @@ def question(
         )
         for key in asked
     }
-    return FetchQuestion(*session, True, False, partitions, forgotten)
+    return SessionRequest(*session, True, False, partitions, forgotten)
 
 
 def looked_at(context: FetchContext) -> list[PartitionKey]:
@@ -183,7 +183,7 @@ class RestMachine(RuleBasedStateMachine):
 
     def ask(
         self, session: tuple[int, int], keys: Iterable[PartitionKey], forgotten: Iterable[PartitionKey] = ()
-    ) -> FetchQuestion:
+    ) -> SessionRequest:
         return question(*keys, session=session, forgotten=forgotten)._replace(uses_topic_ids=self.uses_ids)
 
     @rule(slot=NUMBERS, asked=st.sets(st.tuples(GENERATIONS, NUMBERS), min_size=1))

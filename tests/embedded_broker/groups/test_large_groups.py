@@ -12,7 +12,7 @@ from support.broker.broker_talk import Talk
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.groups.consumer.context import TOPIC_LETTERS, BrokerTopics
 from splashdam.embedded_broker.groups.consumer.group import TopicShape
-from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership, Decided, Hearing
+from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership, Decided, HeartbeatWork
 from splashdam.embedded_broker.groups.consumer.membership import HeartbeatReply as Reply
 from splashdam.embedded_broker.groups.offset_commit import has_partition, is_too_large
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset, NewOffset
@@ -134,9 +134,9 @@ async def test_the_group_changes_while_a_large_heartbeat_is_decided_on(
     """Somebody leaves meanwhile: it is decided on anew, and nobody is back who has gone."""
     broker.topics.create("t")
     await heartbeat(talk, "first")
-    do, tries = Hearing.do, 0
+    do, tries = HeartbeatWork.do, 0
 
-    def disturbed(hearing: Hearing, max_bytes: int) -> Decided[Reply]:
+    def disturbed(hearing: HeartbeatWork, max_bytes: int) -> Decided[Reply]:
         nonlocal tries
         tries += 1
         decided = do(hearing, max_bytes)
@@ -147,7 +147,7 @@ async def test_the_group_changes_while_a_large_heartbeat_is_decided_on(
             group.membership._fence("first", "is tired")
         return decided
 
-    monkeypatch.setattr(Hearing, "do", disturbed)
+    monkeypatch.setattr(HeartbeatWork, "do", disturbed)
     answer = await heartbeat(talk, "second")
     assert (answer.error_code, tries) == (0, 2)
     assert answer.assignment is not None
@@ -164,16 +164,16 @@ async def test_a_heartbeat_that_always_comes_too_late_is_heard(
     """Quicker ones of the group made it decide anew for ever; after a few rounds it decides in the loop."""
     broker.topics.create("t")
     await heartbeat(talk, "first")
-    do, tries = Hearing.do, []
+    do, tries = HeartbeatWork.do, []
 
-    def outrun(hearing: Hearing, max_bytes: int) -> Decided[Reply]:
+    def outrun(hearing: HeartbeatWork, max_bytes: int) -> Decided[Reply]:
         tries.append(max_bytes)
         decided = do(hearing, max_bytes)
         if max_bytes:  # not in the loop
             hearing._membership.group = hearing._membership.group.copy()
         return decided
 
-    monkeypatch.setattr(Hearing, "do", outrun)
+    monkeypatch.setattr(HeartbeatWork, "do", outrun)
     assert (await heartbeat(talk, "second")).error_code == 0
     assert len(tries) == 4
 

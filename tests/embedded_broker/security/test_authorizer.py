@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.broker.broker_talk import at_once
 
-from splashdam.embedded_broker.answering.answers import Requester
+from splashdam.embedded_broker.execution.answers import Requester
 from splashdam.embedded_broker.security.acls import (
     Acl,
     AclFilter,

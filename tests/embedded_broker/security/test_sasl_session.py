@@ -16,7 +16,7 @@ from support.security.sasl_kit import Users
 from support.security.security_kit import PASSWORD, USER, MemoryCluster
 from trio.testing import MockClock
 
-from splashdam.embedded_broker.answering.answers import CloseConnectionError
+from splashdam.embedded_broker.execution.answers import CloseConnectionError
 from splashdam.embedded_broker.security.authentication import TRANSITIONS, SaslSession, SessionState
 from splashdam.net.clock import SystemClock
 from splashdam.net.sasl.unsecured_jws import unsecured_token
@@ -44,11 +44,11 @@ async def talk(cluster: MemoryCluster) -> Talk:
     return Talk(await cluster.network.connect("broker", 9092))
 
 
-async def shake(talk: Talk, mechanism: str = "PLAIN", version: int = 1) -> Any:
+async def handshake(talk: Talk, mechanism: str = "PLAIN", version: int = 1) -> Any:
     return await talk.ask(SaslHandshakeRequest(mechanism=mechanism), version)
 
 
-async def prove(talk: Talk, message: bytes = PLAIN, version: int = 2) -> SaslAuthenticateResponse:
+async def authenticate(talk: Talk, message: bytes = PLAIN, version: int = 2) -> SaslAuthenticateResponse:
     return await talk.ask(SaslAuthenticateRequest(auth_bytes=message), version)
 
 
@@ -59,10 +59,10 @@ async def ask_metadata(talk: Talk) -> Any:
 async def test_versions_handshake_proof_requests(autojump_clock: MockClock, talk: Talk) -> None:
     """The order of every client."""
     assert (await talk.ask(ApiVersionsRequest(), 0)).error_code == 0
-    shaken = await shake(talk)
-    assert (shaken.error_code, len(shaken.mechanisms)) == (0, 4)
-    proven = await prove(talk)
-    assert (proven.error_code, proven.session_lifetime_ms) == (0, 1000)
+    handshaken = await handshake(talk)
+    assert (handshaken.error_code, len(handshaken.mechanisms)) == (0, 4)
+    authenticated = await authenticate(talk)
+    assert (authenticated.error_code, authenticated.session_lifetime_ms) == (0, 1000)
     assert (await ask_metadata(talk)).brokers
 
 
@@ -77,14 +77,14 @@ async def test_nothing_else_is_answered_before(
 
 async def test_nothing_else_is_answered_in_between(autojump_clock: MockClock, talk: Talk) -> None:
     """Nor after the handshake: 34 where the answer has a place for it, and the connection ends."""
-    await shake(talk)
+    await handshake(talk)
     await talk.send(MetadataRequest(topics=[]), 9)
     assert await talk.is_closed()
 
 
 async def test_a_request_in_between_is_answered_34(autojump_clock: MockClock, talk: Talk) -> None:
     """As Kafka does."""
-    await shake(talk)
+    await handshake(talk)
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
     assert (await talk.ask(request, 4)).error_code == 34
     assert await talk.is_closed()
@@ -92,22 +92,22 @@ async def test_a_request_in_between_is_answered_34(autojump_clock: MockClock, ta
 
 async def test_a_proof_before_the_handshake(autojump_clock: MockClock, talk: Talk) -> None:
     """34."""
-    assert (await prove(talk)).error_code == 34
+    assert (await authenticate(talk)).error_code == 34
     assert await talk.is_closed()
 
 
 async def test_two_handshakes(autojump_clock: MockClock, talk: Talk) -> None:
     """34."""
-    await shake(talk)
-    assert (await shake(talk)).error_code == 34
+    await handshake(talk)
+    assert (await handshake(talk)).error_code == 34
     assert await talk.is_closed()
 
 
 async def test_an_unknown_mechanism(autojump_clock: MockClock, talk: Talk) -> None:
     """33, with those that are offered; then the connection ends."""
-    shaken = await shake(talk, "GSSAPI")
-    assert shaken.error_code == 33
-    assert shaken.mechanisms == ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+    handshaken = await handshake(talk, "GSSAPI")
+    assert handshaken.error_code == 33
+    assert handshaken.mechanisms == ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
     assert await talk.is_closed()
 
 
@@ -115,7 +115,7 @@ async def test_a_strangers_long_mechanism_does_not_fill_the_log(
     autojump_clock: MockClock, talk: Talk, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A name may have 32 KB, and each stranger had all of it in the log."""
-    await shake(talk, "NOPE" * 8000)
+    await handshake(talk, "NOPE" * 8000)
     assert await talk.is_closed()
     assert "NOPE" in caplog.text
     assert len(caplog.text) < 500
@@ -125,9 +125,9 @@ async def test_wrong_credentials_are_answered_late(
     autojump_clock: MockClock, talk: Talk, caplog: pytest.LogCaptureFixture
 ) -> None:
     """58 with Kafka's text, after 100 ms; the log says who, not what."""
-    await shake(talk)
+    await handshake(talk)
     started = trio.current_time()
-    answer = await prove(talk, b"\0anna\0hunter3")
+    answer = await authenticate(talk, b"\0anna\0hunter3")
     assert trio.current_time() - started == pytest.approx(0.1)
     assert (answer.error_code, answer.error_message) == (
         58,
@@ -144,7 +144,7 @@ async def test_old_clients_send_bare_tokens(autojump_clock: MockClock, talk: Tal
     from splashdam.net.sasl.mechanisms import MECHANISMS, Credentials
 
     side = await MECHANISMS[mechanism].open_client(Credentials("b", username=USER, password=Secret(PASSWORD)))
-    assert (await shake(talk, mechanism, 0)).error_code == 0
+    assert (await handshake(talk, mechanism, 0)).error_code == 0
     message: bytes | None = side.start()
     while message is not None:
         await talk.stream.send_all(framed(message))
@@ -157,7 +157,7 @@ async def test_old_clients_send_bare_tokens(autojump_clock: MockClock, talk: Tal
 
 async def test_a_bare_token_that_is_wrong(autojump_clock: MockClock, talk: Talk) -> None:
     """There is no way to say so; and who guesses in the old way is kept waiting as long."""
-    await shake(talk, version=0)
+    await handshake(talk, version=0)
     started = trio.current_time()
     await talk.stream.send_all(framed(b"\0anna\0wrong"))
     assert await talk.is_closed()
@@ -169,20 +169,20 @@ async def test_hashing_a_password_does_not_hold_up_the_loop(
     autojump_clock: MockClock, cluster: MemoryCluster, talk: Talk, version: int
 ) -> None:
     """A million iterations take half a second, in which no other client would be served."""
-    aside, run = [], cluster.files.run
+    beside, run = [], cluster.files.run
 
     async def noted(work: Any) -> Any:
-        aside.append(work)
+        beside.append(work)
         return await run(work)
 
     cluster.files.run = noted  # type: ignore[method-assign]  # to see who uses it
-    await shake(talk, version=version)
+    await handshake(talk, version=version)
     if version:
-        await prove(talk)
+        await authenticate(talk)
     else:
         await talk.stream.send_all(framed(PLAIN))
         assert await talk.stream.receive_some(4) == b"\0\0\0\0"
-    assert len(aside) == 1
+    assert len(beside) == 1
     assert (await ask_metadata(talk)).brokers
 
 
@@ -193,8 +193,8 @@ async def test_a_token_that_ends_at_no_time_at_all(
     """It is refused: the answer has 64 bits for the milliseconds that are left."""
     parts = [b'{"alg":"none"}', f'{{"sub":"anna","exp":{exp}}}'.encode()]
     token = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts) + b"."
-    await shake(talk, "OAUTHBEARER")
-    answer = await prove(talk, b"n,,\x01auth=Bearer " + token + b"\x01\x01")
+    await handshake(talk, "OAUTHBEARER")
+    answer = await authenticate(talk, b"n,,\x01auth=Bearer " + token + b"\x01\x01")
     assert answer.auth_bytes == b'{"status":"invalid_token"}'
     assert "the broker failed" not in caplog.text
 
@@ -206,8 +206,8 @@ async def test_a_session_that_lasts_longer_than_64_bits_can_say(autojump_clock: 
     cluster = MemoryCluster(autojump_clock, token_validator=lambda token: Authenticated("anna", 1e30))
     async with cluster.broker():
         talk = Talk(await cluster.network.connect("broker", 9092))
-        await shake(talk, "OAUTHBEARER")
-        answer = await prove(talk, b"n,,\x01auth=Bearer token\x01\x01")
+        await handshake(talk, "OAUTHBEARER")
+        answer = await authenticate(talk, b"n,,\x01auth=Bearer token\x01\x01")
         assert (answer.error_code, answer.session_lifetime_ms) == (0, 2**63 - 1)
 
 
@@ -215,8 +215,8 @@ async def test_a_session_that_is_not_renewed_ends(
     autojump_clock: MockClock, talk: Talk, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With the next request after its time (KIP-368)."""
-    await shake(talk)
-    await prove(talk)
+    await handshake(talk)
+    await authenticate(talk)
     await trio.sleep(0.9)
     await ask_metadata(talk)
     await trio.sleep(0.2)
@@ -227,12 +227,12 @@ async def test_a_session_that_is_not_renewed_ends(
 
 async def test_a_session_is_renewed(autojump_clock: MockClock, talk: Talk) -> None:
     """Also when its time is over already; requests that came before are answered before."""
-    await shake(talk)
-    await prove(talk)
+    await handshake(talk)
+    await authenticate(talk)
     for _ in range(5):
         await trio.sleep(1.5)
-        assert (await shake(talk)).error_code == 0
-        assert (await prove(talk)).session_lifetime_ms == 1000
+        assert (await handshake(talk)).error_code == 0
+        assert (await authenticate(talk)).session_lifetime_ms == 1000
         assert (await ask_metadata(talk)).brokers
 
 
@@ -246,15 +246,15 @@ async def test_a_session_stays_with_user_and_mechanism(
         return b"n,,\x01auth=Bearer " + made.encode() + b"\x01\x01"
 
     talk = Talk(await cluster.network.connect("broker", 9092))
-    await shake(talk, "OAUTHBEARER")
-    await prove(talk, token("anna"))
-    await shake(talk, "OAUTHBEARER")
-    refused = await prove(talk, token("ben"))
+    await handshake(talk, "OAUTHBEARER")
+    await authenticate(talk, token("anna"))
+    await handshake(talk, "OAUTHBEARER")
+    refused = await authenticate(talk, token("ben"))
     assert (refused.error_code, "Cannot change principals" in (refused.error_message or "")) == (58, True)
     other = Talk(await cluster.network.connect("broker", 9092))
-    await shake(other)
-    await prove(other)
-    assert (await shake(other, "SCRAM-SHA-256")).error_code == 33
+    await handshake(other)
+    await authenticate(other)
+    assert (await handshake(other, "SCRAM-SHA-256")).error_code == 33
     assert await other.is_closed()
 
 
@@ -270,8 +270,8 @@ async def test_a_broker_that_asks_nobody(autojump_clock: MockClock, version: int
     cluster = MemoryCluster(autojump_clock, "PLAINTEXT")
     async with cluster.broker():
         talk = Talk(await cluster.network.connect("broker", 9092))
-        assert (await shake(talk, version=min(version, 1))).error_code == 34
-        assert (await prove(talk, version=version)).error_code == 34
+        assert (await handshake(talk, version=min(version, 1))).error_code == 34
+        assert (await authenticate(talk, version=version)).error_code == 34
         assert (await ask_metadata(talk)).brokers
 
 
@@ -298,11 +298,11 @@ async def test_a_token_validator_of_ones_own(autojump_clock: MockClock, caplog: 
     async with cluster.broker():
         for token, code in (("good", 0), ("bad-token", 58)):
             talk = Talk(await cluster.network.connect("broker", 9092))
-            await shake(talk, "OAUTHBEARER")
-            answer = await prove(talk, f"n,,\x01auth=Bearer {token}\x01\x01".encode())
+            await handshake(talk, "OAUTHBEARER")
+            answer = await authenticate(talk, f"n,,\x01auth=Bearer {token}\x01\x01".encode())
             if code:
                 assert answer.auth_bytes == b'{"status":"invalid_token"}'
-                answer = await prove(talk, b"\x01")
+                answer = await authenticate(talk, b"\x01")
             assert answer.error_code == code
     assert "the token validator raised ValueError" in caplog.text
     assert "bad-token" not in caplog.text
@@ -311,8 +311,8 @@ async def test_a_token_validator_of_ones_own(autojump_clock: MockClock, caplog: 
 def test_the_table_of_states_has_an_end() -> None:
     """Every state can fail, and nothing leads out of failure."""
     failing = {state for state, event in TRANSITIONS if event.name == "FAIL"}
-    assert failing == set(SessionState) - {SessionState.REFUSED}
-    assert not [state for state, _ in TRANSITIONS if state is SessionState.REFUSED]
+    assert failing == set(SessionState) - {SessionState.FAILED}
+    assert not [state for state, _ in TRANSITIONS if state is SessionState.FAILED]
 
 
 @given(
@@ -336,13 +336,13 @@ def test_whatever_is_asked_nobody_gets_in_without_a_proof(steps: list[Any]) -> N
             answer = session.choose(step, 1)
             chosen = step if not answer.error_code else ""
         elif isinstance(step, bytes):
-            was_known = session.is_known
-            session.prove(step)
-            if session.is_known and not was_known:
+            was_authenticated = session.is_authenticated
+            session.authenticate(step)
+            if session.is_authenticated and not was_authenticated:
                 assert (chosen, step) == ("PLAIN", b"\0anna\0s3cret")
         else:
             try:
                 session.admit(step)
             except CloseConnectionError:
                 break
-            assert session.is_known or step in (17, 18, 36)
+            assert session.is_authenticated or step in (17, 18, 36)

@@ -24,11 +24,11 @@ def test_brokers_stay_sane(kind: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_request_that_keeps_the_loop_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is told is the request, and the task whose step took so long each time."""
+def test_a_request_that_holds_the_loop_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The finding names the request, and the task whose step took so long each time."""
     monkeypatch.setattr(fuzz_broker, "MOST_HOLD_SECONDS", 0.0)
     with pytest.raises(
-        FindingError, match=r"request \d+ keeps the loop for [\d.]+ s of CPU, in .+:\n\w+Request"
+        FindingError, match=r"request \d+ holds the loop for [\d.]+ s of CPU, in .+:\n\w+Request"
     ):
         hunt(kind, 0, 5)
 

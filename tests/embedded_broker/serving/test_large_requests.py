@@ -12,9 +12,9 @@ import trio
 from support.broker.broker_talk import Talk, at_once, batch, fetch_request, produce_request
 from trio.testing import MockClock
 
-from splashdam.embedded_broker.answering.turns import PARTITIONS_IN_A_UNIT
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.configs.security import AUTHORIZER
+from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT
 from splashdam.embedded_broker.handlers import offset_fetch, produce
 from splashdam.embedded_broker.quotas import store
 from splashdam.embedded_broker.security.acls import Acl, PatternType, Permission

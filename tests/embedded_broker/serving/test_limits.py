@@ -17,9 +17,9 @@ from support.broker.quota_talk import alter
 from support.security.security_kit import MemoryCluster
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from splashdam.embedded_broker.answering.answers import Address
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.configs.broker_settings import parse_overrides
+from splashdam.embedded_broker.execution.answers import Address
 from splashdam.embedded_broker.serving import socket_server
 from splashdam.embedded_broker.serving.receiving import BusyPolling, FrameReceiver
 from splashdam.embedded_broker.serving.request_memory import RequestMemory, network_of

@@ -57,7 +57,7 @@ def test_clients_were_told_to_connect_to_no_host(listeners: dict[str, str], host
         BrokerSettings.from_properties(settings).security.endpoints_on("h", 1)
     settings["advertised.listeners"] = "PLAINTEXT://kafka:0"
     (listener,) = BrokerSettings.from_properties(settings).security.endpoints_on("h", 1)
-    assert listener.told(7) == ("kafka", 7)
+    assert listener.advertised_on(7) == ("kafka", 7)
 
 
 def test_protocols_and_addresses() -> None:
@@ -71,9 +71,13 @@ def test_protocols_and_addresses() -> None:
         }
     )
     inside, tls = settings.security.endpoints
-    assert (inside.protocol, inside.told(7), inside.uses_sasl) == ("SASL_PLAINTEXT", ("outside", 1), True)
-    assert (tls.protocol, tls.told(7), tls.uses_tls) == ("SSL", ("broker", 7), True)
-    assert Listener("PLAINTEXT", "0.0.0.0", 1).told(7) is None
+    assert (inside.protocol, inside.advertised_on(7), inside.uses_sasl) == (
+        "SASL_PLAINTEXT",
+        ("outside", 1),
+        True,
+    )
+    assert (tls.protocol, tls.advertised_on(7), tls.uses_tls) == ("SSL", ("broker", 7), True)
+    assert Listener("PLAINTEXT", "0.0.0.0", 1).advertised_on(7) is None
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from support.broker.broker_talk import MIB, Talk, batch, fetch_request, fetched,
 from support.running.alone import alone, descriptor_count
 from trio.testing import MockClock
 
-from splashdam.embedded_broker.answering.answers import Address, CloseConnectionError
 from splashdam.embedded_broker.broker import Broker, open_broker
+from splashdam.embedded_broker.execution.answers import Address, CloseConnectionError
 from splashdam.embedded_broker.serving import client_connection
 from splashdam.embedded_broker.serving.dispatch import dispatch
 from splashdam.model.errors import ProtocolError

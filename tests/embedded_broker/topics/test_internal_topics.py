@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from support.broker.broker_talk import Talk, batch
 from trio.testing import MockClock
 
-from splashdam.embedded_broker.answering.answers import Parked
 from splashdam.embedded_broker.broker import Broker, open_broker
+from splashdam.embedded_broker.execution.answers import Parked
 from splashdam.embedded_broker.topics.internal_topics import (
     InternalTopic,
     answer_when_safe,

@@ -17,12 +17,11 @@ from support.broker.broker_talk import (
 )
 from trio.testing import MockClock
 
-from lab.simulator.handed_over import move_directory
-from splashdam.embedded_broker.answering.answers import Address
+from lab.simulator.single_replicas import LeadershipMap, move_directory
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.controller.leadership import LeadershipMap
 from splashdam.embedded_broker.controller.producer_ids import ProducerIds
 from splashdam.embedded_broker.controller.state import NOBODY
+from splashdam.embedded_broker.execution.answers import Address
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.files.memory import MemoryFiles

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from splashdam.embedded_broker.answering.turns import Steps
+from splashdam.embedded_broker.execution.turns import Steps
 from splashdam.record.batch import iter_headers
 from splashdam.record.reader import Record, read_records
 from splashdam.record.sealing import build_batch

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from splashdam.embedded_broker.groups.consumer.context import PatternMatches, World
+from splashdam.embedded_broker.groups.consumer.context import DecisionContext, PatternMatches
 from splashdam.embedded_broker.groups.consumer.group import ConsumerGroup, Draft, TopicShape
-from splashdam.embedded_broker.groups.consumer.heartbeat import Heard, Heartbeat, fence, hear, leave
+from splashdam.embedded_broker.groups.consumer.heartbeat import (
+    Heartbeat,
+    HeartbeatOutcome,
+    apply_heartbeat,
+    fence,
+    leave,
+)
 from splashdam.embedded_broker.groups.consumer.member import LEAVING, Share, TopicIdPartition
 from splashdam.embedded_broker.groups.consumer.records import decode_change, encode_change
 
@@ -43,7 +49,7 @@ class GroupInMemory:
         self.topics = topics
         self.log: list[tuple[bytes, bytes | None]] = []
         others = [each for each in ("uniform", "range") if each != assignor]
-        self.world = World(
+        self.context = DecisionContext(
             topics=topics,
             matches=PatternMatches(),
             assignors=[assignor, *others],
@@ -51,23 +57,23 @@ class GroupInMemory:
             wall_ms=1_000,
         )
 
-    def hear(self, asked: Heartbeat) -> Heard:
+    def apply_heartbeat(self, asked: Heartbeat) -> HeartbeatOutcome:
         """A heartbeat and its answer."""
         draft = Draft(self.group)
-        answer = hear(draft, asked, self.world)
+        answer = apply_heartbeat(draft, asked, self.context)
         self._keep(draft)
         return answer
 
     def leave(self, asked: Heartbeat) -> None:
         """A heartbeat that leaves."""
         draft = Draft(self.group)
-        leave(draft, asked, self.world)
+        leave(draft, asked, self.context)
         self._keep(draft)
 
     def fence(self, member_id: str) -> None:
         """A session that ended."""
         draft = Draft(self.group)
-        fence(draft, member_id, self.world)
+        fence(draft, member_id, self.context)
         self._keep(draft)
 
     def _keep(self, draft: Draft) -> None:
@@ -104,32 +110,32 @@ class FakeMember:
         self.more = more
         self.epoch = 0
         self.owned: Share = frozenset()
-        self.told: Share = frozenset()
+        self.assigned: Share = frozenset()
 
-    def beat(self, *, is_heard: bool = True, gives_up: bool = True) -> Heard:
+    def beat(self, *, is_heard: bool = True, gives_up: bool = True) -> HeartbeatOutcome:
         """A heartbeat; ``is_heard``: its answer arrives; ``gives_up``: first it revokes what it should."""
         if gives_up:
-            self.owned &= self.told
-        answer = self._group.hear(self.request())
+            self.owned &= self.assigned
+        answer = self._group.apply_heartbeat(self.request())
         if is_heard:
             self.epoch = answer.member.current.member_epoch
             if answer.assigned is not None:
-                self.told = frozenset(answer.assigned)
-            if not self.owned - self.told:
-                self.owned = self.told
+                self.assigned = frozenset(answer.assigned)
+            if not self.owned - self.assigned:
+                self.owned = self.assigned
         return answer
 
     def request(self, **more: object) -> Heartbeat:
         """What it sends."""
         if self.epoch == 0:
-            self.owned = self.told = frozenset()
+            self.owned = self.assigned = frozenset()
         names = {"topic_names": self.topics, "rebalance_timeout_ms": 60_000, "owned": self.owned}
         return Heartbeat(self.member_id, self.epoch, **{**names, **self.more, **more})  # type: ignore[arg-type]  # a mapping of all kinds
 
     def leave(self) -> None:
         """Goes for good."""
         self._group.leave(self.request()._replace(member_epoch=LEAVING))
-        self.epoch, self.owned, self.told = 0, frozenset(), frozenset()
+        self.epoch, self.owned, self.assigned = 0, frozenset(), frozenset()
 
 
 def partitions(*names_and_numbers: tuple[str, int]) -> Share:

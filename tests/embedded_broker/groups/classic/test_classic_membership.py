@@ -117,7 +117,7 @@ class ClassicMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         """A group that nobody has joined."""
         self.host = MemoryHost()
-        self.membership = ClassicMembership.found("g", self.host)
+        self.membership = ClassicMembership.create("g", self.host)
         self.clients = [Client(number) for number in range(6)]
         self.highest = 0
 
@@ -177,7 +177,7 @@ class ClassicMachine(RuleBasedStateMachine):
         except BrokerResponseError:
             return
         self.membership.left()
-        assert client.waits != "join" or client.member_id not in self.membership.roster.members
+        assert client.waits != "join" or client.member_id not in self.membership.members.by_id
 
     @rule(number=clients)
     def forget(self, number: int) -> None:
@@ -209,15 +209,15 @@ class ClassicMachine(RuleBasedStateMachine):
     @invariant()
     def the_roster_agrees_with_itself(self) -> None:
         """Leader, waiting members, pending ids and timers belong together."""
-        roster, state = self.membership.roster, self.membership.state
-        assert (roster.leader in roster.members) == bool(roster.members)
-        assert roster.joins.keys() <= roster.members.keys()
-        assert roster.syncs.keys() <= roster.members.keys()
-        assert not roster.pending & roster.members.keys()
-        assert bool(roster.joins) <= (state is GroupState.PREPARING_REBALANCE)
-        assert bool(roster.syncs) <= (state is GroupState.COMPLETING_REBALANCE)
-        assert state is not GroupState.EMPTY or not roster.members
-        assert len(roster) <= self.host.settings.groups.group_max_size + len(roster.joins)
+        members, state = self.membership.members, self.membership.state
+        assert (members.leader in members.by_id) == bool(members.by_id)
+        assert members.joins.keys() <= members.by_id.keys()
+        assert members.syncs.keys() <= members.by_id.keys()
+        assert not members.pending & members.by_id.keys()
+        assert bool(members.joins) <= (state is GroupState.PREPARING_REBALANCE)
+        assert bool(members.syncs) <= (state is GroupState.COMPLETING_REBALANCE)
+        assert state is not GroupState.EMPTY or not members.by_id
+        assert len(members) <= self.host.settings.groups.group_max_size + len(members.joins)
 
     @invariant()
     def generations_only_grow(self) -> None:
@@ -236,14 +236,14 @@ class ClassicMachine(RuleBasedStateMachine):
     def shares_are_of_their_owners(self) -> None:
         """What a stable group says is what its leader gave."""
         if self.membership.state is GroupState.STABLE:
-            for member in self.membership.roster.members.values():
+            for member in self.membership.members.by_id.values():
                 assert member.instance_id or member.assignment in {b"", member.member_id.encode()}
 
     @invariant()
     def somebody_is_waited_for_by_a_timer(self) -> None:
         """While members are in or ids are out, time alone brings the group on."""
-        roster = self.membership.roster
-        if roster.members or roster.pending:
+        members = self.membership.members
+        if members.by_id or members.pending:
             assert len(self.host.timers) > 0
 
 

@@ -8,8 +8,8 @@ from support.broker.broker_talk import Talk
 from support.broker.offset_talk import commit, fetch
 from trio.testing import MockClock
 
+from lab.simulator.single_replicas import LeadershipMap
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.controller.leadership import LeadershipMap
 from splashdam.embedded_broker.groups.classic.records import (
     GroupMetadataValue,
     MemberMetadata,

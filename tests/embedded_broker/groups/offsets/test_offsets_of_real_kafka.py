@@ -69,7 +69,7 @@ async def test_offsets_go_a_week_after_the_last_member_left(broker: Broker) -> N
     """Kafka's record tells when that was; what is pending stays."""
     membership = group_of(broker, MEMBERS).membership
     assert isinstance(membership, ClassicMembership)
-    assert (membership.state_name, membership.generation_id, membership.roster.members) == ("Empty", 2, {})
+    assert (membership.state_name, membership.generation_id, membership.members.by_id) == ("Empty", 2, {})
     assert membership.state_since_ms is not None
     broker.offsets.expire(membership.state_since_ms + WEEK_MS - 1)
     assert group_of(broker, MEMBERS).membership is membership

@@ -16,7 +16,7 @@ _LONGEST_TEXT = 1000
 
 
 class Address(NamedTuple):
-    """The address by which a client reached the broker; answers name it as the broker's (facts B8)."""
+    """The address by which a client reached the broker; answers name it as the broker's."""
 
     host: str
     port: int
@@ -32,7 +32,11 @@ class Parked:
 
     wait: Callable[[], Awaitable[Response | None]]
     lets_others_begin: bool = False
-    """Whether later requests of the connection may be handled meanwhile; the answers keep their order."""
+    """Whether later requests of the connection may be handled meanwhile; the answers keep their order.
+
+    Only for requests that have taken effect already and wait for a sync or for replicas: anything else could
+    be overtaken by its successor, and batches of one producer would change places.
+    """
 
 
 Answer: TypeAlias = Response | Parked | None
@@ -76,8 +80,8 @@ class Account:
 
     Attributes:
         party: the unit of fairness for work beside the loop.
-        spent_ms: time spent so far, in the loop and beside it. The caller of the handler adds the first turn,
-            `Turns` adds the others.
+        spent_ms: time spent so far, in the loop and beside it; counts for ``request_percentage``. The caller
+            of the handler adds the first turn, `Turns` adds the others.
         is_heavy: the request's work was tried in a turn, and was too much for it.
     """
 

@@ -1,4 +1,4 @@
-"""A real broker in a test, in milliseconds. Run it: python examples/local_broker_for_tests.py
+"""A real broker in a test, in milliseconds. Run it: python examples/testing/local_broker_for_tests.py
 
 With pytest, `broker` below becomes a fixture: yield from inside the `with`, and let `tmp_path` be the
 directory.
@@ -13,7 +13,7 @@ from splashdam import EmbeddedBroker, KafkaProducer
 
 
 def place_order(producer: KafkaProducer, number: int) -> None:
-    """The code under test: it knows nothing of embedded brokers."""
+    """The code under test, which does not know that the broker is embedded."""
     producer.send("orders", f"order {number}".encode(), key=b"shop-1")
 
 

@@ -1,17 +1,21 @@
-"""Brokers that keep one copy of each partition, with one map of leaders: a move takes the files along.
+"""Brokers whose partitions have a single replica: a move of the leader moves the files to its disk.
 
-A partition's directory from one disk to another: what replication would have done by then.
+Producers see leader moves without the faults of replication, so such a run tests the client alone.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
+import attrs
+
 from lab.simulator.cluster import PORT, ROOT, BrokerNode, Parts, SimulatedCluster
-from splashdam.embedded_broker.answering.answers import Address
-from splashdam.embedded_broker.controller.leadership import LeadershipMap
-from splashdam.embedded_broker.controller.producer_ids import ProducerIds
+from splashdam.embedded_broker.controller.leadership import Leader
+from splashdam.embedded_broker.controller.producer_ids import ProducerIds, ProducerIdSource
+from splashdam.embedded_broker.controller.state import NOBODY, PartitionState
+from splashdam.embedded_broker.execution.answers import Address
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.files.disk import Files
@@ -20,8 +24,56 @@ from splashdam.storage.log import Log
 from splashdam.storage.topic_names import TRANSACTION_STATE
 
 
-class HandedOverLogs(SimulatedCluster):
-    """A `SimulatedCluster` whose partitions have one replica each, wherever their leader is."""
+@attrs.define
+class LeadershipMap:
+    """A `Leadership` that is set by hand: brokers share it instead of a controller.
+
+    Attributes:
+        producer_ids: shared by all brokers.
+        addresses: of every broker, by node id.
+        leaders: of every partition.
+    """
+
+    producer_ids: ProducerIdSource
+    addresses: dict[int, Address] = attrs.field(factory=dict)
+    leaders: dict[TopicPartition, Leader] = attrs.field(factory=dict)
+
+    def brokers(self, reached_at: Address, *, with_fenced: bool = False) -> Mapping[int, Address]:
+        """See `Leadership`; no broker is ever fenced."""
+        return self.addresses
+
+    def leader_of(self, topic_partition: TopicPartition) -> Leader | None:
+        """See `Leadership`."""
+        return self.leaders.get(topic_partition)
+
+    @property
+    def controller_id(self) -> int:
+        """The lowest node id."""
+        return min(self.addresses, default=NOBODY)
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionState | None:
+        """See `Leadership`; the leader is the only replica."""
+        leader = self.leaders.get(topic_partition)
+        if leader is None:
+            return None
+        nodes = () if leader.node_id == NOBODY else (leader.node_id,)
+        return PartitionState(nodes, nodes, *leader)
+
+    def hosts(self, node_id: int, topic_partition: TopicPartition) -> bool:
+        """See `Leadership`; only the leader has a replica."""
+        leader = self.leaders.get(topic_partition)
+        return leader is not None and leader.node_id == node_id
+
+    def appoint(self, topic_partition: TopicPartition, node_id: int) -> Leader:
+        """Make a broker, or `NOBODY`, the leader in the next leader epoch; the first epoch is 0."""
+        before = self.leaders.get(topic_partition)
+        leader = Leader(node_id, 0 if before is None else before.leader_epoch + 1)
+        self.leaders[topic_partition] = leader
+        return leader
+
+
+class SingleReplicaCluster(SimulatedCluster):
+    """A `SimulatedCluster` whose partitions have one replica each, at their leader."""
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
@@ -35,11 +87,11 @@ class HandedOverLogs(SimulatedCluster):
         self.map.appoint(TopicPartition(TRANSACTION_STATE, 0), 1)  # node 1 coordinates
 
     def options_of(self, node: BrokerNode) -> dict[str, Any]:
-        """The map, and one partition for the coordinator."""
+        """Return the map of leaders, and a single partition for the transaction coordinator."""
         return {"leadership": self.map, "transaction_state_log_num_partitions": 1}
 
     def opened(self, node: BrokerNode) -> None:
-        """Makes what topics are missing."""
+        """Create the missing topics, and watch all logs."""
         assert node.broker is not None
         missing = [topic for topic in self.topics if node.broker.topics.get(topic.name) is None]
         if missing:
@@ -49,16 +101,16 @@ class HandedOverLogs(SimulatedCluster):
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """Those that applications write to."""
+        """The partitions that applications write to."""
         return [each for each in sorted(self.map.leaders) if each.topic != TRANSACTION_STATE]
 
     def leader_log(self, topic_partition: TopicPartition) -> Log | None:
-        """The log at the leader; None where it is down."""
+        """Return the leader's log; None if it is down."""
         node = self.nodes[self.map.leaders[topic_partition].node_id]
         return None if node.broker is None else node.broker.logs.logs.get(topic_partition)
 
     def move(self, topic_partition: TopicPartition, to: int) -> None:
-        """Another leader takes over, also from a broker that is down; nothing happens where one cannot."""
+        """Move a partition to a node, also from a broker that is down; do nothing if a disk is faulty."""
         old = self.nodes[self.map.leaders[topic_partition].node_id]
         new = self.nodes[to]
         if old is new or new.broker is None or old.files.is_faulty or new.files.is_faulty:
@@ -78,7 +130,7 @@ class HandedOverLogs(SimulatedCluster):
         self.record.count("leader moves" if clean else "leader moves from a broker that failed")
 
     def _let_go(self, old: BrokerNode, topic_partition: TopicPartition) -> bool:
-        """Whether the log was closed in order."""
+        """Close the log at the old leader, and return whether that was in order."""
         if old.broker is None:
             return False
         try:
@@ -91,7 +143,7 @@ class HandedOverLogs(SimulatedCluster):
 
 
 def move_directory(source: Files, old: str, target: Files, new: str) -> None:
-    """Moves the files of one directory, which has none below it; when it returns the move is durable.
+    """Move the files of a directory without subdirectories to another disk, durably.
 
     Raises:
         KafkaStorageError: one of the disks refuses.

@@ -25,7 +25,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import trio
 
-from splashdam.embedded_broker.answering.answers import Account, Answer, Parked
+from splashdam.embedded_broker.execution.answers import Account, Answer, Parked
 from splashdam.record.compression import MAX_DECOMPRESSED_BYTES, OverLimitError
 from splashdam.wire.message import Response
 
@@ -142,7 +142,7 @@ class Turns:
 
     Attributes:
         left: units left in this turn. After a checkpoint the caller calls ``begin``.
-        beside: how many works were done beside the loop.
+        beside: number of works that were done beside the loop.
     """
 
     def __init__(self, run: Run, now_ms: Callable[[], float]) -> None:
@@ -177,6 +177,9 @@ class Turns:
         Work that does not look heavy is tried as light work first. It is not cancelled when its client
         disconnects: the work of one batch ends soon.
         """
+        # A claimed size is not believed: it only decides where the work is tried first, and the limit on the
+        # output ends the attempt. Otherwise small claims would keep the loop, or the light place, busy for
+        # long.
         self.beside += 1
         if work.size_bytes <= HEAVY_BYTES:
             try:
@@ -195,8 +198,8 @@ class Turns:
 
     def answer(self, steps: Steps[Answer], account: Account) -> Answer:
         """Return the answer of a handler that is a generator: at once, if this turn is enough."""
-        course = _Course(steps, account, self)
-        return course.result if course.go_on() else Parked(partial(_finish, course))
+        runner = _StepRunner(steps, account, self)
+        return runner.result if runner.go_on() else Parked(partial(_finish, runner))
 
     async def finish(self, steps: Steps[Answer], account: Account) -> Response | None:
         """As ``answer``, and wait for it."""
@@ -204,11 +207,11 @@ class Turns:
 
     async def finish_steps(self, steps: Steps[T], account: Account) -> T:
         """Return what a generator returns, after as many turns as it takes."""
-        return await _Course(steps, account, self).finish()
+        return await _StepRunner(steps, account, self).finish()
 
 
-class _Course(Generic[T]):
-    """A generator of one request in the middle of its steps.
+class _StepRunner(Generic[T]):
+    """Runs the steps of one generator, over as many turns as they take.
 
     Attributes:
         result: what it returned, once ``go_on`` has returned true.
@@ -311,6 +314,7 @@ class _Places:
     @asynccontextmanager
     async def taken(self, party: Hashable, *, is_heavy: bool) -> AsyncIterator[None]:
         """Wait for a place, and hold it within the block."""
+        # One line per party, served in turn: many connections of one client must not delay the others.
         place, lines = trio.Event(), self._heavy if is_heavy else self._light
         lines.setdefault(party, deque()).append(place)
         self._let_in()
@@ -346,8 +350,8 @@ class _Places:
         return bool(self._heavy and self._heavy_free)
 
 
-async def _finish(course: _Course[Answer]) -> Response | None:
-    return await _waited(await course.resume())
+async def _finish(runner: _StepRunner[Answer]) -> Response | None:
+    return await _waited(await runner.resume())
 
 
 async def _waited(answer: Answer) -> Response | None:

@@ -35,10 +35,10 @@ def build(hook: str, tree: Path, into: Path) -> Path:
 def copy_of_the_tree(target: Path) -> Path:
     """The files an sdist needs, without build products: those of an earlier build would hide a loss."""
     target.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE"):
         shutil.copy(ROOT / name, target)
     products = shutil.ignore_patterns("__pycache__", "*.so", "_*_c.c")
-    for room in (*PACKAGE_DIR.values(), "lab"):
+    for room in (*PACKAGE_DIR.values(), "lab", "tests"):
         shutil.copytree(ROOT / room, target / room, ignore=products)
     return target
 

@@ -1,9 +1,10 @@
-"""Is your cluster a Kafka? Some behaviours that clients rely on, and one of your own, held against it.
+"""Does your cluster behave like Kafka? Checks some behaviours that clients rely on, and one of your own.
 
     python contract_against_your_cluster.py kafka.example.com:9092
 
-Without an address it is an embedded broker. All happens in topics and groups whose names begin with
-"splashdam-contract-", which are deleted afterwards. The whole contract: splashdam contract --bootstrap …
+Without an address an embedded broker is checked. Only topics and groups whose names begin with
+"splashdam-contract-" are used; they are deleted afterwards. The whole contract: splashdam contract
+--bootstrap …
 """
 
 import sys
@@ -22,14 +23,14 @@ from splashdam.testing.contract.vocabulary import Record
 WANTED = {
     "an_order_of_a_megabyte_arrives",
     "offsets_are_consecutive",
-    "a_compacted_topic_wants_keys",
+    "a_compacted_topic_requires_keys",
     "a_deleted_topic_is_gone",
 }
 
 
 @behaviour("produce", "fetch")
 def an_order_of_a_megabyte_arrives(run: Run) -> None:
-    """What we promise our own users."""
+    """A behaviour that your own users rely on."""
     topic = run.topic(max_message_bytes="2000000")
     run.client.produce(topic, [Record(b"\x07" * 1_000_000)])
     (order,) = run.client.fetch(topic, count=1)
@@ -38,7 +39,7 @@ def an_order_of_a_megabyte_arrives(run: Run) -> None:
 
 @contextmanager
 def cluster() -> Iterator[str]:
-    """The one that was named, or one in the box."""
+    """Yield the given address, or that of an embedded broker."""
     if len(sys.argv) > 1:
         yield sys.argv[1]
         return

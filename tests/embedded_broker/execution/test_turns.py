@@ -17,8 +17,9 @@ from support.broker.hostile_batches import LATE_MS, MIB, bomb, promising
 from support.broker.quota_talk import alter
 from support.running import patches
 
-from splashdam.embedded_broker.answering.answers import Account, Answer
-from splashdam.embedded_broker.answering.turns import (
+from splashdam.embedded_broker.broker import Broker
+from splashdam.embedded_broker.execution.answers import Account, Answer
+from splashdam.embedded_broker.execution.turns import (
     HEAVY_BYTES,
     INLINE_BYTES,
     TURN_UNITS,
@@ -28,7 +29,6 @@ from splashdam.embedded_broker.answering.turns import (
     Turns,
     let_others,
 )
-from splashdam.embedded_broker.broker import Broker
 from splashdam.model.broker_errors import InvalidRecordError
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork

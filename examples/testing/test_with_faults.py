@@ -1,7 +1,7 @@
-"""Tests of what a program does when Kafka fails. Run them: pytest examples/test_with_faults.py
+"""Tests of what a program does when Kafka fails. Run them: pytest examples/testing/test_with_faults.py
 
 The fixtures come with splashdam: a broker of its own for every test, within milliseconds. It speaks Kafka's
-protocol on TCP, so the code under test may use any client; here it is kafka-python, which knows of nothing.
+protocol on TCP, so the code under test may use any client; here it is kafka-python.
 """
 
 import pytest
@@ -12,7 +12,7 @@ from splashdam.testing.faults.faults import Faults
 
 
 def place_orders(servers: str, topic: str, count: int) -> int:
-    """The code under test: sends orders, and says how many are safe."""
+    """The code under test: sends orders, and returns how many are safe."""
     producer = KafkaProducer(bootstrap_servers=servers, retries=5, retry_backoff_ms=10, acks="all")
     futures = [producer.send(topic, f"order {number}".encode()) for number in range(count)]
     producer.flush()
@@ -21,7 +21,7 @@ def place_orders(servers: str, topic: str, count: int) -> int:
 
 
 def orders_in(servers: str, topic: str) -> list[bytes]:
-    """What another program finds."""
+    """Return the orders that another program reads."""
     consumer = KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest", consumer_timeout_ms=500)
     consumer.assign([TopicPartition(topic, 0)])
     values = [record.value for record in consumer]
@@ -51,7 +51,7 @@ def test_a_lost_answer_is_not_a_second_order(
     assert orders_in(kafka_broker.bootstrap_servers, kafka_topic) == [b"order 0"]
 
 
-def test_what_is_refused_is_not_called_safe(
+def test_refused_orders_are_not_called_safe(
     kafka_broker: EmbeddedBroker, kafka_topic: str, kafka_faults: Faults
 ) -> None:
     with kafka_broker.requests.start() as requests, kafka_faults.produce(error="TOPIC_AUTHORIZATION_FAILED"):
