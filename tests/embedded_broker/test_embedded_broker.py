@@ -128,7 +128,7 @@ def test_interrupted_start_leaves_no_broker(
     (thread,) = threads
     if not has_token:
         thread._thread.start()
-    thread._thread.join(60)
+    thread._thread.join(300)
     assert not thread._thread.is_alive()
     with broker:
         assert broker.bootstrap_servers
@@ -226,7 +226,7 @@ def test_forgotten_broker_collected_on_its_own_thread(tmp_path: Path) -> None:
     assert finalizer is not None
     assert running._token is not None
     trio.from_thread.run_sync(finalizer, trio_token=running._token)
-    running._thread.join(60)
+    running._thread.join(300)
     assert not running._thread.is_alive()
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 

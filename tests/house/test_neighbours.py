@@ -17,9 +17,7 @@ product, neighbours = HOUSE["product"], HOUSE["neighbours"]
 SOURCES = product(ROOT)
 SAID = re.compile(r"May import: ([\w, ]+)\.")
 ROOMS = sorted(
-    name
-    for name, source in SOURCES.items()
-    if source.path.name == "__init__.py" and name != "splashdam"
+    name for name, source in SOURCES.items() if source.path.name == "__init__.py" and name != "splashdam"
 )
 
 

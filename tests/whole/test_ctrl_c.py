@@ -47,7 +47,7 @@ def act():
 
 other = threading.Thread(target=act, daemon=True)
 other.start()
-other.join(30)
+other.join(300)
 {at_last}
 """
 CASES = {
@@ -161,7 +161,7 @@ for number in range(12):
 brokers = [each for each in threading.enumerate() if each.name.startswith(f"splashdam broker {sys.argv[1]}/")]
 for thread in brokers:
     if thread.ident is not None and not thread.name.endswith("/first"):  # without one it never began
-        thread.join(30)
+        thread.join(300)
         print(*[thread.name] * thread.is_alive())
 print("over")
 """

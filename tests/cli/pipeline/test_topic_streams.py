@@ -41,8 +41,13 @@ def broker(creates: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield running
 
 
-def topics(*arguments: str) -> Result:
-    return CliRunner().invoke(splashdam, ["topics", *arguments])
+def at(broker: EmbeddedBroker) -> tuple[str, ...]:
+    """The options that lead there, and have all the time that a busy machine takes."""
+    return ("-b", broker.bootstrap_servers, "--timeout", "300")
+
+
+def topics(broker: EmbeddedBroker) -> Result:
+    return CliRunner().invoke(splashdam, ["topics", "list", *at(broker)])
 
 
 DECODE = ("pipeline", "decode", "there", "--checkpoint", "c", "--schema", __file__)
@@ -69,10 +74,10 @@ def test_a_missing_source_starts_no_session(
 ) -> None:
     """Whether or not topics are created when they are written to."""
     monkeypatch.setattr(spark_commands, "_started", patches.guard("a session"))
-    done = CliRunner().invoke(splashdam, [*SOURCES[name], "-b", broker.bootstrap_servers])
+    done = CliRunner().invoke(splashdam, [*SOURCES[name], *at(broker)])
     assert done.exit_code == 1
     assert "[3 UnknownTopicOrPartitionError] topic 'gone'" in done.output
-    assert topics("list", "-b", broker.bootstrap_servers).output == "there\n"
+    assert topics(broker).output == "there\n"
 
 
 @pytest.mark.parametrize("name", SINKS)
@@ -81,7 +86,7 @@ def test_a_missing_sink_cost_the_start_of_a_session(
 ) -> None:
     """Where brokers create it, the session begins; else it is named before, as a client's wish is."""
     monkeypatch.setattr(spark_commands, "_started", begin if creates else patches.guard("a session"))
-    arguments = [*SINKS[name], "-b", broker.bootstrap_servers]
+    arguments = [*SINKS[name], *at(broker)]
     done = CliRunner().invoke(splashdam, arguments)
     assert done.exit_code == (77 if creates else 1), done.output
     assert ("topic 'gone'" in done.output) == (not creates)
@@ -96,7 +101,7 @@ def test_a_sink_is_no_matter_of_who_may_see_configurations(
     """Where a broker does not say whether it creates topics, the sink finds out."""
     broker.faults.describe_configs(error="CLUSTER_AUTHORIZATION_FAILED", times=1)
     monkeypatch.setattr(spark_commands, "_started", begin)
-    done = CliRunner().invoke(splashdam, [*SINKS["replay"], "-b", broker.bootstrap_servers])
+    done = CliRunner().invoke(splashdam, [*SINKS["replay"], *at(broker)])
     assert done.exit_code == 77, done.output
 
 

@@ -22,6 +22,7 @@ from splashdam.record.kernel import IMPL
 
 THREADS = 8
 PARTITIONS = 2
+PATIENCE_SECONDS = 400  # against a hang alone: a busy machine may take long
 MANY = [f"topic-{number}" for number in range(60)]
 
 
@@ -53,7 +54,7 @@ def send_until_closed(
 
 def flush_until_closed(producer: KafkaProducer, closed: threading.Event, reports: list[Any]) -> None:
     while not closed.is_set():
-        reports.append(producer.flush(timeout=30))
+        reports.append(producer.flush(timeout=PATIENCE_SECONDS))
 
 
 def run(
@@ -72,11 +73,11 @@ def run(
     threads.append(threading.Thread(target=flush_until_closed, args=(producer, closed, reports)))
     for thread in threads:
         thread.start()
-    assert enough.reached.wait(60), "the senders did not get on"
+    assert enough.reached.wait(PATIENCE_SECONDS), "the senders did not get on"
     producer.close(close_timeout)
     closed.set()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive(), "a thread hangs"
     if close_timeout is None:
         assert all(reports), "something was not delivered although close had all the time it wanted"

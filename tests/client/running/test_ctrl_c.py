@@ -38,7 +38,7 @@ report = producer.flush(60)
 print("flushed")
 other = threading.Thread(target=lambda: print("other", producer.send("t", b"v").get(30).topic), daemon=True)
 other.start()
-other.join(30)
+other.join(300)
 producer.close(30)
 print("closed")
 """
