@@ -13,6 +13,7 @@ import os
 import select
 import sys
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -20,9 +21,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import trio
 from trio._core import _thread_cache
 
 _ENDING_SECONDS = 10
+_ENDING_TURNS = 10_000
 _OPEN = "/proc/self/fd"
 _TASKS = "/proc/self/task"
 
@@ -141,6 +144,22 @@ def _wait_for(child: int) -> None:
         os.close(process)
 
 
+def _end_run(error: BaseException) -> None:
+    """Cancels the run of trio's that a time limit has broken out of while it waited.
+
+    To trio it still goes on, so that none can begin after it, and all later tests with a loop would fail.
+    """
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code is not trio.run.__code__ or "gen" not in frame.f_locals:
+            continue
+        run, runner = frame.f_locals["gen"], frame.f_locals["runner"]
+        with suppress(StopIteration):  # it has ended
+            for _ in range(_ENDING_TURNS if run.gi_frame is not None else 0):
+                if runner.main_task is not None:
+                    runner.main_task.parent_nursery.cancel_scope.cancel()
+                run.send(runner.io_manager.get_events(0))
+
+
 class Leftovers:
     """The look at the process around each test."""
 
@@ -173,9 +192,13 @@ class Leftovers:
         self._holding.discard(fixturedef)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """A test that fails may leave things: its traceback holds them."""
+    def pytest_runtest_makereport(
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """A test that fails may leave things: its traceback holds them. A run of trio's is none of them."""
         report = yield
+        if call.excinfo is not None:
+            _end_run(call.excinfo.value)
         self._failed = report.failed or (self._failed and report.when != "setup")
         return report
 
