@@ -98,7 +98,6 @@ check: setup  ## ruff, mypy strict, import contracts
 	PYTHONPATH=typing_view $(BIN)/lint-imports
 
 docs: setup  ## build the documentation into build/docs; warnings are errors
-	@$(PIP) install --group docs $(LOGGED)
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -j auto -c docs/site docs build/docs
 	@echo "build/docs/index.html"
 

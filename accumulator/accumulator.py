@@ -1,8 +1,9 @@
 """Records waiting to be sent: ``send`` appends them, the sender drains them.
 
 Nothing here locks, waits or reads a clock. Application threads and the sender share one accumulator and hold
-one guard around every call. ``append`` returns at once; its caller does the waiting. Semantics are those of
-Kafka's ``RecordAccumulator`` and ``BufferPool``; differences are in ``docs/decisions/batch-ownership.md``.
+one guard around every call. ``append`` returns at once; its caller does the waiting. The semantics are those
+of Kafka's ``RecordAccumulator`` and ``BufferPool``; ``docs/decisions/batch-ownership.md`` names the
+differences.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from functools import partial
 from typing import ClassVar, Final, NamedTuple, TypeVar
 
 from splashdam.accumulator.backoff import exponential_ms
-from splashdam.accumulator.batch import BatchEvent, BatchState, ProducerBatch, divide
+from splashdam.accumulator.batch import BatchEvent, BatchState, ProducerBatch
 from splashdam.accumulator.compressions import BatchCompressions
 from splashdam.accumulator.memory import MemoryBudget, MemoryTicket
 from splashdam.accumulator.open_batches import (
@@ -23,6 +24,7 @@ from splashdam.accumulator.open_batches import (
     PendingRecord,
 )
 from splashdam.accumulator.readiness import DrainGate, NodeAvailability, OpenGate, PartitionQueues, ReadyCheck
+from splashdam.accumulator.splitting import split_batch
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import HeaderPairs, TopicPartition
@@ -36,7 +38,7 @@ _OPEN_GATE = OpenGate()
 
 
 class BatchFull:
-    """Nothing was appended: the record needs a new batch (``abort_on_new_batch``)."""
+    """Result of ``append`` with ``abort_on_new_batch``: the record needs a new batch; it is not appended."""
 
     wake: ClassVar[bool] = True
     ticket: ClassVar[None] = None
@@ -46,7 +48,7 @@ BATCH_FULL: Final = BatchFull()
 
 
 class Exhausted:
-    """Nothing was appended: the record needs memory that is not free.
+    """Result of ``append``: the record needs memory that is not free, and was not appended.
 
     Attributes:
         ticket: the place in the line for memory; append again with it once it is ready, or cancel it.
@@ -60,7 +62,7 @@ class Exhausted:
 
 
 class AccumulatorStatistics(NamedTuple):
-    """Counts of the accumulator.
+    """Counts for metrics and error messages.
 
     Attributes:
         free_bytes: unreserved memory.
@@ -142,17 +144,15 @@ class RecordAccumulator:
 
     @property
     def closed(self) -> bool:
-        """Whether ``close`` was called."""
         return self._closed
 
     @property
     def free_bytes(self) -> int:
-        """Unreserved memory."""
+        """Unreserved memory; negative while a split batch needs more than was free."""
         return self._memory.free_bytes
 
     @property
     def buffer_memory(self) -> int:
-        """Total memory."""
         return self._memory.total_bytes
 
     @property
@@ -166,7 +166,7 @@ class RecordAccumulator:
         return self._queues.any_waiting
 
     def queued_topics(self) -> set[str]:
-        """Topics with batches in a queue."""
+        """Topics with batches in a queue. Needs the guard: it iterates."""
         return self._queues.topics()
 
     def queued_batches(self, topic_partition: TopicPartition) -> int:
@@ -174,7 +174,6 @@ class RecordAccumulator:
         return self._queues.queued_batches(topic_partition)
 
     def statistics(self) -> AccumulatorStatistics:
-        """Return the current counts."""
         return AccumulatorStatistics(
             free_bytes=self.free_bytes,
             buffer_memory=self.buffer_memory,
@@ -221,6 +220,7 @@ class RecordAccumulator:
         future = lane.try_append(timestamp_ms, key, value, headers, future_type)
         if future is not None:
             return self._appended(Appended(future, wake=False), ticket)
+        # Not before the first attempt: `close` has closed all batches, so that attempt finds none.
         if self._closed:
             raise IllegalStateError("the producer is closed")
         record = PendingRecord(timestamp_ms, key, value, headers)
@@ -249,14 +249,18 @@ class RecordAccumulator:
         headers: HeaderPairs | None,
         future_type: type[FutureT],
     ) -> FutureT | None:
-        """As ``append``, for a record that needs a new batch and finds memory.
+        """Open a batch with a record: ``append`` without its less frequent cases.
 
-        Return None, with nothing changed, if a batch is open, memory is full, or the accumulator is closed;
-        ``append`` handles those cases.
+        Most records that cannot take the fast path come here: with ``linger_ms=0`` every record opens a batch
+        (docs/decisions/producer-threads.md).
 
         Args:
             lane: of the partition; may be one that was dropped by ``forget_lanes``.
-            now_ms, timestamp_ms, key, value, headers, future_type: as ``append`` has them.
+            now_ms, timestamp_ms, key, value, headers, future_type: as for ``append``.
+
+        Returns:
+            None, with nothing changed, if a batch is open, memory is full, or the accumulator is closed;
+            ``append`` handles those cases.
 
         Raises:
             MessageTooLargeError, TypeError, OverflowError, UnicodeEncodeError: as ``append``.
@@ -301,11 +305,12 @@ class RecordAccumulator:
 
     def _appended(self, appended: Appended[FutureT], ticket: MemoryTicket | None) -> Appended[FutureT]:
         if ticket is not None:
-            self._memory.cancel(ticket)  # the record found room in a batch that another thread opened
+            # Another thread has opened a batch with room for the record, so it needs no memory of its own.
+            self._memory.cancel(ticket)
         return appended
 
     def cancel(self, ticket: MemoryTicket) -> None:
-        """Give up a place in the line, or release the memory it got. Repeating it does nothing."""
+        """Give up a place in the line, or release the memory that it got. Repeating this does nothing."""
         self._memory.cancel(ticket)
 
     # --- drain ----------------------------------------------------------------------------------------------
@@ -317,6 +322,7 @@ class RecordAccumulator:
         memory or for a flush, or the accumulator is closed. A batch in backoff waits in any case, unless the
         leader has changed since.
         """
+        # A caller that waits for memory waits for batches to be sent, so none of them may linger.
         at_once = self._closed or self._flushes > 0 or self._memory.waiting > 0
         return self._queues.ready(cluster, now_ms, gate, at_once=at_once)
 
@@ -334,10 +340,11 @@ class RecordAccumulator:
         has left its queue.
         """
         chosen = self._queues.choose(cluster, nodes, max_request_size, now_ms, gate, close=self._open.close)
+        # Two passes: if the gate raises for one batch, all batches are still in their queues.
         for batches in chosen.values():
             for batch in batches:
                 gate.drained(batch)
-        for batches in chosen.values():  # last: no batch leaves its queue before all are numbered
+        for batches in chosen.values():
             self._queues.take(batches, cluster)
         return chosen
 
@@ -354,7 +361,7 @@ class RecordAccumulator:
         Args:
             batch: the batch.
             now_ms: the monotonic clock.
-            at_once: skip the backoff, because the attempt failed only for an earlier batch.
+            at_once: skip the backoff, because only an earlier batch made the attempt fail.
         """
         batch.advance(BatchEvent.RETRY)
         batch.attempts += 1
@@ -371,8 +378,8 @@ class RecordAccumulator:
         """Whether a closed batch exceeds ``batch_bytes`` because of its expected compression ratio."""
         return batch.record_count > 1 and batch.uncompressed_bytes > self.batch_bytes
 
-    def give_surplus_back(self, batch: ProducerBatch) -> None:
-        """Release the memory that a batch in flight saved by compression."""
+    def release_surplus(self, batch: ProducerBatch) -> None:
+        """Release the memory that compression has saved as soon as the batch is sealed."""
         released_bytes = batch.charge_sealed(BATCH_OVERHEAD_BYTES)
         if released_bytes:
             self._memory.release(released_bytes)
@@ -381,11 +388,13 @@ class RecordAccumulator:
         """Replace a batch in flight that the broker found too large by smaller ones.
 
         The parts keep its place, creation time and memory, share its sequence numbers, and are sent at once;
-        no attempt is counted. If they take more memory, as after compression, they do not wait for it.
+        no attempt is counted.
         """
         plain_bytes, packed_bytes = batch.uncompressed_bytes - HEADER_BYTES, batch.size_bytes - HEADER_BYTES
         self.compressions.start_over(batch.topic_partition.topic, plain_bytes, packed_bytes)
-        parts = divide(batch, self.batch_bytes)
+        parts = split_batch(batch, self.batch_bytes)
+        # The parts of a compressed batch need more than it was charged for. They must not wait for memory
+        # that only the split would free, so the budget goes into debt (docs/decisions/buffer-memory.md).
         self._memory.owe(-batch.charged_bytes)
         batch.charged_bytes = 0
         self._finish(batch)
@@ -399,12 +408,11 @@ class RecordAccumulator:
 
     @property
     def incomplete(self) -> Iterable[ProducerBatch]:
-        """The batches without an outcome."""
+        """The batches without an outcome, queued or in flight."""
         return self._incomplete.keys()
 
     @property
     def has_incomplete(self) -> bool:
-        """Whether any batch has no outcome yet."""
         return bool(self._incomplete)
 
     def complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> BatchOutcome:
@@ -433,7 +441,8 @@ class RecordAccumulator:
     def abandon(self, batch: ProducerBatch, error: BaseException) -> BatchOutcome:
         """Fail a batch in flight for the application; ``complete`` or ``fail`` release its memory later.
 
-        A request may still be reading its bytes, and the broker may still accept it.
+        A request may still be reading its bytes, and the broker may still accept it. Java returns such a
+        buffer to its pool while a socket may still send it (docs/decisions/batch-ownership.md).
         """
         batch.advance(BatchEvent.ABANDON)
         batch.outcome.fail(error)
@@ -449,11 +458,10 @@ class RecordAccumulator:
     # --- muting, flush and close ----------------------------------------------------------------------------
 
     def mute(self, topic_partition: TopicPartition) -> None:
-        """Hold a partition back until ``unmute``."""
+        """Do not drain a partition until ``unmute``: with one request in flight this keeps the order."""
         self._queues.muted.add(topic_partition)
 
     def unmute(self, topic_partition: TopicPartition) -> None:
-        """End ``mute``."""
         self._queues.muted.discard(topic_partition)
 
     def begin_flush(self) -> list[BatchOutcome]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-_MOST_DOUBLINGS = 30
+_MOST_DOUBLINGS = 30  # far above any maximum; more would overflow a float after a thousand failures
 
 
 def exponential_ms(base_ms: float, max_ms: float, random: Callable[[], float], failures: int) -> float:
-    """``min(max_ms, base_ms × 2^(failures-1) × U(0.8, 1.2))``.
+    """Return the wait after a number of failures: ``min(max_ms, base_ms × 2^(failures-1) × U(0.8, 1.2))``.
 
     Args:
         base_ms: the wait after the first failure, on average.
@@ -41,5 +41,5 @@ class Backoff:
         return exponential_ms(self._base_ms, self._max_ms, self._random, self.failures)
 
     def reset(self) -> None:
-        """Reset the count after a success."""
+        """Forget the failures, after a success."""
         self.failures = 0

@@ -1,9 +1,8 @@
-"""One batch of records for one partition: its states as a table, its bytes, its memory charge, splitting."""
+"""One batch of records for one partition: its states as a table, its bytes, its memory charge."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import auto
 
 from splashdam.model.errors import IllegalStateError
@@ -11,8 +10,7 @@ from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.values import TopicPartition
 from splashdam.record.batch import HEADER_BYTES, Codec
 from splashdam.record.compression import Compression
-from splashdam.record.kernel import BatchBuffer, BatchOutcome, record_size_upper_bound
-from splashdam.record.reader import Record, read_records
+from splashdam.record.kernel import BatchBuffer, BatchOutcome
 from splashdam.record.sealing import restamp_producer, seal
 
 NO_PRODUCER_ID = -1
@@ -32,8 +30,6 @@ def _forget(_buffer: BatchBuffer, _released_bytes: int) -> None:
 
 
 class BatchState(Stage):
-    """The state of a batch."""
-
     OPEN = auto()
     """Queued, and takes records from any thread that holds the guard."""
     CLOSED = auto()
@@ -49,15 +45,13 @@ class BatchState(Stage):
 
 
 class BatchEvent(Stage):
-    """Events of a batch."""
-
     CLOSE = auto()
     DRAIN = auto()
     RETRY = auto()
     SUCCEED = auto()
     FAIL = auto()
     ABANDON = auto()
-    DIVIDE = auto()
+    SPLIT = auto()
 
 
 TRANSITIONS: dict[tuple[BatchState, BatchEvent], BatchState] = {
@@ -68,7 +62,7 @@ TRANSITIONS: dict[tuple[BatchState, BatchEvent], BatchState] = {
     (BatchState.IN_FLIGHT, BatchEvent.SUCCEED): BatchState.SUCCEEDED,
     (BatchState.IN_FLIGHT, BatchEvent.FAIL): BatchState.FAILED,
     (BatchState.IN_FLIGHT, BatchEvent.ABANDON): BatchState.ABANDONED,
-    (BatchState.IN_FLIGHT, BatchEvent.DIVIDE): BatchState.SPLIT,
+    (BatchState.IN_FLIGHT, BatchEvent.SPLIT): BatchState.SPLIT,
     # The failure has been reported; a later response only releases the memory.
     (BatchState.ABANDONED, BatchEvent.SUCCEED): BatchState.FAILED,
     (BatchState.ABANDONED, BatchEvent.FAIL): BatchState.FAILED,
@@ -91,7 +85,8 @@ class ProducerBatch:
         base_timestamp_ms, max_timestamp_ms: of the first record and the highest, known from ``close`` on.
         expected_part: expected compression ratio; 1.0 without a codec.
         created_ms: start of the delivery timeout; parts of a split batch inherit it.
-        place: orders the batches of a partition by their first append, across retries and splits.
+        place: orders the batches of a partition by their first append, across retries and splits. Sequence
+            numbers cannot, since a producer without idempotence has none.
         charged_bytes: its reservation in the memory budget; 0 once released.
         attempts: failed attempts.
         retry_at_ms: end of the backoff before the next attempt.
@@ -100,7 +95,7 @@ class ProducerBatch:
         last_error: why the last attempt failed.
         maybe_written: an attempt under its current numbers may have been written: no response ruled it out.
         part_in_doubt: it is a part of a batch that may have been written under these numbers. A broker
-            detects the duplicate of a whole batch, but not of a part.
+            detects a repeated batch by its first and last sequence, so it does not recognize a part.
         transactional: it belongs to a transaction; set when it is numbered.
     """
 
@@ -174,7 +169,7 @@ class ProducerBatch:
         Raises:
             IllegalStateError: the event is not legal in this state; nothing has changed.
         """
-        try:
+        try:  # not next_state(): each batch passes here a few times, and a call costs as much as the look-up
             self.state = TRANSITIONS[self.state, event]
         except KeyError:
             next_state(TRANSITIONS, self.state, event, self)  # raises with state and event
@@ -204,12 +199,11 @@ class ProducerBatch:
 
     @property
     def records_now(self) -> int:
-        """Current number of records."""
+        """Number of records, also of an open batch."""
         return self.buffer.record_count if self.state is BatchState.OPEN else self.record_count
 
     @property
     def open(self) -> bool:
-        """Whether it takes records."""
         return self.state is BatchState.OPEN
 
     @property
@@ -221,7 +215,8 @@ class ProducerBatch:
         """Return the bytes to send, with current producer id, epoch and sequence.
 
         The first call compresses, checksums and releases the append buffer; later ones rewrite the header if
-        the numbers changed. Only legal in flight, when no earlier request can still be reading the bytes.
+        the numbers changed. Only legal in flight, when no earlier request can still be reading the bytes:
+        Java rewrites headers that a socket may be sending (docs/decisions/batch-ownership.md).
         """
         if self.state not in (BatchState.IN_FLIGHT, BatchState.ABANDONED):
             raise IllegalStateError(f"{self} that is {self.state.name} cannot be sealed")
@@ -237,7 +232,7 @@ class ProducerBatch:
             )
             self.buffer = _NO_BUFFER
             if compression.codec is not Codec.NONE:
-                self._give_back(0)  # the compressed bytes are a copy, and take over its charge
+                self._recycle_buffer(0)  # 0: the compressed copy takes over the charge
         elif stamp != self._stamp:
             restamp_producer(self._sealed, *stamp)
         self._stamp = stamp
@@ -260,83 +255,21 @@ class ProducerBatch:
         return released_bytes
 
     def let_go(self) -> int:
-        """Drop the bytes and return the bytes to release: the charge on the first call, then 0."""
+        """Drop the bytes and return the bytes to release: the charge on the first call, then 0.
+
+        An application may keep futures for long, and through them the outcome, but never this batch.
+        """
         self.buffer = _NO_BUFFER
         self._sealed = None
-        self._give_back(self.charged_bytes)
+        self._recycle_buffer(self.charged_bytes)
         self.last_error = None
         charged_bytes, self.charged_bytes = self.charged_bytes, 0
         return charged_bytes
 
-    def _give_back(self, released_bytes: int) -> None:
+    def _recycle_buffer(self, released_bytes: int) -> None:
         buffer, self._memory = self._memory, None
         if buffer is not None:
             self._recycle(buffer, released_bytes)
-
-
-def divide(batch: ProducerBatch, batch_bytes: int) -> list[ProducerBatch]:
-    """Split ``batch`` into at least two smaller batches, in order.
-
-    Each part holds at most ``batch_bytes`` and about half of the batch, so that repeated splitting ends; its
-    first record fits whatever its size. The parts keep creation time, attempts, producer id and epoch, share
-    the batch's sequence numbers and its memory charge. A compressed batch has released most of its charge,
-    which its records need again: its charge is then negative by the missing bytes.
-    """
-    if batch.sealed is None or batch.record_count < 2:
-        raise IllegalStateError(f"{batch} with {batch.record_count} records cannot be split")
-    # The limits are exactly what the batch held, so our own batch cannot exceed them.
-    records = read_records(batch.sealed, max_bytes=batch.uncompressed_bytes, max_records=batch.record_count)
-    sizes = [record_size_upper_bound(record.key, record.value, record.headers) for record in records]
-    # Half plus half a record: otherwise an odd number of equal records would make three parts.
-    half_bytes = (sum(sizes) + max(sizes) + 1) // 2
-    limit_bytes = max(min(batch_bytes - HEADER_BYTES, half_bytes), 1)
-    bounds = _bounds(sizes, limit_bytes)
-    parts = []
-    for start, end in itertools.pairwise(bounds):
-        part = _part(batch, records[start:end], sum(sizes[start:end]))
-        part.place = batch.place + start
-        if batch.sequenced:
-            part.base_sequence = sequence_after(batch.base_sequence, start)
-        parts.append(part)
-    batch.advance(BatchEvent.DIVIDE)
-    _share_charge(batch, parts)
-    batch.outcome.split(bounds, [part.outcome for part in parts])
-    return parts
-
-
-def _bounds(sizes: Sequence[int], limit_bytes: int) -> list[int]:
-    bounds, used = [0], 0
-    for index, size in enumerate(sizes):
-        if used and used + size > limit_bytes:
-            bounds.append(index)
-            used = 0
-        used += size
-    return [*bounds, len(sizes)]
-
-
-def _part(batch: ProducerBatch, records: list[Record], size_bytes: int) -> ProducerBatch:
-    buffer = BatchBuffer(HEADER_BYTES + size_bytes)
-    for record in records:
-        if not buffer.try_append(record.timestamp_ms, record.key, record.value, record.headers):
-            raise IllegalStateError(f"a record for {batch.topic_partition} exceeds its upper bound")
-    part = ProducerBatch(batch.topic_partition, buffer, batch.created_ms, charged_bytes=0)
-    part.close()
-    part.attempts = batch.attempts
-    part.leader_epoch = batch.leader_epoch
-    part.producer_id = batch.producer_id
-    part.producer_epoch = batch.producer_epoch
-    part.last_error = batch.last_error
-    part.transactional = batch.transactional
-    part.maybe_written = part.part_in_doubt = batch.maybe_written
-    return part
-
-
-def _share_charge(batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-    for part in parts:
-        part.charged_bytes = part.size_bytes
-        batch.charged_bytes -= part.charged_bytes
-    parts[-1].charged_bytes += max(batch.charged_bytes, 0)
-    batch.charged_bytes = min(batch.charged_bytes, 0)
 
 
 # Sequence numbers count records and wrap from 2,147,483,647 to 0. Comparing them with `<` is wrong across the
@@ -344,10 +277,10 @@ def _share_charge(batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
 
 
 def sequence_after(sequence: int, records: int) -> int:
-    """The sequence ``records`` after ``sequence``."""
+    """Return the sequence that lies ``records`` after ``sequence``."""
     return (sequence + records) % SEQUENCE_COUNT
 
 
 def is_earlier(sequence: int, other: int) -> bool:
-    """Whether ``sequence`` comes before ``other``; they must be less than half the range apart."""
+    """Return whether ``sequence`` comes before ``other``; they must be less than half the range apart."""
     return 0 < (other - sequence) % SEQUENCE_COUNT < SEQUENCE_COUNT // 2

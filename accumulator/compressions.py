@@ -2,7 +2,8 @@
 
 The estimate is that of Kafka's ``CompressionRatioEstimator``, one per topic and codec: it follows better
 ratios in small steps and worse ones in large steps, and is never below the last observed ratio. With it,
-batches fill up to ``batch_size`` in compressed bytes.
+batches fill up to ``batch_size`` in compressed bytes. ``docs/decisions/delivery-control.md`` names the
+differences.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ MARGIN = 1.05
 """Safety factor on the estimated ratio."""
 
 BETTER_STEP, WORSE_STEP = 0.005, 0.05
-"""Steps of the estimate towards a better and towards a worse observed ratio; it never passes the latter."""
+"""Steps of the estimate towards a better and towards a worse ratio; it stays above the observed one."""
 
 
 class BatchCompressions:
@@ -37,22 +38,22 @@ class BatchCompressions:
         self.used = any(each.codec is not Codec.NONE for each in (default, *self._by_topic.values()))
 
     def of(self, topic: str) -> Compression:
-        """Codec and level of a topic."""
+        """Return codec and level of a topic."""
         return self._by_topic.get(topic, self._default)
 
     def ratio(self, topic: str) -> float:
-        """Estimated ratio of compressed to uncompressed size; 1.0 at first."""
+        """Return the estimated ratio of compressed to uncompressed size; 1.0 at first."""
         return self._ratios.get((topic, self.of(topic).codec), 1.0)
 
     def expected_part(self, topic: str) -> float:
-        """Estimated ratio with its margin, at most 1.0; 1.0 without a codec."""
+        """Return the estimated ratio with its margin, at most 1.0; 1.0 without a codec."""
         return 1.0 if self.of(topic).codec is Codec.NONE else min(self.ratio(topic) * MARGIN, 1.0)
 
     def limit_bytes(self, topic: str, batch_bytes: int, most_bytes: int) -> int:
-        """Number of uncompressed bytes that are expected to compress to ``batch_bytes``.
+        """Return the number of uncompressed bytes that are expected to compress to ``batch_bytes``.
 
-        At least ``batch_bytes``, so that incompressible records are batched as without a codec; otherwise at
-        most ``most_bytes``.
+        It is at least ``batch_bytes``, so that incompressible records are batched as without a codec, and
+        otherwise at most ``most_bytes``: an open batch is charged for what it holds uncompressed.
         """
         part = self.expected_part(topic)
         if part == 1.0 or batch_bytes <= HEADER_BYTES:
@@ -70,7 +71,7 @@ class BatchCompressions:
         self._ratios[topic, self.of(topic).codec] = estimated
 
     def forget(self, topics: Container[str]) -> None:
-        """Drop the estimates of all other topics."""
+        """Drop the estimates of all topics but these."""
         self._ratios = {key: ratio for key, ratio in self._ratios.items() if key[0] in topics}
 
     def start_over(self, topic: str, plain_bytes: int, packed_bytes: int) -> None:

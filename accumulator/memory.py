@@ -15,8 +15,6 @@ from splashdam.record.kernel import BatchBuffer
 
 
 class TicketState(Enum):
-    """The state of a ticket."""
-
     WAITING = auto()
     READY = auto()
     SPENT = auto()
@@ -25,8 +23,6 @@ class TicketState(Enum):
 
 
 class TicketEvent(Enum):
-    """Events of a ticket."""
-
     GRANT = auto()
     SPEND = auto()
     CANCEL = auto()
@@ -99,6 +95,7 @@ class MemoryBudget:
 
     def take(self, size_bytes: int) -> bool:
         """Reserve at once, or return False and reserve nothing."""
+        # Not past the line: otherwise small records would keep a large one waiting for ever.
         if self._line or size_bytes > self.free_bytes:
             return False
         self.free_bytes -= size_bytes
@@ -112,7 +109,7 @@ class MemoryBudget:
         self.free_bytes -= size_bytes
 
     def queue(self, size_bytes: int) -> MemoryTicket:
-        """Join the line."""
+        """Join the line of callers that wait for memory."""
         ticket = MemoryTicket(size_bytes)
         try:
             self._line.append(ticket)
@@ -169,6 +166,7 @@ class MemoryBudget:
             while self._line and self.free_bytes > 0:
                 ticket = self._line[0]
                 if not ticket.ready:
+                    # In parts: the front of the line collects what is freed until it has enough, as in Kafka.
                     part = min(self.free_bytes, ticket.needed_bytes - ticket.granted_bytes)
                     self.free_bytes -= part
                     ticket.granted_bytes += part
@@ -180,17 +178,20 @@ class MemoryBudget:
         finally:
             try:
                 _announce(granted)
-            except BaseException:
-                _announce(granted)  # each ticket is announced once only
+            except (
+                BaseException
+            ):  # Ctrl-C before the first one; a ticket that was announced ignores the repeat
+                _announce(granted)
                 raise
 
 
 class BufferPool:
     """Released buffers of full size for new batches, so that the system need not map fresh pages.
 
-    Pooled buffers are not reserved, so they must fit into free memory: the owner calls ``shrink`` after each
-    reservation, and a buffer is kept only if it fits. Batches and pool together stay within
-    ``buffer_memory``. The methods may run concurrently without the guard.
+    The system clears each page when it is first touched, which costs more than filling it
+    (docs/decisions/buffer-memory.md). Pooled buffers are not reserved, so they must fit into free memory: the
+    owner calls ``shrink`` after each reservation, and a buffer is kept only if it fits. Batches and pool
+    together stay within ``buffer_memory``. The methods may run concurrently without the guard.
 
     Args:
         capacity_bytes: capacity of each buffer.

@@ -39,7 +39,7 @@ _FRAMING_BYTES = record_size_upper_bound(None, None, None) - 3
 
 
 class Appended(Generic[FutureT]):
-    """The record is in a batch.
+    """Result of ``append``: the record is in a batch.
 
     Attributes:
         future: its delivery future.
@@ -86,8 +86,9 @@ class BatchLane(PartitionLane):
 class OpenBatches:
     """The open batch of each partition.
 
-    The buffer of an open batch always stays below its limit. So the record that fills a batch never takes the
-    straight path (``PartitionLane.try_append``), and its caller closes the batch and wakes the sender.
+    The buffer of an open batch always stays one byte below its limit. So the record that fills a batch never
+    takes the fast path (``PartitionLane.try_append``), which need not compare sizes, close a batch or wake
+    the sender.
 
     Args:
         batch_bytes: size of a full batch, header included, after the expected compression.
@@ -104,21 +105,21 @@ class OpenBatches:
         self.pool = BufferPool(batch_bytes - 1, memory.total_bytes // POOLED_PART, memory)
 
     def lane(self, topic_partition: TopicPartition) -> BatchLane:
-        """The partition's one lane."""
+        """Return the one lane of the partition, made on first use."""
         lane = self._lanes.get(topic_partition)
         if lane is None:
             lane = self._lanes.setdefault(topic_partition, BatchLane(topic_partition, self._batch_bytes))
         return lane
 
     def limit_bytes(self, topic: str) -> int:
-        """The number of uncompressed bytes at which the topic's next batch is full."""
+        """Return the number of uncompressed bytes at which the topic's next batch is full."""
         if not self._compressions.used:
             return self._batch_bytes
         most_bytes = self._memory.total_bytes // SMALL_PART
         return self._compressions.limit_bytes(topic, self._batch_bytes, most_bytes)
 
     def forget_lanes(self, topics: Container[str]) -> None:
-        """Drop the lanes of all other topics, unless they have an open batch.
+        """Drop the lanes of all topics but these, unless they have an open batch.
 
         A caller that still holds a dropped lane finds it closed and asks for the new one.
         """
@@ -174,7 +175,9 @@ class OpenBatches:
         return True
 
     def first_capacity(self, lane: BatchLane, upper_bytes: int) -> int:
-        """Minimum capacity of a new batch for a record of at most ``upper_bytes``; also sets its size limit.
+        """Return the minimum capacity of a new batch for a record of at most ``upper_bytes``.
+
+        Also set the limit of the lane's next batch.
 
         Raises:
             MessageTooLargeError: the record exceeds the whole budget.
@@ -190,11 +193,11 @@ class OpenBatches:
         return max(needed_bytes, min(self._batch_bytes - 1, FIRST_CAPACITY_BYTES, total_bytes))
 
     def likely_capacity(self, lane: BatchLane, least_bytes: int, expected_bytes: int) -> int:
-        """Capacity of a new batch by the size of the last one or the expected size.
+        """Return the capacity of a new batch by the size of the last one or the expected size.
 
-        The minimum, doubled as often as needed. So batches need not grow each time, and those of a partition
-        that has become quiet are small again after one batch. If it would be a large part of the memory, the
-        batch starts small and grows as it fills.
+        It is the minimum, doubled as often as needed. So batches need not grow each time, and those of a
+        partition that has become quiet are small again after one batch. A guess must not take memory from
+        records that are there: if it would be a large part of the memory, the batch starts small and grows.
         """
         wanted_bytes, capacity_bytes = max(lane.last_bytes, least_bytes + expected_bytes), least_bytes
         if capacity_bytes >= wanted_bytes:
@@ -207,7 +210,10 @@ class OpenBatches:
         return likely_bytes if small and likely_bytes > least_bytes else least_bytes
 
     def charge(self, capacity_bytes: int) -> int:
-        """Reservation of a new batch: at most the whole budget, or its record would wait for ever."""
+        """Return the reservation of a new batch.
+
+        It is at most the whole budget, or a record that takes all of ``buffer_memory`` would wait for ever.
+        """
         return min(capacity_bytes + BATCH_OVERHEAD_BYTES, self._memory.total_bytes)
 
     def reserve(self, ticket: MemoryTicket | None, least_bytes: int, likely_bytes: int) -> int | None:
@@ -280,7 +286,9 @@ class OpenBatches:
         lane.open(batch.buffer, batch.outcome)
 
     def close(self, batch: ProducerBatch) -> None:
-        """Close a batch. It is withdrawn from its lane first, and its counts are read after."""
+        """Close a batch."""
+        # Withdrawn first, and its counts are read after: appends on the fast path do not take the guard
+        # (docs/decisions/batch-ownership.md).
         lane = self._lanes.get(batch.topic_partition)
         if lane is not None and lane.batch is batch:
             lane.withdraw()
@@ -295,7 +303,7 @@ class OpenBatches:
 
 
 def _next_bytes(buffer: BatchBuffer, timestamp_ms: int, upper_bytes: int) -> int:
-    """Exact size of a record of at most ``upper_bytes`` as the next one in a non-empty ``buffer``."""
+    """Return the exact size that a record of at most ``upper_bytes`` takes as the next one in ``buffer``."""
     delta_bytes = len(encode_varint(timestamp_ms - buffer.base_timestamp_ms))
     index_bytes = len(encode_varint(buffer.record_count))
     body_bytes = upper_bytes - _FRAMING_BYTES + 1 + delta_bytes + index_bytes

@@ -35,7 +35,7 @@ class DrainGate(Protocol):
     """Numbers batches and holds back those that must not be sent yet, for idempotence and transactions."""
 
     def admits(self, batch: ProducerBatch) -> bool:
-        """Whether the head of a queue may be sent now."""
+        """Return whether the head of a queue may be sent now."""
         ...
 
     def drained(self, batch: ProducerBatch) -> None:
@@ -50,11 +50,10 @@ class OpenGate:
     """The gate of a producer without idempotence."""
 
     def admits(self, batch: ProducerBatch) -> bool:
-        """Always True."""
         return True
 
     def drained(self, batch: ProducerBatch) -> None:
-        """Leaves the batch without numbers."""
+        """Leave the batch without numbers."""
 
 
 class PartitionQueues:
@@ -88,14 +87,13 @@ class PartitionQueues:
     def insert(self, batch: ProducerBatch) -> None:
         """Queue a batch again at its place in the order of records, and so of sequences.
 
-        Sequences cannot order them, since a producer without idempotence has none.
+        Java puts an unnumbered retry in front, which reorders two that come back in the wrong order.
         """
         queue = self._queue_for(batch.topic_partition)
         earlier = takewhile(lambda other: other.place < batch.place, queue)
         queue.insert(sum(1 for _ in earlier), batch)
 
     def clear(self) -> None:
-        """Empty all queues."""
         self._queues.clear()
 
     @property
@@ -104,11 +102,9 @@ class PartitionQueues:
         return bool(self._queues)
 
     def topics(self) -> set[str]:
-        """Topics with queued batches."""
         return {topic_partition.topic for topic_partition in self._queues}
 
     def queued_batches(self, topic_partition: TopicPartition) -> int:
-        """Length of one queue."""
         return len(self._queues.get(topic_partition, ()))
 
     def __iter__(self) -> Iterator[ProducerBatch]:
@@ -116,7 +112,7 @@ class PartitionQueues:
             yield from queue
 
     def retry_at_ms(self, batch: ProducerBatch, now_ms: float) -> float:
-        """End of the backoff of a batch whose attempt failed now."""
+        """Return when the backoff of a batch ends whose attempt has failed now."""
         return now_ms + self._backoff_ms(batch.attempts)
 
     def ready(self, cluster: ClusterMetadata, now_ms: float, gate: DrainGate, *, at_once: bool) -> ReadyCheck:
@@ -158,6 +154,8 @@ class PartitionQueues:
         used: dict[int, int] = {}
         full: set[int] = set()
         for topic_partition, queue in self._queues.items():
+            # A partition that is held back is passed over. Java stops there and starts there again, so one
+            # blocked partition stops its whole node (docs/decisions/batch-ownership.md).
             leader = cluster.leader_for(topic_partition)
             if leader not in nodes or leader in full or topic_partition in self.muted:
                 continue
@@ -190,6 +188,7 @@ class PartitionQueues:
 
     def expire(self, now_ms: float) -> list[ProducerBatch]:
         """Take out all batches past their delivery timeout, from the head of each queue."""
+        # Batches keep the order of their records, so the oldest one is always at the head.
         expired = []
         for topic_partition in list(self._queues):
             queue = self._queues[topic_partition]
@@ -233,7 +232,7 @@ class PartitionQueues:
         return head.created_ms + self._linger_ms - now_ms
 
     def _backoff_left_ms(self, batch: ProducerBatch, cluster: ClusterMetadata, now_ms: float) -> float:
-        """Milliseconds left of the backoff; 0 if the leader has changed since (KIP-951)."""
+        """Return what is left of the backoff; 0 if the leader has changed since (KIP-951)."""
         if batch.attempts == 0 or now_ms >= batch.retry_at_ms:
             return 0
         epoch = cluster.leader_epoch(batch.topic_partition)
@@ -242,7 +241,7 @@ class PartitionQueues:
         return batch.retry_at_ms - now_ms
 
     def _expires_in_ms(self, batch: ProducerBatch, now_ms: float) -> float:
-        """Milliseconds until a queued batch expires; 0 or less: now."""
+        """Return milliseconds until a queued batch expires; 0 or less: now."""
         return batch.created_ms + self._delivery_timeout_ms - now_ms
 
 
@@ -265,7 +264,7 @@ class NodeAvailability:
             self._drained_ms[node_id] = now_ms
 
     def lags(self, node_id: int) -> bool:
-        """Whether records without a key should avoid this node."""
+        """Return whether records without a key should avoid this node."""
         if not self.timeout_ms:
             return False
         drained_ms = self._drained_ms.get(node_id, 0.0)

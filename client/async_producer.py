@@ -17,7 +17,7 @@ from splashdam.client.observing.timings import timed_async
 from splashdam.client.running.connecting import make_tcp_connect
 from splashdam.client.running.core import ProducerCore
 from splashdam.client.running.lifecycle import State
-from splashdam.client.sending.intake import Admission
+from splashdam.client.sending.intake import PendingSend
 from splashdam.client.sending.lookup import BootstrapLookup
 from splashdam.client.sending.waiting import Deadline, drive_in_trio
 from splashdam.client.settings.rules import producer_settings
@@ -26,7 +26,7 @@ from splashdam.model.errors import IllegalStateError, KafkaError
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.clock import Clock, SystemClock
 from splashdam.net.connect import Connect
-from splashdam.record.kernel.building.straight import straight_first
+from splashdam.record.kernel.building.fast_path import fast_path_first
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from splashdam.model.transactions import PreparedTransaction
 
 
-@straight_first
+@fast_path_first
 class AsyncKafkaProducer(ProducerBase):
     """Sends records to Kafka from trio tasks::
 
@@ -101,7 +101,7 @@ class AsyncKafkaProducer(ProducerBase):
             if future is not None:
                 return future
         record = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
-        return await core.admissions.in_trio(record) if isinstance(record, Admission) else record
+        return await core.pending_sends.in_trio(record) if isinstance(record, PendingSend) else record
 
     def send_nowait(  # noqa: PLR0917 (kafka-python's signature)
         self,
@@ -120,7 +120,7 @@ class AsyncKafkaProducer(ProducerBase):
         """
         core = self._core
         record = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
-        return core.admissions.now(record) if isinstance(record, Admission) else record
+        return core.pending_sends.now(record) if isinstance(record, PendingSend) else record
 
     async def send_many(
         self,
@@ -142,7 +142,7 @@ class AsyncKafkaProducer(ProducerBase):
         from splashdam.client.bulk.sending import bulk_of, drive_bulk_in_trio
 
         bulk = bulk_of(self._core.intake, topic, values, keys, headers, partition, timestamp_ms)
-        await drive_bulk_in_trio(bulk, self._core.admissions.in_trio)
+        await drive_bulk_in_trio(bulk, self._core.pending_sends.in_trio)
         return bulk.finish()
 
     async def send_arrow(
@@ -171,7 +171,7 @@ class AsyncKafkaProducer(ProducerBase):
             bulk = arrow.bulk
             for columns in arrow.chunks():
                 bulk.add(*columns)
-                await drive_bulk_in_trio(bulk, self._core.admissions.in_trio)
+                await drive_bulk_in_trio(bulk, self._core.pending_sends.in_trio)
         return bulk.finish()
 
     async def prepare(self, topic: str) -> None:
@@ -187,7 +187,7 @@ class AsyncKafkaProducer(ProducerBase):
     async def partitions_for(self, topic: str) -> set[int]:
         """Return the topic's partition numbers. Waits for its metadata; raises as ``prepare``."""
         core = self._core
-        route = await drive_in_trio(self._lookup(topic), core.clock, core.intake.tally)
+        route = await drive_in_trio(self._lookup(topic), core.clock, core.intake.caller_counters)
         return set(range(route.count))
 
     @timed_async("flush_ns")
@@ -355,7 +355,7 @@ class AsyncKafkaProducer(ProducerBase):
 
     async def _await_bootstrap(self, bootstrap: BootstrapLookup) -> None:
         try:
-            await drive_in_trio(bootstrap, self._core.clock, self._core.intake.tally)
+            await drive_in_trio(bootstrap, self._core.clock, self._core.intake.caller_counters)
         except BaseException:
             await self.close(0)
             await self._resources.aclose()  # not shown this error, which the nursery would wrap into a group

@@ -98,7 +98,7 @@ class RecordFuture(FutureCell):
         raise IllegalStateError("only the producer completes a delivery; chain it into a future of your own")
 
     def failure(self, error: BaseException) -> NoReturn:
-        """As ``success``."""
+        """Not available, as ``success``."""
         self.success(error)
 
     def get(self, timeout: float | None = None) -> RecordMetadata:

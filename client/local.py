@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.options import nearest_name
-from splashdam.net.guard import Guard
+from splashdam.net.reentrant_lock import ReentrantLock
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.embedded import EmbeddedBroker
@@ -79,7 +79,7 @@ class _Shared:
         self.leases: weakref.WeakSet[Lease] = weakref.WeakSet()
 
 
-_guard = Guard()
+_guard = ReentrantLock()
 _running: dict[Path, _Shared] = {}
 
 

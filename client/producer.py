@@ -19,7 +19,7 @@ from splashdam.client.running import process
 from splashdam.client.running.connecting import make_tcp_connect
 from splashdam.client.running.core import FORCED_SECONDS, ProducerCore
 from splashdam.client.running.lifecycle import State
-from splashdam.client.sending.intake import Admission
+from splashdam.client.sending.intake import PendingSend
 from splashdam.client.sending.lookup import BootstrapLookup
 from splashdam.client.sending.waiting import Deadline, drive_in_thread
 from splashdam.client.settings.rules import producer_settings
@@ -28,7 +28,7 @@ from splashdam.model.errors import KafkaError
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.clock import SystemClock
 from splashdam.record.kernel import Sends
-from splashdam.record.kernel.building.straight import straight_first
+from splashdam.record.kernel.building.fast_path import fast_path_first
 from splashdam.sender.wakeup import Latch
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from splashdam.model.transactions import PreparedTransaction
 
 
-@straight_first
+@fast_path_first
 class KafkaProducer(ProducerBase, Sends[RecordFuture]):
     """Sends records to Kafka from any number of threads.
 
@@ -104,7 +104,7 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
 
     def _await_bootstrap(self, bootstrap: BootstrapLookup) -> None:
         try:
-            drive_in_thread(bootstrap, self._core.clock, self._core.intake.tally)
+            drive_in_thread(bootstrap, self._core.clock, self._core.intake.caller_counters)
         except BaseException:
             self.close(0)
             raise
@@ -145,10 +145,10 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
             TypeError, ValueError: an argument is invalid.
             Exception: raised by a serializer or partitioner.
         """
-        # Records that fit into an open batch never come here: they take the straight path (`straight_first`).
+        # Records that fit into an open batch never come here: they take the fast path (`fast_path_first`).
         core = self._core
         record = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
-        return core.admissions.in_thread(record) if isinstance(record, Admission) else record
+        return core.pending_sends.in_thread(record) if isinstance(record, PendingSend) else record
 
     def send_nowait(  # noqa: PLR0917 (kafka-python's signature)
         self,
@@ -167,7 +167,7 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         """
         core = self._core
         record = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
-        return core.admissions.now(record) if isinstance(record, Admission) else record
+        return core.pending_sends.now(record) if isinstance(record, PendingSend) else record
 
     def send_many(
         self,
@@ -211,7 +211,7 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         from splashdam.client.bulk.sending import bulk_of, drive_bulk_in_thread
 
         bulk = bulk_of(self._core.intake, topic, values, keys, headers, partition, timestamp_ms)
-        drive_bulk_in_thread(bulk, self._core.admissions.in_thread)
+        drive_bulk_in_thread(bulk, self._core.pending_sends.in_thread)
         return bulk.finish()
 
     def send_arrow(
@@ -259,7 +259,7 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
             bulk = arrow.bulk
             for columns in arrow.chunks():
                 bulk.add(*columns)
-                drive_bulk_in_thread(bulk, self._core.admissions.in_thread)
+                drive_bulk_in_thread(bulk, self._core.pending_sends.in_thread)
         return bulk.finish()
 
     def prepare(self, topic: str) -> None:
@@ -278,7 +278,7 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         route = lookup.step()
         if route is None:
             SENDER_THREADS.refuse("partitions_for()")
-            route = drive_in_thread(lookup, self._core.clock, self._core.intake.tally)
+            route = drive_in_thread(lookup, self._core.clock, self._core.intake.caller_counters)
         return set(range(route.count))
 
     @timed("flush_ns")
@@ -312,14 +312,14 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
 
     @timed("txn_init_ns")
     def init_transactions(self) -> None:
-        """Makes this the one producer of its ``transactional_id``: call it once, before all else.
+        """Get the producer id of the ``transactional_id``: call this once, before the first transaction.
 
-        Earlier producers of this name are fenced, and what they have left open is aborted. Calling it again
-        does nothing.
+        The coordinator fences earlier producers with the same ``transactional_id``, and aborts a transaction
+        that they left open. Calling it again does nothing.
 
         Raises:
             KafkaTimeoutError: the coordinator was not found, or did not answer, within ``max_block_ms``.
-            KafkaError: the cluster refuses; after 31 and 53, which are about rights, it may be called again.
+            KafkaError: the cluster refuses. After an authorization error (31, 53) it may be called again.
             IllegalStateError: there is no ``transactional_id``, or the producer is closed.
         """
         transactions = self._transactions()
@@ -328,7 +328,7 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
 
     @timed("txn_begin_ns")
     def begin_transaction(self) -> None:
-        """Opens a transaction: all records go into it until it is committed or aborted. Does not wait.
+        """Begin a transaction: all records belong to it until it is committed or aborted. Does not wait.
 
         Raises:
             IllegalStateError: ``init_transactions`` was not called, or a transaction is open.
@@ -373,7 +373,7 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         KIP-939's; its requests are not used, so it works with any cluster that supports transactions.
 
         Returns:
-            the identity of the transaction, for whoever ends it.
+            the identity of the transaction, with which another process can end it.
 
         Raises:
             TransactionFailedError: a record of the transaction failed, ``__cause__`` says why. Abort it.

@@ -14,7 +14,7 @@ from splashdam.client.waiters import SENDER_THREADS, Wake, wait_in_task, wait_in
 from splashdam.model.errors import KafkaTimeoutError
 from splashdam.model.log_text import naming
 from splashdam.model.values import TopicPartition
-from splashdam.record.bulk_places import BulkPlaces, Place
+from splashdam.record.bulk_locations import BulkLocations, RecordLocation
 from splashdam.record.kernel import FAILED, PENDING, SUCCEEDED, BatchOutcome
 from splashdam.record.kernel.outcomes.outcome import fresh
 
@@ -75,7 +75,7 @@ class DeliveryReport:
         return "\n  ".join([numbers, *causes])
 
 
-class Tally:
+class OutcomeCounts:
     """Counts the outcomes of records.
 
     Attributes:
@@ -114,7 +114,7 @@ class Tally:
 
 
 def report_on(stretches: Iterable[Stretch]) -> DeliveryReport:
-    return DeliveryReport(*Tally(stretches).numbers())
+    return DeliveryReport(*OutcomeCounts(stretches).numbers())
 
 
 def _leaves(outcome: BatchOutcome, index: int, count: int) -> Iterator[Stretch]:
@@ -163,14 +163,14 @@ class BulkDelivery(Sequence[RecordFuture]):
     With keys, ``delivery[i]`` has to count earlier records; iterating does not.
     """
 
-    __slots__ = ("_open", "_places")
+    __slots__ = ("_locations", "_open")
 
-    def __init__(self, places: BulkPlaces) -> None:
-        self._places = places
+    def __init__(self, locations: BulkLocations) -> None:
+        self._locations = locations
         self._open: list[BatchOutcome] | None = None
 
     def __len__(self) -> int:
-        return self._places.count
+        return self._locations.count
 
     @overload
     def __getitem__(self, number: int) -> RecordFuture: ...
@@ -182,11 +182,11 @@ class BulkDelivery(Sequence[RecordFuture]):
         if isinstance(number, slice):
             return [self[each] for each in range(*number.indices(len(self)))]
         number = range(len(self))[number]
-        return self._future(number, self._places.find(number))
+        return self._future(number, self._locations.find(number))
 
     def __iter__(self) -> Iterator[RecordFuture]:
-        for number, place in enumerate(self._places):
-            yield self._future(number, place)
+        for number, location in enumerate(self._locations):
+            yield self._future(number, location)
 
     def __bool__(self) -> bool:
         """Always True; ``bool(delivery.report())`` says whether all records were delivered."""
@@ -238,28 +238,31 @@ class BulkDelivery(Sequence[RecordFuture]):
 
         With keys and failures this is slow, since it iterates over all records.
         """
-        if all(run.outcome.state in {SUCCEEDED, PENDING} for run in self._places.runs()):
+        if all(run.outcome.state in {SUCCEEDED, PENDING} for run in self._locations.runs()):
             return []
-        errors = ((number, place.outcome.error_of(place.at)) for number, place in enumerate(self._places))
+        errors = (
+            (number, location.outcome.error_of(location.position))
+            for number, location in enumerate(self._locations)
+        )
         return [FailedRecord(number, fresh(error)) for number, error in errors if error is not None]
 
     def report(self) -> BulkReport:
         """Return the current counts. Never waits, and does not raise for failed records."""
-        tally = Tally((run.outcome, run.at, run.length) for run in self._places.runs())
-        offsets = {where.partition: offset for where, offset in tally.base_offsets.items()}
-        return BulkReport(*tally.numbers(), offsets)
+        counts = OutcomeCounts((run.outcome, run.position, run.length) for run in self._locations.runs())
+        offsets = {where.partition: offset for where, offset in counts.base_offsets.items()}
+        return BulkReport(*counts.numbers(), offsets)
 
     def __repr__(self) -> str:
         state = "pending" if not self.done() else "delivered" if self.report() else "done, with failures"
         return f"<BulkDelivery of {len(self)} records, {state}>"
 
-    def _future(self, number: int, place: Place) -> RecordFuture:
-        return RecordFuture(place.outcome, place.at, self._places.timestamp_ms(number))
+    def _future(self, number: int, location: RecordLocation) -> RecordFuture:
+        return RecordFuture(location.outcome, location.position, self._locations.timestamp_ms(number))
 
     def _undone(self) -> list[BatchOutcome]:
         """The batches that may not be done yet, in reverse order."""
         if self._open is None:
-            self._open = list(dict.fromkeys(run.outcome for run in self._places.runs()))[::-1]
+            self._open = list(dict.fromkeys(run.outcome for run in self._locations.runs()))[::-1]
         return self._open
 
     def _result(self) -> BulkReport:

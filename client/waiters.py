@@ -90,20 +90,15 @@ def wait_in_thread(waitable: Waitable, timeout: float | None) -> bool:
 
 async def wait_in_trio(waitable: Waitable) -> None:
     """Wait in a trio task; limit it with trio's cancel scopes."""
-    import trio
+    from splashdam.sender.wakeup import ParkedTask  # imports trio, see _in_trio
 
-    token = trio.lowlevel.current_trio_token()
-    event = trio.Event()
-
-    def wake() -> None:
-        with suppress(trio.RunFinishedError):  # the loop has ended, and its tasks with it
-            token.run_sync_soon(event.set)
-
-    handle = waitable.subscribe(wake)
+    waiting = ParkedTask()
+    handle = waitable.subscribe(waiting.wake)
     if handle is None:
+        waiting.give_up()
         return
     try:
-        await event.wait()
+        await waiting.park()
     finally:
         waitable.unsubscribe(handle)
 

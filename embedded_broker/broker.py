@@ -25,7 +25,7 @@ from splashdam.embedded_broker.fetching.replica_fetches import NoReplicas, Takes
 from splashdam.embedded_broker.fetching.sessions import FetchSessions
 from splashdam.embedded_broker.groups.coordinator import GroupCoordinator
 from splashdam.embedded_broker.groups.group_offsets import GroupOffsets
-from splashdam.embedded_broker.producing.straight_produce import ProduceTemplates
+from splashdam.embedded_broker.producing.fast_produce import ProduceTemplates
 from splashdam.embedded_broker.replication.cluster_member import ClusterMember
 from splashdam.embedded_broker.security.access import AccessControl
 from splashdam.embedded_broker.serving.dispatch import Interception

@@ -26,7 +26,7 @@ from splashdam.embedded_broker.serving.dispatch import Interception
 from splashdam.model.errors import IllegalStateError, KafkaConnectionError, KafkaTimeoutError
 from splashdam.net.clock import LoopClock
 from splashdam.net.connect import Connect, PairConnect, stream_of
-from splashdam.net.guard import Guard
+from splashdam.net.reentrant_lock import ReentrantLock
 from splashdam.net.steered_clock import SteeredClock
 from splashdam.storage.files.disk import DiskFiles, Files
 
@@ -59,7 +59,7 @@ class RunsInThread(ABC, Generic[T]):
         self._interception = Interception()
         self._running: LoopThread[T] | None = None
         self._finalizer: weakref.finalize[..., RunsInThread[T]] | None = None
-        self._guard = Guard()  # a signal handler may call stop() during start()
+        self._guard = ReentrantLock()  # a signal handler may call stop() during start()
 
     @cached_property
     def faults(self) -> Faults:

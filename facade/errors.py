@@ -1,9 +1,8 @@
 """All errors of splashdam, and one class for each of Kafka's error codes.
 
 Each class has ``retriable``, ``abortable``, ``fatal`` and ``remedy``; the class of a broker's error also has
-its ``code``, and ``for_code`` returns the class for a code. Every name of ``kafka.errors``, of 2.x and 3.x,
-is here:
-as another name of the same class, or as a class that splashdam never raises.
+its ``code``, and ``for_code`` returns the class for a code. Every name of ``kafka.errors``, of kafka-python
+2.x and 3.x, is here: as another name of the same class, or as a class that splashdam never raises.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def address_text(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-@attrs.frozen(eq=False, repr=False)  # methods that nobody calls take time to make, at import
+@attrs.frozen(eq=False, repr=False)  # unused methods would cost import time
 class TcpConnect:
     """Connects by TCP: tries all addresses of a name (happy eyeballs, RFC 8305), disables Nagle's algorithm.
 
@@ -128,7 +128,6 @@ class PairConnect:
         self._hand_over = hand_over
 
     async def __call__(self, host: str, port: int) -> trio.SocketStream:
-        """Connects."""
         await trio.lowlevel.checkpoint()
         ours, theirs = socket_pair()
         try:

@@ -157,7 +157,6 @@ class MemoryStream(trio.abc.HalfCloseableStream):
         return 0 if self._cut else self._outgoing.send_now(parts)
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Wait for room."""
         self._check_cut()
         try:
             await self._outgoing.wait_room()
@@ -183,7 +182,6 @@ class MemoryStream(trio.abc.HalfCloseableStream):
             self._check_cut()
 
     async def aclose(self) -> None:
-        """Close both directions."""
         self._close()
         await trio.lowlevel.checkpoint()
 

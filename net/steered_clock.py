@@ -9,7 +9,7 @@ from datetime import datetime
 import trio
 
 from splashdam.net.clock import LoopClock
-from splashdam.net.guard import Guard
+from splashdam.net.reentrant_lock import ReentrantLock
 
 _NS_PER_MS = 1_000_000
 
@@ -24,7 +24,7 @@ class SteeredClock(LoopClock):
     """
 
     def __init__(self) -> None:
-        self._guard = Guard()
+        self._guard = ReentrantLock()
         self._passed_ns = 0
         self._wall_offset_ns = 0
         self._frozen_ns: int | None = None

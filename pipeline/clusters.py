@@ -37,7 +37,7 @@ from splashdam.net.cluster.fetch_client import (
 )
 from splashdam.net.connect import Connect
 from splashdam.net.connection.connection import Authenticator
-from splashdam.net.guard import Guard
+from splashdam.net.reentrant_lock import ReentrantLock
 from splashdam.pipeline.options import KAFKA, integer, one_of
 from splashdam.pipeline.trio_thread import ClientPool, TrioThread
 from splashdam.storage.topic_names import INTERNAL_TOPICS
@@ -407,7 +407,7 @@ class ClusterReader:
         return self._loop.call(ask)
 
 
-_guard = Guard()
+_guard = ReentrantLock()
 _readers: dict[tuple[int, ClusterConfig, IsolationLevel], ClusterReader] = {}
 
 

@@ -16,7 +16,7 @@ from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.errors import UnsupportedCodecError, message_of
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.pipeline.schema import Columns
-from splashdam.record.aborted import ABORT, Aborted, AbortedTransactions, control_type
+from splashdam.record.aborted_transactions import ABORT, Aborted, AbortedTransactions, control_type
 from splashdam.record.batch import (
     ATTRIBUTES_AT,
     CODEC_MASK,

@@ -15,10 +15,10 @@ from splashdam.model.errors import KafkaError, ProtocolError
 from splashdam.model.log_text import fields
 from splashdam.net.cluster.metadata_reading import read_cluster
 from splashdam.net.connection.in_flight import PendingResponse
+from splashdam.sender.broker_links import BrokerLink, BrokerLinks
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
 from splashdam.sender.idempotence import Idempotence, Identity
-from splashdam.sender.links import BrokerLink, LinkDirectory
 from splashdam.sender.metadata import MetadataWaiter, run_waiters
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -38,7 +38,7 @@ class ClusterRequests:
     def __init__(
         self,
         context: SenderContext,
-        links: LinkDirectory,
+        links: BrokerLinks,
         completion: Completion,
         idempotence: Idempotence | None,
     ) -> None:
@@ -90,7 +90,7 @@ class ClusterRequests:
             return min(self._want_link(nursery, now_ms), left_ms)
         topics = self._context.metadata.begin(now_ms, self._context.accumulator.queued_topics())
         if self._idempotence is not None:
-            self._idempotence.doubt(self._context.metadata.topics_in_use)
+            self._idempotence.expect_expiry(self._context.metadata.topics_in_use)
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=topic) for topic in topics],
             allow_auto_topic_creation=self._context.settings.allow_auto_create_topics,

@@ -148,7 +148,7 @@ too.
 
 
 def verdict_for(error_code: int, *, idempotent: bool) -> Verdict:
-    """The verdict on a batch that was answered with ``error_code``."""
+    """Return what to do with a batch whose response has ``error_code``."""
     row = VERDICTS.get(error_code, REFUSED)
     return row.idempotent if idempotent else row.plain
 
@@ -181,7 +181,7 @@ class Completion:
         self.finished: deque[ProducerBatch] = deque()
         self.fatal: KafkaError | None = None
         self.last_failure: BaseException | None = None
-        self._nothing_late_before_ms = -math.inf  # a batch created after the last check cannot expire before
+        self._nothing_late_before_ms = -math.inf  # saves a look at every batch on every turn
         self._accepted_late: list[tuple[TopicPartition, int]] = []
         settings = self._settings = context.settings
         self._accumulator = context.accumulator
@@ -211,7 +211,7 @@ class Completion:
                 self._accumulator.mute(batch.topic_partition)
 
     def settle(self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float) -> None:
-        """Handle the answer for one batch in flight; a failed request counts as an answer, too."""
+        """Handle the response for one batch in flight; a failed request counts as a response, too."""
         self._remove_in_flight(batch)
         verdict = verdict_for(answer.error_code, idempotent=self._idempotence is not None)
         self._handlers[verdict](batch, answer, now_ms)
@@ -234,6 +234,8 @@ class Completion:
         for batch in self._accumulator.expire(now_ms):
             self._counters.expired += 1
             self._drop(batch, self._timeout(batch))
+        # A batch that expires in flight fails now, but its response is awaited: it usually tells whether the
+        # sequence numbers are used (docs/decisions/idempotence.md).
         for batch in list(self.in_flight):
             if batch.state is BatchState.IN_FLIGHT and self._is_late(batch, now_ms):
                 self._counters.expired += 1
@@ -258,7 +260,7 @@ class Completion:
         return count
 
     def next_expiry_ms(self, now_ms: float) -> float:
-        """Milliseconds until a batch in flight can expire; infinity if none is in flight."""
+        """Return milliseconds until a batch in flight can expire; infinity if none is in flight."""
         return max(0.0, self._nothing_late_before_ms - now_ms) if self.in_flight else math.inf
 
     def abort(self, error: BaseException) -> None:
@@ -282,6 +284,7 @@ class Completion:
 
     def run_finished(self) -> None:
         """Run the waiters of decided batches and write deferred log lines. The guard is not held."""
+        # Logged because the application was told that these records failed: they are in the log all the same.
         accepted_late, self._accepted_late = self._accepted_late, []
         for topic_partition, record_count in accepted_late:
             logger.info(
@@ -297,7 +300,7 @@ class Completion:
             )
         while self.finished:
             batch = self.finished.popleft()
-            batch.outcome.run_waiters()  # if interrupted, the remaining waiters stay queued
+            batch.outcome.run_waiters()  # if a signal handler raises here, the other batches stay queued
             if self._on_batch is not None:
                 self._on_batch(batch)
 
@@ -343,16 +346,16 @@ class Completion:
             self._refuse(batch, answer, now_ms)
             return
         batch.last_error = _answered(batch, answer)
-        if self._is_late(
-            batch, now_ms
-        ):  # perhaps no record is too large, but there is no time left to find out
+        if self._is_late(batch, now_ms):
+            # Each record may be small enough, but there is no time left to find out: so it is a timeout, and
+            # not MESSAGE_TOO_LARGE.
             self._fail(batch, self._timeout(batch))
             self._give_up_sequence(batch)
             return
         self._counters.splits += 1
         parts = self._accumulator.split_and_reenqueue(batch, now_ms)
         if self._idempotence is not None:
-            self._idempotence.divided(batch, parts)
+            self._idempotence.split(batch, parts)
 
     def _refuse(self, batch: ProducerBatch, answer: PartitionProduceResponse, _now_ms: float) -> None:
         error = _answered(batch, answer)
@@ -383,12 +386,15 @@ class Completion:
             self._fail(batch, _error_in_doubt(batch, answer))
             self._give_up_sequence(batch)
             return
+        # The lowest unanswered batch has no earlier one to wait for: the broker misses a batch for good.
+        # Without transactions a new epoch closes the gap; in a transaction only the coordinator may give one.
         is_gap = self._transactions is not None and self._idempotence.is_lowest(batch)
         if is_gap or not self._may_retry(batch, now_ms):
             reason = self._idempotence.reason_of_gap(batch)
             if reason is None:
                 self._refuse(batch, answer, now_ms)
-            else:  # the cluster lost nothing: the missing batch failed in this producer
+            else:
+                # Kafka's error would say that the broker lost data, but the missing batch failed here.
                 self._fail(batch, _error_behind(batch, reason))
                 self._give_up_sequence(batch)
             return
@@ -464,6 +470,7 @@ class Completion:
         )
 
     def _may_split(self, batch: ProducerBatch) -> bool:
+        # The application has seen the failure of an abandoned batch: its records must not be sent again.
         return batch.record_count > 1 and batch.state is BatchState.IN_FLIGHT
 
     def _is_late(self, batch: ProducerBatch, now_ms: float) -> bool:
@@ -501,7 +508,7 @@ def _said_by(error: BaseException) -> str:
 
 
 def _error_behind(batch: ProducerBatch, reason: BaseException) -> KafkaError:
-    """The error of a batch that cannot be written because an earlier one failed: of the same class."""
+    """Return the error of a batch that cannot be written because an earlier one failed: of the same class."""
     text = naming(batch.topic_partition, f"this batch was sent behind one that failed: {_said_by(reason)}")
     if isinstance(reason, BrokerResponseError):
         return error_for(reason.code, text)
@@ -511,7 +518,7 @@ def _error_behind(batch: ProducerBatch, reason: BaseException) -> KafkaError:
 
 
 def _error_in_doubt(batch: ProducerBatch, answer: PartitionProduceResponse) -> KafkaError:
-    """The error of a part of a split batch that the broker refuses, perhaps because it has the whole one."""
+    """Return the error of a part that the broker refuses, perhaps because it has written the whole batch."""
     return _error(
         batch,
         answer.error_code,
@@ -536,7 +543,7 @@ def _answered(batch: ProducerBatch, answer: PartitionProduceResponse) -> KafkaEr
 
 
 def _record_errors(batch: ProducerBatch, answer: PartitionProduceResponse) -> dict[int, BaseException]:
-    """Errors of the single records that the broker names (KIP-467), by index in the batch.
+    """Return the errors of the single records that the broker names (KIP-467), by index in the batch.
 
     A single record gets the batch's error code, several get INVALID_RECORD, each with the broker's text.
     """

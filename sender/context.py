@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.net.clock import Clock
-from splashdam.net.guard import Guard
+from splashdam.net.reentrant_lock import ReentrantLock
 from splashdam.sender.metadata import Metadata
 from splashdam.sender.settings import SenderSettings
-from splashdam.sender.statistics import Counters
-from splashdam.sender.wakeup import Wakeup
+from splashdam.sender.statistics import SenderCounters
+from splashdam.sender.wakeup import SharedLoopWakeup, Wakeup
 
 
 class SenderContext(NamedTuple):
@@ -21,7 +21,7 @@ class SenderContext(NamedTuple):
     accumulator: RecordAccumulator
     metadata: Metadata
     clock: Clock
-    guard: Guard
-    wakeup: Wakeup
-    counters: Counters
+    guard: ReentrantLock
+    wakeup: Wakeup | SharedLoopWakeup
+    counters: SenderCounters
     random: Callable[[], float]

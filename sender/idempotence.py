@@ -2,8 +2,9 @@
 
 `Idempotence` is the accumulator's drain gate: it numbers batches when they are drained and holds back those
 that must not be sent yet. The sender reports the outcome of each batch. With transactions,
-``transactions.manager.Enrolment`` tracks which partitions are in the open one. The rules that brokers check
-are in Kafka's ``ProducerAppendInfo``; decisions and their reasons: ``docs/decisions/idempotence.md``.
+``transactions.manager.TransactionPartitions`` tracks which partitions are in the open one. The rules that
+brokers check are in Kafka's ``ProducerAppendInfo``; decisions and their reasons:
+``docs/decisions/idempotence.md``.
 """
 
 from __future__ import annotations
@@ -72,6 +73,8 @@ class PartitionSequences:
         """
         if self.unresolved or self.refused_from is not None:
             return False
+        # Until one batch is confirmed, the broker accepts any number from this producer id: if it refused the
+        # first batch for the moment and took the second, the first could never be written in its place.
         if len(self.in_flight) >= (MOST_IN_FLIGHT if self.confirmed else 1):
             return False
         for batch in self.in_flight:  # noqa: SIM110 (any() would run a generator on every turn)
@@ -119,6 +122,8 @@ class PartitionSequences:
 
     def lose(self, batch: ProducerBatch) -> None:
         """Drop a failed batch of which it is unknown whether the broker wrote it."""
+        # Its numbers are not reused: if the log has them, a batch with the same numbers would be taken for a
+        # duplicate and acknowledged without being written.
         self.in_flight.remove(batch)
         self.unresolved = True
         self.gap_cause = self.gap_cause or batch.outcome.error
@@ -148,6 +153,7 @@ class PartitionSequences:
         if self.refused_from is None:
             if self.in_flight:
                 return False
+            # A later batch was acknowledged up to the last number: the doubtful one is in the log after all.
             self.unresolved = self.acked_to != self.next_sequence
             return self.unresolved
         return not any(
@@ -155,8 +161,8 @@ class PartitionSequences:
             for batch in self.in_flight
         )
 
-    def step_back(self) -> bool:
-        """Continue with the refused batch's sequence; False if that number may be in use."""
+    def reuse_sequences(self) -> bool:
+        """Continue with the refused batch's sequence; False if a batch with that number may be in the log."""
         if self.unresolved or self.in_flight or self.refused_from is None:
             return False
         self.next_sequence = self.refused_from
@@ -170,7 +176,7 @@ class PartitionSequences:
     def start_over(self, identity: Identity) -> None:
         """Restart at sequence 0 under another identity; renumber the batches that await a retry."""
         if identity.producer_id != self.identity.producer_id:
-            self.confirmed = False
+            self.confirmed = False  # the broker does not know the new id; a new epoch it does
         waiting = self.in_flight
         self.identity = identity
         self.next_sequence = self.acked_to = 0
@@ -256,11 +262,11 @@ class Idempotence:
         return any(partition.unsettled() for partition in self._unsettled.values())
 
     def requested(self) -> None:
-        """InitProducerId was sent."""
+        """Note that InitProducerId was sent."""
         self._advance(IdEvent.REQUEST)
 
     def granted(self, producer_id: int, epoch: int) -> None:
-        """The broker answered InitProducerId."""
+        """Take the producer id and epoch of an InitProducerId response."""
         self._advance(IdEvent.GRANT)
         self.identity = Identity(producer_id, epoch)
 
@@ -274,7 +280,7 @@ class Idempotence:
         self.identity = Identity(producer_id, epoch)
 
     def refused_id(self) -> None:
-        """InitProducerId failed; it may be sent again."""
+        """Note that InitProducerId failed, so that it is sent again."""
         self._advance(IdEvent.REFUSE)
 
     def admits(self, batch: ProducerBatch) -> bool:
@@ -296,6 +302,7 @@ class Idempotence:
         if partition is None:
             partition = self._partitions[batch.topic_partition] = PartitionSequences(self.identity)
         elif not partition.in_flight and partition.identity != self.identity:
+            # Brokers keep their state per partition, so each one changes to the new epoch when it is free to.
             partition.start_over(self.identity)
         partition.number(batch)
 
@@ -349,14 +356,15 @@ class Idempotence:
         partition = self._partitions.get(batch.topic_partition)
         return batch.sequenced and partition is not None and not partition.may_follow(batch)
 
-    def divided(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """Replace a split batch by its parts."""
+    def split(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+        """Let the parts of a split batch take its place and its sequence numbers."""
         self._partitions[batch.topic_partition].replace(batch, parts)
 
-    def doubt(self, topics_in_use: Container[str]) -> None:
-        """Expect brokers to have expired the producer in unused topics: their next batch goes alone again.
+    def expect_expiry(self, topics_in_use: Container[str]) -> None:
+        """Send the next batch of every unused topic alone, since brokers may have expired the producer there.
 
-        Brokers drop the state of an idle producer after ``producer.id.expiration.ms``.
+        Brokers drop the state of an idle producer after ``producer.id.expiration.ms``, and then accept any
+        sequence number.
         """
         idle = []
         for topic_partition, partition in self._partitions.items():
@@ -399,20 +407,20 @@ class Idempotence:
         if renewed:
             self._unsettled = {key: value for key, value in self._unsettled.items() if value.unsettled()}
 
-    def step_back(self) -> bool:
-        """Reuse sequence numbers that were not written, where the broker cannot give a new epoch.
+    def reuse_sequences(self) -> bool:
+        """Reuse sequence numbers that were not written, for brokers that cannot give a new epoch.
 
         Returns:
             False if some may have been written.
         """
         for topic_partition, partition in list(self._unsettled.items()):
-            if not partition.step_back():
+            if not partition.reuse_sequences():
                 return False
             del self._unsettled[topic_partition]
         return True
 
     def _renewed(self, due: list[PartitionSequences]) -> list[PartitionSequences]:
-        """The partitions of ``due`` that can restart under the current identity, after a bump if needed."""
+        """Return the partitions of ``due`` that can restart now; raise the epoch if that is needed."""
         if not self._own_epochs:
             return [each for each in due if each.forgotten or each.identity != self.identity]
         return due if self._raise_epoch(due) else []

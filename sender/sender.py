@@ -20,23 +20,23 @@ from splashdam.accumulator.backoff import Backoff
 from splashdam.accumulator.batch import ProducerBatch
 from splashdam.accumulator.readiness import DrainGate, OpenGate
 from splashdam.model.cluster import Node
+from splashdam.model.counters import Windows
 from splashdam.model.errors import IllegalStateError, KafkaError
-from splashdam.model.tally import Windows
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
 from splashdam.net.connection.connection import Authenticator
-from splashdam.net.guard import Guard
+from splashdam.net.reentrant_lock import ReentrantLock
+from splashdam.sender.broker_links import BrokerLink, BrokerLinks, LinkState
 from splashdam.sender.cluster_requests import ClusterRequests
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
 from splashdam.sender.idempotence import Idempotence
-from splashdam.sender.links import BrokerLink, LinkDirectory, LinkState
 from splashdam.sender.metadata import Metadata, MetadataWaiter, run_waiters
 from splashdam.sender.settings import SenderSettings
 from splashdam.sender.shipping import NodeBatches, Shipping
-from splashdam.sender.statistics import Counters, SenderStatistics
+from splashdam.sender.statistics import SenderCounters, SenderStatistics
 from splashdam.sender.telemetry.telemetry_sender import TelemetrySender
-from splashdam.sender.wakeup import Wakeup
+from splashdam.sender.wakeup import SharedLoopWakeup, Wakeup
 
 if TYPE_CHECKING:
     from splashdam.sender.transactions.coordination import Coordination
@@ -76,8 +76,8 @@ class Sender:
         metadata: Metadata,
         connect: Connect,
         clock: Clock,
-        guard: Guard,
-        wakeup: Wakeup,
+        guard: ReentrantLock,
+        wakeup: Wakeup | SharedLoopWakeup,
         on_drained: Callable[[], None] = lambda: None,
         authenticator: Authenticator | None = None,
         on_batch: Callable[[ProducerBatch], None] | None = None,
@@ -90,7 +90,7 @@ class Sender:
             clock=clock,
             guard=guard,
             wakeup=wakeup,
-            counters=Counters(
+            counters=SenderCounters(
                 Windows(settings.metrics_num_samples, settings.metrics_sample_window_ms, clock.now_ms())
             ),
             random=random,
@@ -101,7 +101,7 @@ class Sender:
         self.transactions = _transactions(settings, random)
         self._idempotence = _idempotence(settings, self.transactions)
         self._completion = Completion(self._context, self._idempotence, self.transactions, on_batch)
-        self._links = LinkDirectory(
+        self._links = BrokerLinks(
             settings.bootstrap,
             self._make_link,
             settings.connections_max_idle_ms,
@@ -124,7 +124,7 @@ class Sender:
     @property
     def _gate(self) -> DrainGate:
         if self.transactions is not None:
-            return self.transactions.enrolment
+            return self.transactions.partitions
         return self._idempotence or OpenGate()
 
     def _make_coordination(self) -> Coordination | None:
@@ -140,7 +140,7 @@ class Sender:
         return self._completion.fatal
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> SenderCounters:
         """The counters; their windows are rolled under the guard."""
         return self._context.counters
 
@@ -162,9 +162,8 @@ class Sender:
         try:
             async with self.serving() as nursery:
                 while not self._finished():
-                    with (
-                        trio.CancelScope() as self._alarm
-                    ):  # one scope for many turns: opening it costs as much as a turn
+                    # One scope for many turns: to open a scope costs as much as a turn.
+                    with trio.CancelScope() as self._alarm:
                         self._alarm_ms = math.inf
                         await self._take_turns(nursery)
         finally:
@@ -180,7 +179,7 @@ class Sender:
     def _read_eagerly(self) -> None:
         """Read the response of the only request in flight if it arrives at once, which saves two loop passes.
 
-        Not while batches are queued, nor where other tasks share the loop.
+        Only if no batch is queued and no other task shares the loop: reading blocks both for a moment.
         """
         if self._context.settings.write_patience_ms and not self._context.accumulator.has_queued:
             busy = [link for link in self._links if link.busy]
@@ -228,19 +227,20 @@ class Sender:
         requests: list[NodeBatches] = []
         for _ in range(context.settings.max_in_flight_requests_per_connection):
             delay_ms, requests = self._decide(nursery)
-            self._on_drained()  # waiting application threads continue while this is written
+            # Before the write: threads that wait for memory then fill batches while the socket takes these.
+            self._on_drained()
             patience_ms = self._patience_ms(requests)
             for link, batches in requests:
                 self._shipping.ship(link, batches, patience_ms)
             if not requests or not context.accumulator.has_queued:
                 break
         else:
-            context.wakeup.wake()  # there may be more to send, but other tasks come first
+            context.wakeup.wake()  # more may be ready, but the connections' tasks have to run, too
         self._run_finished()
         return delay_ms
 
     def _patience_ms(self, requests: list[NodeBatches]) -> float:
-        """How long a write may block the loop: 0 if another connection is busy."""
+        """Return how long a write may block the loop: 0 if another connection would have to wait."""
         patience_ms = self._context.settings.write_patience_ms
         if not patience_ms or len(requests) != 1:
             return 0.0
@@ -254,6 +254,8 @@ class Sender:
         context = self._context
         if now_ms >= context.counters.windows.due_ms:
             context.counters.windows.roll(now_ms)
+        # The order matters: what has expired is not sent, and partitions get a new epoch before their batches
+        # are drained, because sequence numbers are assigned there.
         self._completion.expire(now_ms)
         if self._coordination is not None:
             self._coordination.prepare(now_ms, closing=self._closing)
@@ -262,9 +264,9 @@ class Sender:
         if self._idempotence is not None:
             self._idempotence.settle()
         check = self._shipping.ready(now_ms)
-        ask_ms = self._cluster_requests.ask(
-            nursery, now_ms
-        )  # before Produce: batches depend on the responses
+        # Metadata and producer ids go before Produce on the same connection: batches wait for their
+        # responses.
+        ask_ms = self._cluster_requests.ask(nursery, now_ms)
         if self._coordination is not None:
             ask_ms = min(ask_ms, self._coordination.ask(nursery, now_ms))
         if self.telemetry.pushing is not None or self.telemetry.wants_link:
@@ -324,7 +326,7 @@ class Sender:
         run_waiters(self._context.guard.run(self._lose, node, error))
 
     def _lose(self, node: Node, error: BaseException) -> Sequence[MetadataWaiter]:
-        """The part of ``link_lost`` under the guard; return the waiters to run."""
+        """Do the part of ``link_lost`` that needs the guard; return the waiters to run without it."""
         metadata = self._context.metadata
         metadata.note_failure(f"{node}: {error}", self._context.clock.now_ms(), error)
         if self.transactions is not None:
@@ -381,7 +383,7 @@ class Sender:
 
 
 def _transactions(settings: SenderSettings, random: Callable[[], float]) -> TransactionManager | None:
-    """Import the transaction manager only with a transactional id."""
+    """Return the transaction manager, imported only with a transactional id: most producers have none."""
     if settings.transactional_id is None:
         return None
     from splashdam.sender.transactions.manager import TransactionManager

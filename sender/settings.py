@@ -5,12 +5,12 @@ from __future__ import annotations
 import attrs
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)  # what nobody uses takes time to make, at import
+@attrs.frozen(kw_only=True, eq=False, repr=False)  # unused methods would cost import time
 class SenderSettings:
     """Settings of one sender; names, meanings and defaults are Kafka's. Times in ms, sizes in bytes.
 
     Attributes:
-        bootstrap: hosts and ports where the cluster is looked for first.
+        bootstrap: hosts and ports of the brokers to connect to first.
         client_id: sent in each request's header.
         acks: acknowledgements that a batch needs: -1 all in-sync replicas, 1 the partition leader, 0 none.
         enable_idempotence: number the batches, so that a retry neither duplicates nor reorders records.

@@ -28,9 +28,9 @@ from splashdam.model.values import TopicPartition
 from splashdam.net.connection.in_flight import PendingResponse
 from splashdam.record.batch import HEADER_BYTES, Codec
 from splashdam.record.compression import Compression
+from splashdam.sender.broker_links import BrokerLink, BrokerLinks
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
-from splashdam.sender.links import BrokerLink, LinkDirectory
 from splashdam.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -48,9 +48,10 @@ NodeBatches = tuple[BrokerLink, list[ProducerBatch]]
 
 
 FIRST_WITH_ZSTD = 7
+"""The first version of Produce that carries zstd (KIP-110)."""
 
 LAST_WITH_NAMES = 12
-"""Newer versions of Produce name topics by id. With names, a recreated topic receives the records, too."""
+"""Newer versions of Produce name topics by id, and refuse it once the topic was deleted and recreated."""
 
 LAST_WITHOUT_V2 = 11
 """In newer versions of Produce a transactional batch adds its partition to the transaction (KIP-890)."""
@@ -94,7 +95,7 @@ def check_codec(compression: Compression, version: int) -> None:
 
 
 def answers_by_partition(response: ProduceResponse) -> dict[TopicPartition, PartitionProduceResponse]:
-    """The answers of a response by partition."""
+    """Return the parts of a ProduceResponse by partition."""
     answers = {}
     for topic in response.responses:
         for each in topic.partition_responses:
@@ -103,15 +104,18 @@ def answers_by_partition(response: ProduceResponse) -> dict[TopicPartition, Part
 
 
 def answer_of_silence(batch: ProducerBatch) -> PartitionProduceResponse:
-    """The answer for ``acks=0``: only the write to the socket is known to have succeeded."""
+    """Return the answer for ``acks=0``: only the write to the socket is known to have succeeded."""
     return PartitionProduceResponse(index=batch.topic_partition.partition, base_offset=-1)
 
 
 def answer_of_failure(batch: ProducerBatch, error: KafkaError) -> PartitionProduceResponse:
-    """A failed request as an answer; lost connections and invalid responses are NETWORK_EXCEPTION (13)."""
+    """Return a failed request as an answer, so that it takes the way of a broker's error code.
+
+    Lost connections and invalid responses become NETWORK_EXCEPTION (13).
+    """
     code, text = int(ErrorCode.NETWORK_EXCEPTION), message_of(error)
     if isinstance(error, BrokerResponseError):
-        code, text = error.code, error.message  # the class adds "[code name] " again
+        code, text = error.code, error.message  # `message`, since the class adds "[code name] " again
     return PartitionProduceResponse(
         index=batch.topic_partition.partition, error_code=code, base_offset=-1, error_message=text
     )
@@ -120,7 +124,7 @@ def answer_of_failure(batch: ProducerBatch, error: KafkaError) -> PartitionProdu
 def new_leader(
     answer: PartitionProduceResponse, response: ProduceResponse, known: Mapping[int, Node]
 ) -> Node | None:
-    """The partition leader that the broker named (KIP-951), with its address or as ``known``."""
+    """Return the partition leader that a response names (KIP-951); its address may be there or ``known``."""
     leader_id = answer.current_leader.leader_id
     for endpoint in response.node_endpoints:
         if endpoint.node_id == leader_id >= 0:
@@ -153,7 +157,7 @@ def seal_and_fit(
         if fitting and used_bytes + size_bytes > max_request_size:
             completion.put_back(batch, now_ms)
             return False
-        accumulator.give_surplus_back(batch)
+        accumulator.release_surplus(batch)
         return True
 
     for batch in batches:
@@ -176,7 +180,8 @@ def _seal(accumulator: RecordAccumulator, batch: ProducerBatch) -> None:
     batch.seal(compression)
     if first and compression.codec is not Codec.NONE:
         plain_bytes, packed_bytes = batch.uncompressed_bytes - HEADER_BYTES, batch.size_bytes - HEADER_BYTES
-        representative = 2 * plain_bytes >= accumulator.batch_bytes  # small batches compress badly
+        # Small batches compress badly: they would raise the estimate, and later batches would stay small.
+        representative = 2 * plain_bytes >= accumulator.batch_bytes
         if representative or packed_bytes < compressions.ratio(topic) * plain_bytes:
             compressions.observe(topic, plain_bytes, packed_bytes)
 
@@ -201,7 +206,7 @@ class Shipping:
     def __init__(
         self,
         context: SenderContext,
-        links: LinkDirectory,
+        links: BrokerLinks,
         completion: Completion,
         gate: DrainGate,
         transactions: TransactionManager | None = None,
@@ -305,7 +310,7 @@ class Shipping:
             compressions=self._context.accumulator.compressions,
             transactional_id=settings.transactional_id,
         )
-        # Here the batches are sealed, and still have their bytes.
+        # Counted here, where the batches are sealed (their size is final) and still have their bytes.
         self._context.counters.shipped(batches, self._context.clock.now_ms())
         return request
 

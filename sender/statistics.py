@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from splashdam.accumulator.batch import ProducerBatch
-from splashdam.model.tally import Tally, Windows
+from splashdam.model.counters import WindowedCounters, Windows
 from splashdam.net.connection.in_flight import Traffic
 
 
@@ -23,7 +23,7 @@ class SenderStatistics(NamedTuple):
         records_sent: records in batches that were acknowledged (or written, with ``acks=0``).
         records_failed: records whose batch failed, expired or was aborted.
         retries: batches queued again.
-        splits: batches that were divided.
+        splits: batches that were split after MESSAGE_TOO_LARGE.
         expired: batches whose delivery timeout passed.
         latency_ms_total: time from writing a ProduceRequest to its response, summed.
         answers: ProduceResponses.
@@ -49,7 +49,7 @@ class SenderStatistics(NamedTuple):
     turns: int = 0
 
 
-class TopicTally(Tally):
+class TopicCounters(WindowedCounters):
     """Counters of one topic.
 
     Attributes:
@@ -69,14 +69,15 @@ class TopicTally(Tally):
     records_failed: int = 0
 
 
-class Counters(Tally):
-    """The growing totals; only the sender's task writes them. Names as in ``SenderStatistics``, and:
+class SenderCounters(WindowedCounters):
+    """The sender's totals, which only its task writes. Attributes as in ``SenderStatistics``, and those
+    below.
 
     Args:
-        windows: rolls this tally, and those of topics and brokers.
+        windows: rolls these counters, and those of topics and brokers, to the next window.
 
     Attributes:
-        windows: as above.
+        windows: the argument.
         topics: by name.
         on_new: called when a topic or broker is added; must not block.
         brokers: by host and port, since node ids are learnt later.
@@ -121,21 +122,21 @@ class Counters(Tally):
         super().__init__(windows.samples)
         windows.add(self)
         self.windows = windows
-        self.topics: dict[str, TopicTally] = {}
+        self.topics: dict[str, TopicCounters] = {}
         self.brokers: dict[tuple[str, int], Traffic] = {}
         self.on_new: Callable[[], object] = lambda: None
 
-    def topic(self, name: str) -> TopicTally:
-        """The counters of a topic, made on first use."""
-        tally = self.topics.get(name)
-        if tally is None:
-            tally = self.topics[name] = TopicTally(self.windows.samples)
-            self.windows.add(tally)
+    def topic(self, name: str) -> TopicCounters:
+        """Return the counters of a topic, made on first use."""
+        counters = self.topics.get(name)
+        if counters is None:
+            counters = self.topics[name] = TopicCounters(self.windows.samples)
+            self.windows.add(counters)
             self.on_new()
-        return tally
+        return counters
 
     def traffic(self, host: str, port: int) -> Traffic:
-        """The traffic counters of an address, made on first use."""
+        """Return the traffic counters of an address, made on first use."""
         traffic = self.brokers.get((host, port))
         if traffic is None:
             traffic = self.brokers[host, port] = Traffic(self.windows.samples)

@@ -1,6 +1,8 @@
-"""How threads wake each other.
+"""How threads and tasks wake each other.
 
-``Wakeup`` wakes the sender, ``HandOver`` makes the application wait for it, ``Latch`` is a one-time event.
+``Wakeup`` wakes a sender in a loop of its own, ``SharedLoopWakeup`` one in the application's loop.
+``ParkedTask`` is one wait of a trio task. ``GilHandOver`` makes threads of the application wait for the
+sender. ``Latch`` is a one-time event.
 """
 
 from __future__ import annotations
@@ -26,6 +28,98 @@ HAND_OVER_BATCHES = 4
 
 LONGEST_WAIT_SECONDS = 0.001
 """Longest wait for a drain. This only hands over the GIL; back-pressure is ``max_block_ms``."""
+
+
+class ParkedTask:
+    """One wait of the trio task that makes it; `wake` ends it, from any thread.
+
+    A wake from a task of the same loop only puts the waiting task into the loop's queue. A thread needs
+    ``run_sync_soon``, which writes to a socket pair: five system calls and another pass of the loop.
+    """
+
+    __slots__ = ("_parked", "_task", "_token")
+
+    def __init__(self) -> None:
+        self._task = trio.lowlevel.current_task()
+        self._token = trio.lowlevel.current_trio_token()
+        self._parked = [self._task]  # whatever ends the wait pops it: atomic, so the task is rescheduled once
+
+    def wake(self) -> None:
+        """End the wait, or the next `park`. Never blocks or raises, even in signal handlers, ``__del__``."""
+        if not self._parked:
+            return
+        if self._may_reschedule():
+            self._unpark()
+        else:
+            with suppress(trio.RunFinishedError):  # then its tasks have ended, too
+                self._token.run_sync_soon(self._unpark)
+
+    async def park(self) -> None:
+        """Wait for `wake`. A checkpoint."""
+        await trio.lowlevel.wait_task_rescheduled(self._abort)
+
+    def give_up(self) -> None:
+        """Ignore wakes from now on; for a task that does not park after all."""
+        self._parked.clear()
+
+    def _may_reschedule(self) -> bool:
+        """Return whether another task of the same loop runs this.
+
+        Between two tasks the loop empties its queue: a signal handler or finalizer that interrupts it there
+        must not touch the queue. One that interrupts the waiting task itself comes before that task parks.
+        """
+        lowlevel = trio.lowlevel
+        return (
+            lowlevel.in_trio_task()
+            and lowlevel.current_trio_token() is self._token
+            and lowlevel.current_task() is not self._task
+        )
+
+    @trio.lowlevel.enable_ki_protection  # a Ctrl-C between the two would lose the task
+    def _unpark(self) -> None:
+        try:
+            task = self._parked.pop()
+        except IndexError:  # woken or cancelled before
+            return
+        trio.lowlevel.reschedule(task)
+
+    def _abort(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        self._parked.clear()
+        return trio.lowlevel.Abort.SUCCEEDED
+
+
+class SharedLoopWakeup:
+    """Wakes one sleeping task of a loop that it shares with the tasks that wake it; see `ParkedTask`.
+
+    Threads may wake it, too. Each side writes its own attribute before it reads the other's, as in `Wakeup`.
+    """
+
+    def __init__(self) -> None:
+        self._signalled = False
+        self._sleeper: ParkedTask | None = None
+
+    def wake(self) -> None:
+        """See `Wakeup.wake`."""
+        self._signalled = True
+        sleeper = self._sleeper
+        if sleeper is not None:
+            sleeper.wake()
+
+    async def sleep(self) -> None:
+        """See `Wakeup.sleep`."""
+        self._sleeper = sleeper = ParkedTask()
+        try:
+            if self._signalled:
+                sleeper.give_up()
+                await trio.lowlevel.checkpoint()
+            else:
+                await sleeper.park()
+        finally:
+            self._sleeper = None
+            self._signalled = False
+
+    def close(self) -> None:
+        """See `Wakeup.close`; it has no descriptor."""
 
 
 class Wakeup:
@@ -62,7 +156,9 @@ class Wakeup:
         """Sleep until the next wake; return at once if there was one already."""
         if self._ends is _NONE:
             self._ends = _open()
-        if self._rung:  # read here and not on waking: the sender's turn comes first
+        # Emptied before the next sleep and not on waking: the sender's turn should not wait for a system
+        # call.
+        if self._rung:
             self._rung = False
             try:  # noqa: SIM105 (as above)
                 os.read(self._ends.reader, _MANY_BYTES)
@@ -74,7 +170,8 @@ class Wakeup:
                 await trio.lowlevel.checkpoint()
             else:
                 await trio.lowlevel.wait_readable(self._ends.reader)
-                self._rung = True  # perhaps by a waker that took the flag before the last sleep
+                # The bytes may be those of a waker that took the flag before the last sleep: a needless turn.
+                self._rung = True
         finally:
             self._rung |= not self._armed  # a waker that took the flag has written, or will
             self._armed = False
@@ -119,21 +216,21 @@ _MANY_BYTES = 4096
 
 
 class Wakes(Protocol):
-    """The sender's ``Wakeup``, as ``HandOver`` sees it."""
+    """What ``GilHandOver`` needs of the sender's ``Wakeup``."""
 
     def wake(self) -> None:
         """Wake the sender."""
 
 
 class FreeBytes(Protocol):
-    """The accumulator, as ``HandOver`` sees it."""
+    """What ``GilHandOver`` needs of the accumulator."""
 
     @property
     def free_bytes(self) -> int:
         """Memory that no batch has reserved."""
 
 
-class HandOver:
+class GilHandOver:
     """Wakes the sender for application threads, and makes them wait if they are too far ahead of it.
 
     A thread that waits for the GIL gets it after 5 ms unless its holder releases it, and the sender needs it
@@ -149,7 +246,7 @@ class HandOver:
     """
 
     def __init__(
-        self, wakeup: Wakeup, memory: FreeBytes, batch_bytes: int, *, in_sender_thread: Callable[[], bool]
+        self, wakeup: Wakes, memory: FreeBytes, batch_bytes: int, *, in_sender_thread: Callable[[], bool]
     ) -> None:
         self._wakeup = wakeup
         self._in_sender_thread = in_sender_thread
@@ -175,7 +272,7 @@ class HandOver:
     def drained(self) -> None:
         """Release the waiting threads after a drain, or after memory came back. Called by the sender."""
         self._free_bytes = self._memory.free_bytes
-        while self._gates:  # only this thread takes any out
+        while self._gates:  # only this thread removes gates, so the check holds for the next line
             self._gates.popleft().release()
 
 

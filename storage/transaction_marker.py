@@ -9,7 +9,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from splashdam.model.values import Buffer
-from splashdam.record.aborted import ABORT, COMMIT, CONTROL_KEY, type_of_control_record
+from splashdam.record.aborted_transactions import ABORT, COMMIT, CONTROL_KEY, type_of_control_record
 from splashdam.record.reader import read_records
 from splashdam.record.sealing import build_batch
 

@@ -13,10 +13,10 @@ FIRST = "## Group `producer-metrics`"
 
 
 def as_markdown() -> str:
-    """The tables."""
+    """Return the tables as Markdown."""
     parts = [
         *_table(FIRST, PRODUCER),
-        *_table("### In the same group, only here", OWN),
+        *_table("### In the same group, but not in Kafka", OWN),
         *_table("## Groups `producer-node-metrics.node-N`, one per broker", NODE),
         *_table("## Groups `producer-topic-metrics.T`, one per topic", TOPIC),
         *_table("## Group `kafka-metrics-count`", [COUNT]),

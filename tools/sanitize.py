@@ -23,7 +23,10 @@ SOURCES = {
 }
 SANITIZERS = "-fsanitize=address,undefined"
 TESTS = ["tests/record", "tests/accumulator", "tests/client"]
-THREADS = "record or accumulator or thread or bulk or arrow or straight or intake or late or future or fork"
+THREADS = (
+    "record or accumulator or thread or bulk or arrow or fast_path or intake or deferred or late or future"
+    " or fork"
+)
 WRITING_TESTS = "tests/net/connection/test_writing.py"
 FUZZ_SECONDS = "30"
 

@@ -79,7 +79,7 @@ def add_records(out: list[Any], parts: list[Part], records: Part) -> None:
     if in_memory and len(records) < UNCOPIED_BYTES:  # type: ignore[arg-type]  # it is a buffer
         out.append(records)
         return
-    parts.append(b"".join(out))  # not empty: it has at least the length of the records
+    parts.append(b"".join(out))  # never empty: the length of the records is in it
     out.clear()
     parts.append(records)
 
@@ -92,21 +92,21 @@ def records_size(records: Part) -> int:
 
 
 def sixteen(value: bytes) -> bytes:
-    """Check a uuid's size: ``struct`` would pad or cut it silently."""
+    """Return a uuid if it has 16 bytes; ``struct`` would pad or cut it silently."""
     if len(value) != 16:
         raise IllegalBytes(f"a uuid has 16 bytes, not {len(value)}")
     return value
 
 
 def refuse_length(length: int, left: int) -> NoReturn:
-    """Raise: a length is negative or exceeds the bytes that are left."""
+    """Raise for a length that is negative or exceeds the bytes that are left."""
     if length < 0:
         raise IllegalBytes(f"length {length} is negative")
     raise IllegalBytes(f"length {length} exceeds the {left} bytes left")
 
 
 def refuse_count(count: int, smallest: int, left: int) -> NoReturn:
-    """Raise: an array's count is negative or exceeds what its bytes can hold."""
+    """Raise for an array's count that is negative or exceeds what the bytes can hold."""
     if count < 0:
         raise IllegalBytes(f"count {count} is negative")
     raise IllegalBytes(f"{count} elements of at least {smallest} bytes exceed the {left} bytes left")

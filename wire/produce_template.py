@@ -1,9 +1,9 @@
-"""Produce requests that differ in client id, correlation id and batch alone: read without decoding them.
+"""Reads Produce requests without decoding them, if they differ only in client id, correlation id and batch.
 
 The bytes between a request's client id and its batch name acks, topic and partition. Requests of one version
-with the same bytes there mean the same: they share a template. One decoded request makes the template; later
-ones are recognized by comparing bytes, and answered by one ``pack`` into the frame that the declared encoder
-made once (docs/decisions/embedded-broker.md).
+with the same bytes there differ in nothing else: they share a template. One decoded request makes the
+template. Later ones are recognized by comparing these bytes, and answered by one ``pack`` into the frame that
+the declared encoder made once (docs/decisions/embedded-broker.md).
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ REQUEST_START = struct.Struct(">hhih")
 """API key, version, correlation id and the size of the client id that follows, -1 for none."""
 
 TEMPLATE_AT = REQUEST_START.size
-"""Where the template begins in a frame without a client id; with one, it begins behind that."""
+"""Where the template begins in a frame without a client id; with a client id, it begins after that."""
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _NO_TAGS = b"\0\0\0"  # of the partition, the topic and the request
-_PROBE = (-0x0102030405060708, -0x1112131415161718, -0x2122232425262728)  # bytes that no topic name has
+_PROBE = (-0x0102030405060708, -0x1112131415161718, -0x2122232425262728)
+"""Placeholders whose bytes cannot be in a topic name, to find where an encoded response has its numbers."""
+
 _FIRST_LOG_START_VERSION = 5
 _FIRST_TOPIC_ID_VERSION = 13
 _FIRST_TRANSACTION_VERSION = 3
@@ -42,13 +44,13 @@ _NO_TOPIC_ID = bytes(16)
 
 
 class ProduceTemplate:
-    """Reads the requests that match it, and makes their answers.
+    """Reads the requests that match it, and makes their responses.
 
     Attributes:
-        version: of request and answer.
-        key: the bytes that all such requests share, from behind the client id to the batch's length.
+        version: the version of request and response.
+        key: the bytes that all such requests share: those between the client id and the batch's length.
         topic_partition: where the batch goes.
-        topic_id: the topic's id where the request names no topic, else None.
+        topic_id: the topic's id, if the request names the topic by its id; else None.
     """
 
     __slots__ = (
@@ -74,9 +76,9 @@ class ProduceTemplate:
         self._compile_answer()
 
     def records_of(self, frame: memoryview, position: int) -> memoryview | None:
-        """The batch in a frame of this version in which ``key`` ends at ``position``.
+        """Return the batch of a frame in which ``key`` ends at ``position``.
 
-        None where the batch is missing or empty, or where anything follows it.
+        Return None if the batch is missing or empty, or if anything follows it.
         """
         if self._flexible:
             try:
@@ -96,7 +98,7 @@ class ProduceTemplate:
     def answer(
         self, correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int
     ) -> bytes:
-        """The frame that says where the batch went."""
+        """Return the frame of the response for a written batch."""
         if self.version < _FIRST_LOG_START_VERSION:
             return self._pack(
                 self._answer_size, correlation_id, self._head, base_offset, log_append_time_ms, self._tail
@@ -137,9 +139,9 @@ class ProduceTemplate:
 
 
 def template_size(frame: memoryview, version: int, start: int) -> int:
-    """Return the size of the template that begins at ``start``; for a frame that has none, any number.
+    """Return the size of the template that begins at ``start``; any number for a frame without a template.
 
-    The caller compares that many bytes with the templates it knows.
+    That is harmless: the caller compares so many bytes with the templates it knows.
 
     Raises:
         IndexError, struct.error: the frame has no template.
@@ -158,10 +160,10 @@ def template_size(frame: memoryview, version: int, start: int) -> int:
 
 
 def template_of(frame: Buffer, request: ProduceRequest, version: int) -> ProduceTemplate | None:
-    """Make the template of a request that was decoded from ``frame``; its topic ids are names by now.
+    """Return the template of a request that was decoded from ``frame``; its topic ids are names by now.
 
-    Return None unless it is one batch for one partition with acks 1 or -1, outside of transactions, and
-    every byte of the frame is one that the schema explains.
+    Return None unless it has one batch for one partition with acks 1 or -1, outside of transactions, and its
+    bytes hold nothing that the decoder ignores, such as unknown tagged fields.
     """
     if len(request.topic_data) != 1 or request.acks not in (1, -1) or request.transactional_id is not None:
         return None
@@ -174,15 +176,15 @@ def template_of(frame: Buffer, request: ProduceRequest, version: int) -> Produce
     length = uvarint(size + 1) if flexible else _INT32.pack(size)
     end = len(frame) - size - len(length) - (len(_NO_TAGS) if flexible else 0)
     start = bytes(memoryview(frame)[:end])
-    if not _leads_to_records(start, request, version):
+    if not _holds_nothing_else(start, request, version):
         return None
     topic_id = topic.topic_id if version >= _FIRST_TOPIC_ID_VERSION else None
     key = start[TEMPLATE_AT + max(0, REQUEST_START.unpack_from(start)[-1]) :]
     return ProduceTemplate(version, key, TopicPartition(topic.name, data.index), topic_id)
 
 
-def _leads_to_records(start: bytes, request: ProduceRequest, version: int) -> bool:
-    """Whether the same request with an empty batch decodes from these bytes: nothing else is in them."""
+def _holds_nothing_else(start: bytes, request: ProduceRequest, version: int) -> bool:
+    """Whether these bytes with an empty batch decode to the request: then nothing unknown is in them."""
     rest = uvarint(1) + _NO_TAGS if ProduceRequest.is_flexible(version) else _INT32.pack(0)
     (topic,) = request.topic_data
     (data,) = topic.partition_data

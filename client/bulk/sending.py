@@ -1,6 +1,6 @@
 """``send_many`` and ``send_arrow``: append runs of records to open batches.
 
-``BulkSend`` never waits, like an ``Admission``. It returns an ``Admission`` for each record that cannot be
+``BulkSend`` never waits, like a ``PendingSend``. It returns a ``PendingSend`` for each record that cannot be
 appended directly, for example the first of every batch; its caller completes that as for ``send``.
 """
 
@@ -21,10 +21,10 @@ from splashdam.client.sending.arguments import (
     check_topic_name,
     header_pairs,
 )
-from splashdam.client.sending.intake import Admission, RecordIntake
+from splashdam.client.sending.intake import PendingSend, RecordIntake
 from splashdam.model.errors import BulkSendError, KafkaError, message_of
 from splashdam.model.values import HeaderPairs
-from splashdam.record.bulk_places import MAX_SLOTS, BulkPlaces
+from splashdam.record.bulk_locations import MAX_SLOTS, BulkLocations
 from splashdam.record.kernel import BlobColumn, BulkRecords, HeaderLists, PartitionLane, header_block
 from splashdam.record.kernel.building.headers import encode_headers
 from splashdam.record.kernel.building.lanes import HEADER_FRAMING_BYTES, RECORD_FRAMING_BYTES, payload_size
@@ -71,7 +71,7 @@ class BulkSend:
         self._headers: HeaderPairs | None = tuple(header_pairs(headers)) or None
         self._max_bytes = intake.fits_bytes - (_headers_limit(self._headers) if self._headers else 0)
         spread = self._partition is None and (keyed or placed or intake.partition is not None)
-        self._places = BulkPlaces(spread=spread)
+        self._locations = BulkLocations(spread=spread)
         self._may_be_empty = may_be_empty
         self._rows = RowParts()
         self._records: BulkRecords | None = None
@@ -81,8 +81,8 @@ class BulkSend:
 
     def finish(self) -> BulkDelivery:
         """Return the delivery of the queued records; no more follow."""
-        self._places.trim()
-        return BulkDelivery(self._places)
+        self._locations.trim()
+        return BulkDelivery(self._locations)
 
     def add(self, values: BlobColumn, keys: BlobColumn | None, rows: RowParts) -> None:
         """Add records with their own parts; all earlier ones must be queued."""
@@ -93,34 +93,34 @@ class BulkSend:
         )
         self._rows = rows
         if rows.timestamps is not None:
-            self._places.stamp_each(rows.timestamps)
-        self._first = self._places.count
+            self._locations.stamp_each(rows.timestamps)
+        self._first = self._locations.count
         self._hashed_stop = 0
 
-    def next_admission(self) -> Admission | None:
-        """Queue records up to one that needs an ``Admission``; None when all are queued.
+    def next_pending(self) -> PendingSend | None:
+        """Queue records up to one that needs a ``PendingSend``; None when all are queued.
 
         Raises:
             Exception: as ``send`` for the next record.
         """
         records = self._records
         assert records is not None
-        while (row := self._places.count - self._first) < len(records):
+        while (row := self._locations.count - self._first) < len(records):
             if not self._append_some(records, row):
-                admission = self._submit(records, self._places.count - self._first)
-                if admission is not None:
-                    return admission
+                pending = self._submit(records, self._locations.count - self._first)
+                if pending is not None:
+                    return pending
         return None
 
     def settled(self, future: RecordFuture) -> None:
-        """Record the future of the last ``next_admission``."""
+        """Record the future of the last ``next_pending``."""
         records = self._records
         assert records is not None
         if future.failed() and future.outcome.topic_partition.partition < 0:
             # The cluster refuses the topic, so all other records fail, too.
-            self._places.add_all(future.outcome, self._first + len(records) - self._places.count)
+            self._locations.add_all(future.outcome, self._first + len(records) - self._locations.count)
             return
-        self._places.add(future.outcome, future.index)
+        self._locations.add(future.outcome, future.index)
 
     @contextmanager
     def naming_the_record(self) -> Iterator[None]:
@@ -132,7 +132,7 @@ class BulkSend:
         try:
             yield
         except Exception as error:
-            number = self._places.count
+            number = self._locations.count
             what = message_of(error) if isinstance(error, KafkaError) else error
             raise BulkSendError(
                 f"record {number}: {what}; the {number} before are queued (`delivery`), the others are not",
@@ -141,7 +141,7 @@ class BulkSend:
             ) from error
 
     def _append_some(self, records: BulkRecords, row: int) -> bool:
-        """Append records from ``row`` on to open batches; False if that one needs an ``Admission``."""
+        """Append records from ``row`` on to open batches; False if that one needs a ``PendingSend``."""
         intake = self._intake
         path = intake.path
         if path.closed or path.detour or not path.plain:
@@ -149,7 +149,7 @@ class BulkSend:
         route = intake.route(self._topic)
         if route is None:
             return False
-        if self._places.slots is not None:
+        if self._locations.slots is not None:
             return self._spread(records, route, row)
         if self._partition is not None and self._partition >= route.count:
             return False
@@ -163,19 +163,21 @@ class BulkSend:
     def _append(
         self, records: BulkRecords, lane: PartitionLane, sticky_of: TopicRoute | None, row: int
     ) -> bool:
-        places = self._places
+        locations = self._locations
         guard = self._intake.guard
         if guard.interrupted():
             return False
 
         def append() -> int:
-            places.begin(0, lane)
-            return records.append(lane, sticky_of, places.tails, self._stamped_ms, row, row + ROWS_PER_CALL)
+            locations.begin(0, lane)
+            return records.append(
+                lane, sticky_of, locations.tails, self._stamped_ms, row, row + ROWS_PER_CALL
+            )
 
         return guard.run(append) > row
 
     def _spread(self, records: BulkRecords, route: TopicRoute, row: int) -> bool:
-        places = self._places
+        locations = self._locations
         if route.count > MAX_SLOTS:
             return False
         slots = self._hash(records, route.count, row)
@@ -183,29 +185,42 @@ class BulkSend:
         if guard.interrupted():
             return False
         end = guard.run(
-            records.spread, route, places.tails, slots, places.count, self._stamped_ms, row, self._hashed_stop
+            records.spread,
+            route,
+            locations.tails,
+            slots,
+            locations.count,
+            self._stamped_ms,
+            row,
+            self._hashed_stop,
         )
         if end > row:
             return True
-        slot = memoryview(slots).cast("H")[places.count]
+        slot = memoryview(slots).cast("H")[locations.count]
         lane = lane_of_slot(route, slot)
-        return lane is not None and places.begin(lane.topic_partition.partition, lane)
+        return lane is not None and locations.begin(lane.topic_partition.partition, lane)
 
     def _hash(self, records: BulkRecords, partition_count: int, row: int) -> bytearray:
         """Return the slots, filled from ``row`` to ``_hashed_stop``."""
-        places = self._places
-        assert places.slots is not None
+        locations = self._locations
+        assert locations.slots is not None
         if row >= self._hashed_stop or partition_count != self._hashed_count:
             self._hashed_stop = min(row + ROWS_PER_CALL, len(records))
             self._hashed_count = partition_count
-            places.tails.reserve(partition_count)
-            places.reserve(self._hashed_stop - row)
+            locations.tails.reserve(partition_count)
+            locations.reserve(self._hashed_stop - row)
             fill_slots(
-                records, self._rows.slots, partition_count, places.slots, places.count, row, self._hashed_stop
+                records,
+                self._rows.slots,
+                partition_count,
+                locations.slots,
+                locations.count,
+                row,
+                self._hashed_stop,
             )
-        return places.slots
+        return locations.slots
 
-    def _submit(self, records: BulkRecords, row: int) -> Admission | None:
+    def _submit(self, records: BulkRecords, row: int) -> PendingSend | None:
         """Submit one record as ``send`` does."""
         self._stamp()
         key = None if records.keys is None else records.keys[row]
@@ -238,28 +253,34 @@ class BulkSend:
         return min(rows * (row_bytes + RECORD_FRAMING_BYTES), ahead_bytes) // partitions
 
     def _stamp(self) -> None:
-        """Read the clock: once per batch, or once per record if records are submitted one by one."""
+        """Read the clock for the records that follow.
+
+        This happens where a record goes off the fast path, which is at least once per batch: to read it for
+        every record would cost as much as to append a small one.
+        """
         now_ms = self._intake.clock.wall_ms() if self._timestamp_ms is None else self._timestamp_ms
         self._stamped_ms = now_ms
-        self._places.stamp(now_ms)
+        self._locations.stamp(now_ms)
 
 
-def drive_bulk_in_thread(bulk: BulkSend, settle: Callable[[Admission], RecordFuture]) -> None:
+def drive_bulk_in_thread(bulk: BulkSend, settle: Callable[[PendingSend], RecordFuture]) -> None:
     """Queue all records; blocks where ``settle`` blocks.
 
     Raises:
         BulkSendError: it ended before the last record.
     """
     with bulk.naming_the_record():
-        while (admission := bulk.next_admission()) is not None:
-            bulk.settled(settle(admission))
+        while (pending := bulk.next_pending()) is not None:
+            bulk.settled(settle(pending))
 
 
-async def drive_bulk_in_trio(bulk: BulkSend, settle: Callable[[Admission], Awaitable[RecordFuture]]) -> None:
+async def drive_bulk_in_trio(
+    bulk: BulkSend, settle: Callable[[PendingSend], Awaitable[RecordFuture]]
+) -> None:
     """As ``drive_bulk_in_thread``, in a trio task."""
     with bulk.naming_the_record():
-        while (admission := bulk.next_admission()) is not None:
-            bulk.settled(await settle(admission))
+        while (pending := bulk.next_pending()) is not None:
+            bulk.settled(await settle(pending))
 
 
 def bulk_of(  # noqa: PLR0917 (the arguments of send_many)
@@ -386,10 +407,15 @@ def row_parts(
     now_ms: int,
     what: str = "record",
 ) -> RowParts:
-    """The parts of records, checked; what is null in ``timestamps`` is ``now_ms``. Errors call each ``what``.
+    """Check the arguments that each record has for itself.
+
+    Args:
+        headers, partitions, timestamps: one entry per record, or None if no record has its own.
+        now_ms: replaces null timestamps.
+        what: what a record is called in messages.
 
     Raises:
-        TypeError, ValueError, OverflowError: one is not what it must be; the text names the record.
+        TypeError, ValueError, OverflowError: an entry is invalid; the message names the record.
     """
     lists = headers if isinstance(headers, HeaderLists) else None
     return RowParts(
@@ -407,7 +433,7 @@ def _is_many(given: Any) -> bool:
 
 
 def _is_one_for_all(headers: Any) -> bool:
-    """A dict, or pairs. What else is a list holds the headers of each record: None, a dict, or pairs."""
+    """Whether these headers (a dict, or a list of pairs) are for all records; else each entry is for one."""
     if not _is_many(headers):
         return True
     if not isinstance(headers, list | tuple):
@@ -426,7 +452,7 @@ def _slots(partitions: Sequence[Any], what: str) -> array[int]:
         slots = array(
             "H", [NULL_KEY_SLOT if each is None else each for each in partitions] if nulls else partitions
         )
-    except (TypeError, OverflowError):  # some are wrong, or large
+    except (TypeError, OverflowError):  # an entry is invalid, or too large for a slot: look at each
         return array("H", _each(partitions, _slot, what))
     plain = ODD_KEY_SLOT not in slots and slots.count(NULL_KEY_SLOT) == nulls
     return slots if plain else array("H", _each(partitions, _slot, what))
@@ -440,9 +466,10 @@ def _timestamps(timestamps: Sequence[Any], now_ms: int, what: str) -> array[int]
     try:
         nulls = not isinstance(timestamps, array) and None in timestamps
         taken = array("q", [now_ms if each is None else each for each in timestamps] if nulls else timestamps)
-    except (TypeError, OverflowError):  # some are wrong, or of another type
+    except (TypeError, OverflowError):  # an entry is invalid, or of another type: look at each
         taken = array("q", (-1,))
-    if taken.tobytes()[_HIGH_BYTE::8].isascii():  # no sign bit is set
+    # One C call finds a negative timestamp among thousands: a byte with the sign bit set is not ASCII.
+    if taken.tobytes()[_HIGH_BYTE::8].isascii():
         return taken
     return array(
         "q", _each(timestamps, lambda each: now_ms if each is None else check_timestamp_ms(each), what)
@@ -453,7 +480,7 @@ def _encoded(headers: Sequence[Any], what: str) -> list[bytes]:
     blocks = [block for block in map(header_block, headers) if block is not None]
     if len(blocks) == len(headers):
         return blocks
-    # There is a dict among them, for example, or a mistake.
+    # The kernel encodes pairs only: there is a dict among them, for example, or a mistake.
     return list(_each(headers, lambda each: encode_headers(tuple(header_pairs(each))), what))
 
 

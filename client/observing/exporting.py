@@ -20,15 +20,14 @@ class WatchedProducers:
         self._producers: weakref.WeakSet[ProducerBase] = weakref.WeakSet()
 
     def add(self, producer: ProducerBase) -> None:
-        """Add a producer."""
         self._producers.add(producer)
 
     def remove(self, producer: ProducerBase) -> None:
-        """Remove a producer, if it is there."""
+        """Remove a producer; nothing happens if it is not there."""
         self._producers.discard(producer)
 
     def scopes(self) -> Iterator[tuple[str, Scope]]:
-        """Client id and metric group, for every group of every producer."""
+        """Yield client id and metric group, for every group of every producer."""
         for producer in list(self._producers):
             core = producer._core
             if core.is_alive_here():

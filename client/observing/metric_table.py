@@ -1,7 +1,7 @@
-"""Every metric of a producer in one table: name, unit, meaning, and which figures it is made of.
+"""Every metric of a producer in one table: name, unit, meaning, and the counters it is computed from.
 
-Names, groups and units are Kafka's (and kafka-python's) wherever they have the figure; rows that only we have
-say so. ``docs/reference/metrics.md`` is written from this table by ``tools/metrics_page.py``.
+Names, groups and units are Kafka's (and kafka-python's) where they have the metric; ``OWN`` holds those that
+only this producer has. ``tools/metrics_page.py`` writes ``docs/reference/metrics.md`` from this table.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Final, NamedTuple
 
 
 class Kind(Enum):
-    """How a metric is read from the figures it names."""
+    """How a metric is computed from its counters."""
 
     TOTAL = "total"
-    """Since the start; only grows."""
+    """The count since the start; it only grows."""
     RATE = "rate"
-    """Per second, over the windows."""
+    """Increase per second, over the windows."""
     AVERAGE = "average"
-    """The first figure by the second, over the windows."""
+    """Increase of the first counter divided by that of the second, over the windows."""
     MAXIMUM = "maximum"
-    """Over the windows."""
+    """The largest value of the windows."""
     SHARE = "share"
-    """Of the time that passed: a figure in nanoseconds per nanosecond, over the windows."""
+    """A time in nanoseconds divided by the time that passed, over the windows."""
     GAUGE = "gauge"
     """The value at this moment."""
 
@@ -34,35 +34,36 @@ class Metric(NamedTuple):
     Attributes:
         name: Kafka's.
         kind: see ``Kind``.
-        part: where the figures are: ``sender``, ``traffic``, ``callers``, ``topic``, or ``now``.
-        figures: their names there.
-        unit: of the value.
-        doc: meaning.
+        part: who counts: ``sender``, ``traffic`` (a broker's connections), ``callers`` (of the producer) or
+            ``topic``; ``now`` for a value that is read at this moment.
+        counters: the names of the counters there.
+        unit: unit of the value.
+        doc: meaning, for the page and for exporters.
     """
 
     name: str
     kind: Kind
     part: str
-    figures: tuple[str, ...]
+    counters: tuple[str, ...]
     unit: str
     doc: str
 
 
-def _counted(name: str, part: str, figure: str, unit: str, doc: str) -> tuple[Metric, Metric]:
-    """Kafka's pair of a rate and a total."""
+def _counted(name: str, part: str, counter: str, unit: str, doc: str) -> tuple[Metric, Metric]:
+    """Return Kafka's pair of a rate and a total."""
     return (
-        Metric(f"{name}-rate", Kind.RATE, part, (figure,), f"{unit}/s", doc),
-        Metric(f"{name}-total", Kind.TOTAL, part, (figure,), unit, doc),
+        Metric(f"{name}-rate", Kind.RATE, part, (counter,), f"{unit}/s", doc),
+        Metric(f"{name}-total", Kind.TOTAL, part, (counter,), unit, doc),
     )
 
 
 def _measured(  # noqa: PLR0917 (a row of a table)
-    name: str, part: str, figure: str, count: str, largest: str, unit: str, doc: str
+    name: str, part: str, total: str, count: str, largest: str, unit: str, doc: str
 ) -> tuple[Metric, Metric]:
-    """Kafka's pair of an average and a maximum."""
+    """Return Kafka's pair of an average and a maximum."""
     return (
-        Metric(f"{name}-avg", Kind.AVERAGE, part, (figure, count), unit, f"{doc}, on average"),
-        Metric(f"{name}-max", Kind.MAXIMUM, part, (largest,), unit, f"{doc}, at most"),
+        Metric(f"{name}-avg", Kind.AVERAGE, part, (total, count), unit, f"Average {doc}"),
+        Metric(f"{name}-max", Kind.MAXIMUM, part, (largest,), unit, f"Largest {doc}"),
     )
 
 
@@ -70,17 +71,17 @@ def _now(name: str, unit: str, doc: str) -> Metric:
     return Metric(name, Kind.GAUGE, "now", (name,), unit, doc)
 
 
-def _time(name: str, figure: str, doc: str) -> Metric:
-    return Metric(f"{name}-time-ns-total", Kind.TOTAL, "callers", (figure,), "ns", doc)
+def _time(name: str, counter: str, doc: str) -> Metric:
+    return Metric(f"{name}-time-ns-total", Kind.TOTAL, "callers", (counter,), "ns", doc)
 
 
-def _traffic(what: str, throttled: str) -> tuple[Metric, ...]:
-    """What Kafka counts per broker, and for all brokers together."""
+def _traffic(to: str, of: str, throttled: str) -> tuple[Metric, ...]:
+    """Return what Kafka counts per broker, and for all brokers together."""
     return (
-        *_counted("request", "traffic", "requests", "requests", f"Requests written{what}"),
-        *_counted("response", "traffic", "responses", "answers", f"Answers read{what}"),
-        *_counted("outgoing-byte", "traffic", "request_bytes", "bytes", f"Bytes written{what}"),
-        *_counted("incoming-byte", "traffic", "response_bytes", "bytes", f"Bytes read{what}"),
+        *_counted("request", "traffic", "requests", "requests", f"Requests sent{to}"),
+        *_counted("response", "traffic", "responses", "responses", f"Responses received{of}"),
+        *_counted("outgoing-byte", "traffic", "request_bytes", "bytes", f"Bytes sent{to}"),
+        *_counted("incoming-byte", "traffic", "response_bytes", "bytes", f"Bytes received{of}"),
         *_measured(
             "request-size",
             "traffic",
@@ -88,7 +89,7 @@ def _traffic(what: str, throttled: str) -> tuple[Metric, ...]:
             "requests",
             "request_bytes_max",
             "bytes",
-            f"Size of a request{what}, with its frame",
+            f"size of a request{to}, its length field included",
         ),
         *_measured(
             "throttle-time", "traffic", "throttle_ms", "responses", "throttle_ms_max", "ms", throttled
@@ -96,15 +97,21 @@ def _traffic(what: str, throttled: str) -> tuple[Metric, ...]:
     )
 
 
-_THROTTLED = "How long answers told the producer to wait before its next request"
+_THROTTLED = "throttle time in a response: how long a broker over its quota asks the producer to pause"
 
 PRODUCER: Final = (
-    *_counted("record-send", "sender", "records_shipped", "records", "Records in requests, repeats included"),
     *_counted(
-        "record-retry", "sender", "records_retried", "records", "Records in batches that are sent again"
+        "record-send", "sender", "records_shipped", "records", "Records in ProduceRequests, retries included"
     ),
-    *_counted("record-error", "sender", "records_failed", "records", "Records that were not delivered"),
-    *_counted("byte", "sender", "bytes_sent", "bytes", "Bytes of batches in requests"),
+    *_counted(
+        "record-retry",
+        "sender",
+        "records_retried",
+        "records",
+        "Records in batches that were queued for a retry",
+    ),
+    *_counted("record-error", "sender", "records_failed", "records", "Records that failed"),
+    *_counted("byte", "sender", "bytes_sent", "bytes", "Bytes of batches in ProduceRequests, as sent"),
     *_measured(
         "record-size",
         "sender",
@@ -112,7 +119,7 @@ PRODUCER: Final = (
         "batches_sent",
         "record_bytes_max",
         "bytes",
-        "Size of a record before compression (the average one of its batch; Kafka takes the largest)",
+        "uncompressed size of a record (the average of its batch; Kafka takes the batch's largest)",
     ),
     *_measured(
         "batch-size",
@@ -121,16 +128,22 @@ PRODUCER: Final = (
         "batches_sent",
         "batch_bytes_max",
         "bytes",
-        "Size of a batch as sent",
+        "size of a batch as sent",
     ),
-    *_counted("batch-split", "sender", "splits", "batches", "Batches the broker found too large, divided"),
+    *_counted(
+        "batch-split",
+        "sender",
+        "splits",
+        "batches",
+        "Batches that a broker refused with MESSAGE_TOO_LARGE and that were split",
+    ),
     Metric(
         "compression-rate-avg",
         Kind.AVERAGE,
         "sender",
         ("compression", "batches_sent"),
         "ratio",
-        "Size of a batch as sent by its size before compression, on average",
+        "Average of a batch's compressed size divided by its uncompressed size",
     ),
     *_measured(
         "record-queue-time",
@@ -139,7 +152,7 @@ PRODUCER: Final = (
         "batches_sent",
         "queued_ms_max",
         "ms",
-        "From the creation of a batch to its request",
+        "time from the creation of a batch to its ProduceRequest",
     ),
     Metric(
         "records-per-request-avg",
@@ -147,7 +160,7 @@ PRODUCER: Final = (
         "sender",
         ("records_shipped", "requests_sent"),
         "records",
-        "Records in a ProduceRequest, on average",
+        "Average number of records in a ProduceRequest",
     ),
     *_measured(
         "request-latency",
@@ -156,22 +169,26 @@ PRODUCER: Final = (
         "answers",
         "latency_ms_max",
         "ms",
-        "From writing a ProduceRequest to its answer",
+        "time from sending a ProduceRequest to its response",
     ),
     *_measured(
         "produce-throttle-time", "sender", "throttle_ms", "answers", "throttle_ms_max", "ms", _THROTTLED
     ),
-    *_traffic("", f"{_THROTTLED} to the same broker (kafka-python's name)"),
-    _now("requests-in-flight", "requests", "Requests without an answer"),
-    _now("metadata-age", "s", "Age of what is known of the cluster; 0 before the first answer"),
+    *_traffic("", "", f"{_THROTTLED}; any request (kafka-python's name)"),
+    _now("requests-in-flight", "requests", "Requests in flight: sent, without a response"),
+    _now("metadata-age", "s", "Age of the metadata; 0 before the first response"),
     _now("connection-count", "connections", "Open connections"),
-    *_counted("connection-creation", "traffic", "opened", "connections", "Connections made"),
-    *_counted("connection-close", "traffic", "closed", "connections", "Connections that ended"),
-    *_counted("network-io", "traffic", "network_io", "operations", "Requests written and answers read"),
+    *_counted("connection-creation", "traffic", "opened", "connections", "Connections opened"),
+    *_counted("connection-close", "traffic", "closed", "connections", "Connections closed"),
+    *_counted("network-io", "traffic", "network_io", "operations", "Requests sent and responses received"),
     _now("buffer-total-bytes", "bytes", "`buffer_memory`"),
-    _now("buffer-available-bytes", "bytes", "What of it nothing has reserved"),
+    _now("buffer-available-bytes", "bytes", "The part of `buffer_memory` that no batch has reserved"),
     *_counted(
-        "buffer-exhausted", "callers", "exhausted", "records", "Records without memory within `max_block_ms`"
+        "buffer-exhausted",
+        "callers",
+        "exhausted",
+        "records",
+        "Records that got no memory within `max_block_ms`",
     ),
     Metric(
         "bufferpool-wait-ratio",
@@ -179,35 +196,65 @@ PRODUCER: Final = (
         "callers",
         ("memory_ns",),
         "ratio",
-        "Share of the time in which a caller waited for memory; above 1 with several callers",
+        "Time that callers waited for memory divided by the time that passed; several callers can exceed 1",
     ),
-    _time("bufferpool-wait", "memory_ns", "Time callers waited for memory"),
-    _now("waiting-threads", "callers", "Callers who wait for memory now"),
-    _time("metadata-wait", "metadata_ns", "Time callers waited for metadata"),
-    _time("flush", "flush_ns", "Time spent in `flush`"),
-    _time("txn-init", "txn_init_ns", "Time spent in `init_transactions`"),
-    _time("txn-begin", "txn_begin_ns", "Time spent in `begin_transaction`"),
-    _time("txn-send-offsets", "txn_send_offsets_ns", "Time spent in `send_offsets_to_transaction`"),
-    _time("txn-commit", "txn_commit_ns", "Time spent in `commit_transaction`"),
-    _time("txn-abort", "txn_abort_ns", "Time spent in `abort_transaction`"),
+    _time("bufferpool-wait", "memory_ns", "Time that callers waited for memory"),
+    _now("waiting-threads", "callers", "Callers that wait for memory"),
+    _time("metadata-wait", "metadata_ns", "Time that callers waited for metadata"),
+    _time("flush", "flush_ns", "Time that callers spent in `flush`"),
+    _time("txn-init", "txn_init_ns", "Time that callers spent in `init_transactions`"),
+    _time("txn-begin", "txn_begin_ns", "Time that callers spent in `begin_transaction`"),
+    _time(
+        "txn-send-offsets", "txn_send_offsets_ns", "Time that callers spent in `send_offsets_to_transaction`"
+    ),
+    _time("txn-commit", "txn_commit_ns", "Time that callers spent in `commit_transaction`"),
+    _time("txn-abort", "txn_abort_ns", "Time that callers spent in `abort_transaction`"),
 )
 """Group ``producer-metrics``, as in Kafka."""
 
 OWN: Final = (
-    Metric("record-ack-total", Kind.TOTAL, "sender", ("records_sent",), "records", "Records delivered"),
-    Metric("batch-send-total", Kind.TOTAL, "sender", ("batches_sent",), "batches", "Batches in requests"),
     Metric(
-        "batch-expired-total", Kind.TOTAL, "sender", ("expired",), "batches", "Batches that came too late"
+        "record-ack-total",
+        Kind.TOTAL,
+        "sender",
+        ("records_sent",),
+        "records",
+        "Records acknowledged (with `acks=0`: written to the connection)",
     ),
-    Metric("produce-request-total", Kind.TOTAL, "sender", ("requests_sent",), "requests", "ProduceRequests"),
-    Metric("epoch-bump-total", Kind.TOTAL, "now", ("epoch-bump-total",), "epochs", "Idempotence began anew"),
+    Metric(
+        "batch-send-total",
+        Kind.TOTAL,
+        "sender",
+        ("batches_sent",),
+        "batches",
+        "Batches in ProduceRequests, retries included",
+    ),
+    Metric(
+        "batch-expired-total",
+        Kind.TOTAL,
+        "sender",
+        ("expired",),
+        "batches",
+        "Batches that failed because `delivery_timeout_ms` passed",
+    ),
+    Metric(
+        "produce-request-total", Kind.TOTAL, "sender", ("requests_sent",), "requests", "ProduceRequests sent"
+    ),
+    Metric(
+        "epoch-bump-total",
+        Kind.TOTAL,
+        "now",
+        ("epoch-bump-total",),
+        "epochs",
+        "Times the producer epoch was raised",
+    ),
     _now("batches-queued", "batches", "Batches that wait to be sent"),
-    _now("batches-incomplete", "batches", "Batches whose outcome is open"),
+    _now("batches-incomplete", "batches", "Batches that have neither been acknowledged nor failed"),
 )
-"""In the same group, only here."""
+"""Also in group ``producer-metrics``; Kafka has no such metrics."""
 
 NODE: Final = (
-    *_traffic(" to this broker", f"{_THROTTLED} (kafka-python's name)"),
+    *_traffic(" to this broker", " from this broker", f"{_THROTTLED}; any request (kafka-python's name)"),
     *_measured(
         "request-latency",
         "traffic",
@@ -215,25 +262,31 @@ NODE: Final = (
         "responses",
         "latency_ms_max",
         "ms",
-        "From writing a request of any kind to its answer",
+        "time from sending a request of any kind to its response",
     ),
 )
-"""Groups ``producer-node-metrics.node-N``, one per broker; addresses to begin with have negative numbers."""
+"""Groups ``producer-node-metrics.node-N``, one per broker; bootstrap addresses have negative numbers."""
 
 TOPIC: Final = (
-    *_counted("record-send", "topic", "records_shipped", "records", "Records in requests, repeats included"),
     *_counted(
-        "record-retry", "topic", "records_retried", "records", "Records in batches that are sent again"
+        "record-send", "topic", "records_shipped", "records", "Records in ProduceRequests, retries included"
     ),
-    *_counted("record-error", "topic", "records_failed", "records", "Records that were not delivered"),
-    *_counted("byte", "topic", "bytes_sent", "bytes", "Bytes of batches in requests"),
+    *_counted(
+        "record-retry",
+        "topic",
+        "records_retried",
+        "records",
+        "Records in batches that were queued for a retry",
+    ),
+    *_counted("record-error", "topic", "records_failed", "records", "Records that failed"),
+    *_counted("byte", "topic", "bytes_sent", "bytes", "Bytes of batches in ProduceRequests, as sent"),
     Metric(
         "compression-rate",
         Kind.AVERAGE,
         "topic",
         ("compression", "batches"),
         "ratio",
-        "Size of a batch as sent by its size before compression, on average",
+        "Average of a batch's compressed size divided by its uncompressed size",
     ),
 )
 """Groups ``producer-topic-metrics.T``, one per topic."""
@@ -249,9 +302,9 @@ MISSING: Final[Mapping[str, str]] = {
     " application's, waits for everything",
     "bufferpool-wait-time-total, iotime-total, io-waittime-total": "Kafka calls them deprecated",
     "successful-authentication-*, failed-authentication-*, successful-reauthentication-*,"
-    " failed-reauthentication-*, reauthentication-latency-*": "a refused login is an error with its"
-    " cause, not a count",
-    "txn-prepare-time-ns-total": "there is no two-phase commit (KIP-939)",
-    "version, commit-id, start-time-ms (group app-info)": "they are no numbers; see `splashdam.__version__`",
+    " failed-reauthentication-*, reauthentication-latency-*": "a refused login is raised as an error"
+    " with its cause, and not counted",
+    "txn-prepare-time-ns-total": "KIP-939 is not released; `prepare_transaction` is not timed",
+    "version, commit-id, start-time-ms (group app-info)": "they are not numbers; see `splashdam.__version__`",
 }
 """Metrics of Java's producer that do not exist here, and why."""

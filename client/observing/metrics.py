@@ -1,4 +1,4 @@
-"""``metrics()``: the figures of sender, connections, accumulator and callers, by Kafka's names and groups."""
+"""``metrics()``: the counts of sender, connections, accumulator and callers, by Kafka's names and groups."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 import attrs
 
 from splashdam.client.observing.metric_table import COUNT, NODE, OWN, PRODUCER, TOPIC, Kind, Metric
-from splashdam.model.tally import Readings, Tally
+from splashdam.model.counters import Readings, WindowedCounters
 
 if TYPE_CHECKING:
     from splashdam.accumulator.accumulator import RecordAccumulator
-    from splashdam.client.observing.timings import HasTally
+    from splashdam.client.observing.timings import HasCallerCounters
     from splashdam.client.settings.producer_settings import ProducerSettings
     from splashdam.net.clock import Clock
-    from splashdam.net.guard import Guard
+    from splashdam.net.reentrant_lock import ReentrantLock
     from splashdam.sender.metadata import Metadata
     from splashdam.sender.sender import Sender
 
 
 @attrs.frozen
 class MetricName:
-    """What a metric is called; equal where name, group and tags are.
+    """Identifies a metric. Two are equal if name, group and tags are equal.
 
     Attributes:
         name: for example ``record-send-rate``.
@@ -40,7 +40,7 @@ class MetricName:
 
     @property
     def tags(self) -> dict[str, str]:
-        """``client-id``, and ``node-id`` or ``topic`` where the group is of one. A copy."""
+        """``client-id``, and ``node-id`` or ``topic`` for the groups of brokers and topics. A copy."""
         return dict(self._tags)
 
 
@@ -48,7 +48,7 @@ class KafkaMetric:
     """A metric that can be read at any time.
 
     Attributes:
-        metric_name: what it is called.
+        metric_name: its name, group and tags.
     """
 
     __slots__ = ("_read", "metric_name")
@@ -58,7 +58,10 @@ class KafkaMetric:
         self._read = read
 
     def value(self, time_ms: float | None = None) -> float:
-        """The value now. ``time_ms`` is kafka-python's, and has no effect: time is the producer's clock."""
+        """Return the present value.
+
+        ``time_ms`` is kafka-python's and has no effect: the producer's clock counts.
+        """
         return self._read()
 
     def __repr__(self) -> str:
@@ -66,7 +69,7 @@ class KafkaMetric:
 
 
 class MetricsReporter(Protocol):
-    """What ``metric_reporters`` takes: kafka-python's ``AbstractMetricsReporter``, by shape."""
+    """The methods that ``metric_reporters`` needs: those of kafka-python's ``AbstractMetricsReporter``."""
 
     def init(self, metrics: list[KafkaMetric], /) -> None:
         """Called with all metrics when the producer starts."""
@@ -75,7 +78,7 @@ class MetricsReporter(Protocol):
         """Called for a new metric: a topic or broker was used for the first time."""
 
     def metric_removal(self, metric: KafkaMetric, /) -> None:
-        """Called for a removed metric: its broker has left."""
+        """Called for a removed metric: its broker has left the cluster."""
 
     def close(self) -> None:
         """Called after the producer has ended."""
@@ -91,12 +94,12 @@ class Scope(NamedTuple):
     """The metrics of one group.
 
     Attributes:
-        group: kafka-python's, for example ``producer-node-metrics.node-1``.
-        kind: Kafka's, for example ``producer-node-metrics``.
-        tags: ``node-id`` or ``topic``; empty for the producer's own.
-        rows: its metrics.
-        parts: where their figures are.
-        gauges: values of this moment.
+        group: kafka-python's name of the group, for example ``producer-node-metrics.node-1``.
+        kind: Kafka's name of the group, for example ``producer-node-metrics``.
+        tags: ``node-id`` or ``topic``; empty for the group of the whole producer.
+        rows: the metrics of the group.
+        parts: the counters, by ``Metric.part``.
+        gauges: the values that are read and not counted, by metric name.
     """
 
     group: str
@@ -107,30 +110,30 @@ class Scope(NamedTuple):
     gauges: Mapping[str, float]
 
     def value(self, row: Metric) -> float:
-        """The value of one of its metrics now."""
+        """Return the present value of one of the metrics."""
         if row.kind is Kind.GAUGE or row.part == "now":
-            return float(self.gauges[row.figures[0]])
+            return float(self.gauges[row.counters[0]])
         readings = self.parts[row.part]
         if row.kind is Kind.TOTAL:
-            return readings.total(row.figures[0])
+            return readings.total(row.counters[0])
         if row.kind is Kind.RATE:
-            return readings.rate(row.figures[0])
+            return readings.rate(row.counters[0])
         if row.kind is Kind.SHARE:
-            return readings.rate(row.figures[0]) / 1e9
+            return readings.rate(row.counters[0]) / 1e9
         if row.kind is Kind.AVERAGE:
-            return readings.average(*row.figures)
-        return readings.largest(row.figures[0])
+            return readings.average(*row.counters)
+        return readings.largest(row.counters[0])
 
 
 class Measured(Protocol):
-    """A producer's core, as far as its figures are concerned."""
+    """The parts of a producer's core that have something to report."""
 
     @property
     def settings(self) -> ProducerSettings: ...
     @property
     def clock(self) -> Clock: ...
     @property
-    def guard(self) -> Guard: ...
+    def guard(self) -> ReentrantLock: ...
     @property
     def accumulator(self) -> RecordAccumulator: ...
     @property
@@ -138,7 +141,7 @@ class Measured(Protocol):
     @property
     def sender(self) -> Sender: ...
     @property
-    def intake(self) -> HasTally: ...
+    def intake(self) -> HasCallerCounters: ...
 
 
 class ProducerMetrics:
@@ -153,7 +156,7 @@ class ProducerMetrics:
         self.client_id = str(core.settings.client_id)
 
     def scopes(self) -> list[Scope]:
-        """All groups with their values of this moment."""
+        """Return all groups with their present values."""
         scopes = self._core.guard.run(self._read)
         count = 1.0 + sum(len(scope.rows) for scope in scopes)
         return [*scopes, Scope(_COUNT_GROUP, _COUNT_GROUP, {}, [COUNT], {}, {"count": count})]
@@ -166,11 +169,11 @@ class ProducerMetrics:
         return [self._producer(read, now_ms), *self._nodes(read), *self._topics(read)]
 
     def as_dict(self) -> Metrics:
-        """kafka-python's shape."""
+        """Return values by group and name, as kafka-python's ``metrics()``."""
         return {scope.group: {row.name: scope.value(row) for row in scope.rows} for scope in self.scopes()}
 
     def objects(self) -> dict[MetricName, KafkaMetric]:
-        """kafka-python's ``metrics(raw=True)``."""
+        """Return readable objects by name, as kafka-python's ``metrics(raw=True)``."""
         return {
             name: KafkaMetric(name, partial(self._value, scope.group, row))
             for scope in self.scopes()
@@ -178,7 +181,7 @@ class ProducerMetrics:
         }
 
     def names(self, scope: Scope) -> Iterator[tuple[MetricName, Metric]]:
-        """The names of a group's metrics with their rows."""
+        """Yield each metric of a group with its name."""
         tags = (("client-id", self.client_id), *scope.tags.items())
         for row in scope.rows:
             yield MetricName(row.name, scope.group, f"{row.doc} ({row.unit})", tags), row
@@ -187,15 +190,15 @@ class ProducerMetrics:
         for scope in self.scopes():
             if scope.group == group:
                 return scope.value(row)
-        return 0.0  # the broker has left
+        return 0.0  # the broker has left the cluster, but the application still holds the metric
 
-    def _producer(self, read: Callable[[Sequence[Tally]], Readings], now_ms: float) -> Scope:
+    def _producer(self, read: Callable[[Sequence[WindowedCounters]], Readings], now_ms: float) -> Scope:
         core = self._core
         counters = core.sender.counters
         parts = {
             "sender": read([counters]),
             "traffic": read(list(counters.brokers.values())),
-            "callers": read([core.intake.tally]),
+            "callers": read([core.intake.caller_counters]),
         }
         group = "producer-metrics"
         return Scope(group, group, {}, (*PRODUCER, *OWN), parts, self._gauges(now_ms))
@@ -216,17 +219,17 @@ class ProducerMetrics:
             "batches-incomplete": accumulator.incomplete_batches,
         }
 
-    def _nodes(self, read: Callable[[Sequence[Tally]], Readings]) -> Iterable[Scope]:
+    def _nodes(self, read: Callable[[Sequence[WindowedCounters]], Readings]) -> Iterable[Scope]:
         kind = "producer-node-metrics"
         for link in self._core.sender.links():
             tags = {"node-id": str(link.node.node_id)}
             group = f"{kind}.node-{link.node.node_id}"
             yield Scope(group, kind, tags, NODE, {"traffic": read([link.traffic])}, {})
 
-    def _topics(self, read: Callable[[Sequence[Tally]], Readings]) -> Iterable[Scope]:
+    def _topics(self, read: Callable[[Sequence[WindowedCounters]], Readings]) -> Iterable[Scope]:
         kind = "producer-topic-metrics"
-        for topic, tally in list(self._core.sender.counters.topics.items()):
-            yield Scope(f"{kind}.{topic}", kind, {"topic": topic}, TOPIC, {"topic": read([tally])}, {})
+        for topic, counters in list(self._core.sender.counters.topics.items()):
+            yield Scope(f"{kind}.{topic}", kind, {"topic": topic}, TOPIC, {"topic": read([counters])}, {})
 
 
 logger = logging.getLogger("splashdam.client")
@@ -236,7 +239,7 @@ class Reporters:
     """The metric reporters of one producer. Their errors are logged, except in ``init``.
 
     Args:
-        given: objects, or classes to be called without arguments.
+        given: reporters, or classes that make one when called without arguments.
         metrics: the producer's metrics.
     """
 

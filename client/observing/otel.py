@@ -5,8 +5,8 @@
     producer = KafkaProducer(interceptors=[TracingInterceptor()])
     observe(producer)
 
-Without an SDK the API does nothing, and this costs little; a record whose span is not sampled still carries
-its context. Names and attributes are those of the semantic conventions for messaging.
+Without an OpenTelemetry SDK both do nothing and cost little. A record whose span is not sampled still carries
+the span's context. Names and attributes follow OpenTelemetry's semantic conventions for messaging.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from splashdam.client.interceptors import ProducerInterceptor, ProducerRecord
 from splashdam.client.observing.exporting import EXPORTED, WatchedProducers
 from splashdam.client.observing.metric_table import NODE, OWN, PRODUCER, TOPIC, Kind, Metric
 from splashdam.model.values import HeaderPairs, RecordMetadata
-from splashdam.net.guard import Guard
+from splashdam.net.reentrant_lock import ReentrantLock
 
 try:
     from opentelemetry import metrics, propagate, trace
@@ -39,17 +39,19 @@ _NAME = "splashdam"
 _TRACEPARENT = "traceparent"
 _W3C = TraceContextTextMapPropagator()
 
-MOST_OPEN_SPANS = 100_000
-"""An interceptor behind this one may take headers away, and spans are not found again: the oldest ends."""
+OPEN_SPANS_LIMIT = 100_000
+"""Beyond it the oldest span ends: a later interceptor may have removed the headers that identify it."""
 
 
 class TracingInterceptor(ProducerInterceptor):
-    """Starts a PRODUCER span for each record, puts its context into the headers (W3C ``traceparent``, and
-    what the application's propagators add), and ends it when the record is acknowledged or has failed.
+    """Traces each record with a span of kind PRODUCER, from ``send`` until it is acknowledged or has failed.
+
+    The span's context is put into the record's headers: W3C ``traceparent``, and what the application's
+    propagators add.
 
     Args:
         tracer_provider: default: the global one.
-        client_id: for ``messaging.client.id``.
+        client_id: the span's attribute ``messaging.client.id``; None for no such attribute.
     """
 
     def __init__(
@@ -58,17 +60,17 @@ class TracingInterceptor(ProducerInterceptor):
         self._tracer = trace.get_tracer(_NAME, tracer_provider=tracer_provider)
         self._client_id = client_id
         self._spans: OrderedDict[bytes, Span] = OrderedDict()
-        self._guard = Guard()  # a signal handler may send, too
+        self._guard = ReentrantLock()  # a signal handler may send, too
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """The record with the context of a new span in its headers, which replaces one from elsewhere."""
+        """Return the record with the context of a new span in its headers, in place of an earlier context."""
         span = self._tracer.start_span(f"send {record.topic}", kind=SpanKind.PRODUCER)
         carrier: dict[str, str] = {}
         context = trace.set_span_in_context(span)
         propagate.inject(carrier, context)
         _W3C.inject(carrier, context)
         if not carrier:
-            return record  # no SDK, and no span around
+            return record  # there is neither an SDK nor a surrounding span
         if span.is_recording():
             span.set_attributes(self._attributes(record))
             self._keep(carrier[_TRACEPARENT].encode(), span)
@@ -79,7 +81,7 @@ class TracingInterceptor(ProducerInterceptor):
     def on_acknowledgement(
         self, metadata: RecordMetadata, error: BaseException | None, headers: HeaderPairs = ()
     ) -> None:
-        """Ends the span that these headers name."""
+        """End the record's span, which the headers identify."""
         span = self._find(headers)
         if span is None:
             return
@@ -93,7 +95,7 @@ class TracingInterceptor(ProducerInterceptor):
         span.end()
 
     def close(self) -> None:
-        """Ends what is left."""
+        """End the spans that are still open."""
         for span in self._guard.run(self._take_all):
             span.end()
 
@@ -124,12 +126,13 @@ class TracingInterceptor(ProducerInterceptor):
     def _find(self, headers: HeaderPairs) -> Span | None:
         return self._guard.run(self._pop, headers)
 
-    # What follows runs in the guard. A signal handler that interrupts it may come between any two steps.
+    # The next three run with the guard held, which is re-entrant: a signal handler that sends may run between
+    # any two of their statements.
 
     def _put(self, name: bytes, span: Span) -> Span | None:
-        """The oldest, if it has to go."""
+        """Keep the span; return the oldest one if there are too many."""
         self._spans[name] = span
-        if len(self._spans) > MOST_OPEN_SPANS:
+        if len(self._spans) > OPEN_SPANS_LIMIT:
             return self._spans.popitem(last=False)[1]
         return None
 
@@ -152,17 +155,17 @@ _GROUPS = {
 
 
 def observe(*producers: ProducerBase, meter_provider: MeterProvider | None = None) -> WatchedProducers:
-    """Makes observable instruments of producers' metrics: ``kafka.producer.record.send.total``, ….
+    """Export producers' metrics as observable instruments, such as ``kafka.producer.record.send.total``.
 
-    Totals are counters, all else are gauges; rates are left out. Attributes are ``client_id``, and
-    ``node_id`` or ``topic``. Producers are held weakly.
+    Totals become counters, all others gauges; rates are left out, since monitoring systems compute them. The
+    attributes are ``client_id``, and ``node_id`` or ``topic``. Producers are held weakly.
 
     Args:
-        producers: which.
+        producers: the producers to begin with.
         meter_provider: default: the global one.
 
     Returns:
-        what is watched; more producers can be added.
+        the set of exported producers, to which more can be added.
     """
     watched = WatchedProducers()
     for producer in producers:

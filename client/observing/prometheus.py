@@ -7,7 +7,8 @@
     start_http_server(9100)
 
 Names are Kafka's: ``kafka_producer_record_send_total{client_id="…"}``, ``kafka_producer_node_…`` with
-``node_id``, ``kafka_producer_topic_…`` with ``topic``. Rates are left out; Prometheus makes them of totals.
+``node_id``, ``kafka_producer_topic_…`` with ``topic``. Rates are left out; Prometheus computes them from
+totals.
 """
 
 from __future__ import annotations
@@ -35,11 +36,9 @@ class KafkaProducerCollector(Collector):
         self._watched = WatchedProducers()
 
     def add(self, producer: ProducerBase) -> None:
-        """Add a producer."""
         self._watched.add(producer)
 
     def remove(self, producer: ProducerBase) -> None:
-        """Remove a producer."""
         self._watched.remove(producer)
 
     def describe(self) -> list[Metric]:

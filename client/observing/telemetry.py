@@ -1,6 +1,7 @@
 """The metrics of a producer as OpenTelemetry messages, for brokers that ask for them (KIP-714).
 
-Needs ``opentelemetry-proto`` (``pip install splashdam[telemetry]``), imported when a broker asks first.
+Needs ``opentelemetry-proto`` (``pip install splashdam[telemetry]``), imported when a broker first asks for
+metrics.
 """
 
 from __future__ import annotations
@@ -17,25 +18,26 @@ PREFIX = "org.apache.kafka."
 
 @cache
 def telemetry_name(kind: str, name: str) -> str:
-    """A metric's name as KIP-714 has it: ``org.apache.kafka.producer.record.send.total``."""
+    """Return a metric's name in KIP-714, for example ``org.apache.kafka.producer.record.send.total``."""
     return PREFIX + f"{kind.replace('-metrics', '')}.{name}".replace("-", ".")
 
 
 class MetricsEncoder:
-    """Makes the messages, and remembers what the last one said.
+    """Encodes a producer's metrics; remembers the totals of the last message, since brokers may want the
+    increase.
 
     Args:
-        core: whose metrics.
+        core: the producer's core.
     """
 
     def __init__(self, core: Measured) -> None:
         self._metrics = ProducerMetrics(core)
         self._clock = core.clock
         self._started_ns = self._since_ns = core.clock.wall_ns()
-        self._told: dict[tuple[str, str], float] = {}
+        self._last_totals: dict[tuple[str, str], float] = {}
 
     def __call__(self, wanted: Wanted) -> bytes:
-        """A ``MetricsData`` message, empty where nothing that exists is wanted.
+        """Return a ``MetricsData`` message; empty if the producer has none of the wanted metrics.
 
         Raises:
             ImportError: ``opentelemetry-proto`` is not installed.
@@ -66,7 +68,7 @@ class MetricsEncoder:
             since_ns = self._started_ns
             if wanted.delta:
                 key = (scope.group, row.name)
-                value, self._told[key] = value - self._told.get(key, 0.0), value
+                value, self._last_totals[key] = value - self._last_totals.get(key, 0.0), value
                 since_ns = self._since_ns
             metric.sum.aggregation_temporality = 1 if wanted.delta else 2
             metric.sum.is_monotonic = True

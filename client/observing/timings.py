@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Protocol, TypeVar, cast
 
-from splashdam.model.tally import Tally
+from splashdam.model.counters import WindowedCounters
 from splashdam.net.clock import Clock
-from splashdam.net.guard import Guard
+from splashdam.net.reentrant_lock import ReentrantLock
 
 
-class CallerTally(Tally):
+class CallerCounters(WindowedCounters):
     """Wait times in nanoseconds, as in Kafka; any thread may ``add``.
 
     Attributes:
@@ -36,7 +36,7 @@ class CallerTally(Tally):
 
     def __init__(self, samples: int) -> None:
         super().__init__(samples)
-        self._guard = Guard()  # re-entrant: a signal handler may interrupt and wait, too
+        self._guard = ReentrantLock()  # a signal handler may interrupt `add` and call it
 
     def add(self, name: str, amount: float) -> None:
         """Add to a wait time."""
@@ -46,27 +46,27 @@ class CallerTally(Tally):
         setattr(self, name, getattr(self, name) + amount)
 
 
-class HasTally(Protocol):
-    """A producer's intake, as seen here."""
+class HasCallerCounters(Protocol):
+    """The part of a producer's intake that counts waits."""
 
     @property
-    def tally(self) -> CallerTally: ...
+    def caller_counters(self) -> CallerCounters: ...
 
 
 class Measuring(Protocol):
-    """A producer's core, as seen here."""
+    """The parts of a producer's core that a measurement needs."""
 
     @property
     def clock(self) -> Clock: ...
     @property
-    def intake(self) -> HasTally: ...
+    def intake(self) -> HasCallerCounters: ...
 
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def timed(name: str) -> Callable[[F], F]:
-    """Measure a producer's method, also if it raises; ``name`` is an attribute of ``CallerTally``."""
+    """Measure a producer's method, also if it raises; ``name`` is an attribute of ``CallerCounters``."""
 
     def decorate(method: F) -> F:
         @wraps(method)
@@ -99,4 +99,4 @@ def _measuring(core: Measuring, name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        core.intake.tally.add(name, (core.clock.now_ms() - since_ms) * 1e6)
+        core.intake.caller_counters.add(name, (core.clock.now_ms() - since_ms) * 1e6)

@@ -83,12 +83,12 @@ class RandomPartitioner(StickyPartitioner):
 
 
 def crc32_hash(key: Buffer) -> int:
-    """librdkafka's ``consistent``."""
+    """Hash a key as librdkafka's ``consistent`` partitioner does."""
     return zlib.crc32(key)
 
 
 def murmur2_hash(key: Buffer) -> int:
-    """Java's murmur2."""
+    """Hash a key as Java's producer does, as a positive number."""
     return murmur2(key) & 0x7FFFFFFF
 
 

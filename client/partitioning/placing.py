@@ -1,6 +1,6 @@
 """Which partition a record goes to: the one rule of the producer, and what it looks at for each topic.
 
-A record comes here from the slow side of ``send``, from ``Admission``, ``send_many`` and ``send_arrow``.
+A record comes here from the slow side of ``send``, from ``PendingSend``, ``send_many`` and ``send_arrow``.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from splashdam.client.future import RecordFuture
 from splashdam.client.partitioning.partitioners import ClusterView, DefaultPartitioner, hashed_partition
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.values import TopicPartition
-from splashdam.net.guard import Guard
+from splashdam.net.reentrant_lock import ReentrantLock
 from splashdam.record.batch import HEADER_BYTES
-from splashdam.record.kernel import BulkRecords, PartitionLane, StraightPath, TopicLanes
+from splashdam.record.kernel import BulkRecords, FastPath, PartitionLane, TopicLanes
 from splashdam.record.kernel.bulk.bulk import NULL_KEY_SLOT
 from splashdam.sender.metadata import Metadata
 
 BATCHES_PER_STAY = 2
-"""Records without a key leave the sticky partition after this many batches in any case."""
+"""After so many full batches the sticky partition changes in any case, also within an open batch."""
 
 Draw = Callable[[list[PartitionLane], ClusterMetadata], PartitionLane]
 """Chooses the next sticky partition among candidates; there is at least one."""
@@ -29,23 +29,23 @@ Draw = Callable[[list[PartitionLane], ClusterMetadata], PartitionLane]
 def place(
     lanes: TopicLanes, partition: int | None, key: bytes | None, ask: Callable[[], int] | None = None
 ) -> PartitionLane | None:
-    """The lane of a record; None: that of the sticky partition, which changes as records go there.
+    """Return the lane of a record; None for the sticky partition's, which changes as records go there.
 
-    The one rule for every way into a batch:
+    This is the one rule for all ways into a batch:
 
     1. the partition that the application gave, which must exist;
-    2. else what its own partitioner answers, if it has one;
+    2. else the choice of the application's partitioner, if it has one;
     3. else, for a record with a key, the hash of the key modulo the number of all partitions;
     4. else the sticky partition of the topic (KIP-794).
 
-    ``StraightPath`` has 1, 3 and 4 once in each twin, because its records must not cost a call;
-    ``tests/client/partitioning/test_placing.py`` holds the twins to this function.
+    ``FastPath`` repeats 1, 3 and 4 in each twin, because a call costs as much there as a small record;
+    ``tests/client/partitioning/test_placing.py`` compares the twins with this function.
 
     Args:
-        lanes: of the topic.
-        partition: where the application wants it.
-        key: its bytes.
-        ask: asks the application's partitioner.
+        lanes: the lanes of the topic.
+        partition: the partition that the application gave, None for none.
+        key: the serialized key.
+        ask: calls the application's partitioner; None if there is none.
     """
     if partition is not None:
         return lanes.lanes[partition]
@@ -54,7 +54,7 @@ def place(
     if key is None:
         return None
     missed, lanes.missed = lanes.missed, None
-    if missed is not None and missed[0] is key:  # the straight path has hashed it, and found no open batch
+    if missed is not None and missed[0] is key:  # the fast path has hashed this key, and found no open batch
         return missed[1]
     return lanes.lanes[hashed_partition(key, len(lanes.lanes))]
 
@@ -68,15 +68,15 @@ def fill_slots(  # noqa: PLR0917 (once per 16 Ki records; the kernel's own argum
     row: int,
     stop: int,
 ) -> None:
-    """``place`` for many records: writes their partitions, ``NULL_KEY_SLOT`` for the sticky one.
+    """Do as ``place`` for many records: write their partitions, ``NULL_KEY_SLOT`` for the sticky one.
 
     Args:
-        records: their keys are hashed by the kernel.
-        own: the partition that each was given, ``NULL_KEY_SLOT`` for none; None if none was given any.
-        partition_count: of the topic.
+        records: the records; the kernel hashes their keys.
+        own: the partition given for each record, ``NULL_KEY_SLOT`` for none; None if no record has one.
+        partition_count: number of partitions of the topic.
         slots: two bytes for each record of the call.
-        at: entry of the first one.
-        row, stop: which records.
+        at: the entry for the record in ``row``.
+        row, stop: the first record, and the one after the last.
     """
     if own is None:
         records.hash_keys(partition_count, slots, at, row, stop)
@@ -93,14 +93,14 @@ def fill_slots(  # noqa: PLR0917 (once per 16 Ki records; the kernel's own argum
 
 
 def lane_of_slot(lanes: TopicLanes, slot: int) -> PartitionLane | None:
-    """The lane that ``fill_slots`` has chosen; None: the topic has no such partition."""
+    """Return the lane that ``fill_slots`` has chosen; None if the topic has no such partition."""
     if slot == NULL_KEY_SLOT:
         return lanes.sticky
     return lanes.lanes[slot] if slot < len(lanes.lanes) else None
 
 
 def stay_is_over(lanes: TopicLanes, more_bytes: int) -> bool:
-    """Whether a batch's worth has gone to the sticky partition, with ``more_bytes``: it may be left then."""
+    """Whether the bytes of a full batch, with ``more_bytes``, went to the sticky partition: it may change."""
     return (lanes.sticky_bytes + more_bytes) * BATCHES_PER_STAY >= lanes.sticky_limit_bytes
 
 
@@ -131,6 +131,7 @@ class TopicRoute(TopicLanes):
         self._draw = draw
         self._candidates = candidates
         self._full_bytes = full_bytes
+        # New metadata keep the sticky partition: another one would leave a batch that is not full.
         number = -1 if before is None else before.sticky.topic_partition.partition
         if before is not None and any(lane.topic_partition.partition == number for lane in candidates):
             sticky, sticky_bytes = lanes[number], before.sticky_bytes
@@ -149,7 +150,7 @@ class TopicRoute(TopicLanes):
 
 
 class RouteTable:
-    """The routes of a producer's topics, published in its straight path.
+    """The routes of a producer's topics, published in its fast path.
 
     They are dropped when the metadata change, and made again on demand.
 
@@ -166,9 +167,9 @@ class RouteTable:
     def __init__(
         self,
         *,
-        path: StraightPath[RecordFuture],
+        path: FastPath[RecordFuture],
         metadata: Metadata,
-        guard: Guard,
+        guard: ReentrantLock,
         draw: Draw,
         lane: Callable[[TopicPartition], PartitionLane],
         forget_lanes: Callable[[Container[str]], None],
@@ -185,7 +186,7 @@ class RouteTable:
         metadata.on_change = self._forget
 
     def get(self, topic: str) -> TopicRoute | None:
-        """The route of a topic in the current metadata; None if it is missing or has an error."""
+        """Return the route of a topic in the current metadata; None if it is missing or has an error."""
         route = self._routes.get(topic)
         if route is not None and route.cluster is self._metadata.cluster:
             return route

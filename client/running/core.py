@@ -21,10 +21,10 @@ from splashdam.client.running import process
 from splashdam.client.running.connecting import TrackedConnect, authenticator, secured
 from splashdam.client.running.lifecycle import TRANSITIONS, Event, State
 from splashdam.client.running.process import refuse_inside_a_send
-from splashdam.client.sending.deferred import DeferredRecords
+from splashdam.client.sending.deferred_sends import DeferredSends
 from splashdam.client.sending.intake import RecordIntake
 from splashdam.client.sending.lookup import BootstrapLookup
-from splashdam.client.sending.waiting import AdmissionRunner
+from splashdam.client.sending.waiting import PendingSends
 from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.client.settings.rules import compression, topic_compression
 from splashdam.client.waiters import SENDER_THREADS, wait_in_thread
@@ -37,7 +37,7 @@ from splashdam.record.kernel.outcomes import outcome_table
 from splashdam.sender.metadata import Metadata, run_waiters
 from splashdam.sender.sender import Sender
 from splashdam.sender.settings import SenderSettings
-from splashdam.sender.wakeup import HandOver, Latch, Wakeup
+from splashdam.sender.wakeup import GilHandOver, Latch, SharedLoopWakeup, Wakeup
 
 if TYPE_CHECKING:
     from splashdam.accumulator.batch import ProducerBatch
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from splashdam.client.observing.metrics import Reporters
     from splashdam.client.reports import DeliveryReport, Stretch
     from splashdam.client.transactions.transactions import Transactions
+    from splashdam.sender.broker_links import BrokerLinks
     from splashdam.sender.context import SenderContext
-    from splashdam.sender.links import LinkDirectory
     from splashdam.sender.telemetry.telemetry import Telemetry
 
 logger = logging.getLogger("splashdam.client")
@@ -99,8 +99,8 @@ class ProducerCore:
         self.guard = process.make_guard()
         self.accumulator = _make_accumulator(settings)
         self.metadata = _make_metadata(settings)
-        self._wakeup = Wakeup()
-        hand_over = HandOver(
+        self._wakeup = Wakeup() if own_loop else SharedLoopWakeup()
+        hand_over = GilHandOver(
             self._wakeup, self.accumulator, settings.batch_size, in_sender_thread=SENDER_THREADS.here
         )
         self._on_batch = _batch_listener(settings)
@@ -126,10 +126,10 @@ class ProducerCore:
             clock=clock,
         )
         self.intake.refuse = self.refusal
-        self.sender.counters.windows.add(self.intake.tally)
+        self.sender.counters.windows.add(self.intake.caller_counters)
         self._reporters: Reporters | None = None
-        self.deferred = DeferredRecords(self.intake)
-        self.admissions = AdmissionRunner(self.intake, self.deferred)
+        self.deferred = DeferredSends(self.intake)
+        self.pending_sends = PendingSends(self.intake, self.deferred)
         self.transactions = self._make_transactions()
         self.instance_id = bytes(16)
         self.identified = Latch()
@@ -149,7 +149,7 @@ class ProducerCore:
 
         return Transactions(self, manager, self._wakeup.wake)
 
-    def _make_telemetry(self, context: SenderContext, links: LinkDirectory) -> Telemetry:
+    def _make_telemetry(self, context: SenderContext, links: BrokerLinks) -> Telemetry:
         from splashdam.client.observing.telemetry import MetricsEncoder
         from splashdam.sender.telemetry.telemetry import Telemetry
 
@@ -204,7 +204,7 @@ class ProducerCore:
                 nursery.start_soon(self._end_when_abandoned)
                 nursery.start_soon(self._loop_calls.run)
                 task_status.started()
-                await self.sender.run()
+                await self._run_sender()
                 nursery.cancel_scope.cancel()
         except Exception as error:
             logger.exception("%s: the sender stopped because of a bug", self.settings.client_id)
@@ -216,6 +216,15 @@ class ProducerCore:
             for sleeper in (self._wakeup, self.deferred, self._loop_calls):
                 sleeper.close()  # before `finished` opens
             self._finish()
+
+    async def _run_sender(self) -> None:
+        try:
+            await self.sender.run()
+        except BaseException as error:
+            # The sender has failed all records: tasks that waited for them run before this loop has ended.
+            self._crash = _but_cancelled(error)
+            self.intake.refuse = self.refusal
+            raise
 
     def begin_close(self, *, at_once: bool = False) -> None:
         """Take no more records, and end the loop once all records are delivered. Never waits.
@@ -383,7 +392,7 @@ class ProducerCore:
     async def _end_when_abandoned(self) -> None:
         await self._abandoned.wait()
         await trio.sleep(self.settings.exit_timeout_ms / 1000)
-        self._give_up("because nobody referred to it any more")
+        self._give_up("because nothing referred to it any more")
 
     def _give_up(self, why: str) -> None:
         """End without a caller to raise to: log once, with the number of undelivered records."""
@@ -463,7 +472,7 @@ class LoopCalls:
             self.do_all()
 
     async def run(self) -> None:
-        """The task."""
+        """Run the queued functions in the loop, until cancelled."""
         while True:
             await self._wakeup.sleep()
             self.do_all()

@@ -5,7 +5,7 @@
 * A producer that is collected, or still open at exit, is closed with what ``exit_timeout_ms`` allows. Nothing
   is raised from there, and no thread is started once the exit has begun.
 * A signal handler or a ``__del__`` may interrupt ``send`` while it holds the producer's guard. If that code
-  sends on the same producer, its record is deferred (``sending/deferred.py``); waits are refused here.
+  sends on the same producer, its record is deferred (``sending/deferred_sends.py``); waits are refused here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Generic, Protocol, TypeVar
 
 from splashdam.client.waiters import SENDER_THREADS
 from splashdam.model.errors import IllegalStateError
-from splashdam.net.guard import Guard
+from splashdam.net.reentrant_lock import ReentrantLock
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class Living(Protocol):
 
 
 _alive: AliveSet[Living] = AliveSet()
-_guards: AliveSet[Guard] = AliveSet()
+_guards: AliveSet[ReentrantLock] = AliveSet()
 
 
 def keep_watch(core: Living) -> None:
@@ -96,9 +96,9 @@ def forget(core: Living) -> None:
     _alive.discard(core)
 
 
-def make_guard() -> Guard:
+def make_guard() -> ReentrantLock:
     """Make a producer's guard, known to ``refuse_inside_a_send``."""
-    guard = Guard()
+    guard = ReentrantLock()
     _guards.add(guard)
     return guard
 

@@ -25,12 +25,13 @@ def check_topic_name(topic: object) -> str:
         raise TypeError(f"topic must be str, not {type(topic).__name__}")
     if topic in ("", ".", "..") or _LEGAL.match(topic) is None:
         raise ValueError(
-            f"{topic!r} is no legal topic name: 1 to 249 letters, digits, '.', '_' and '-', not '.' or '..'"
+            f"{topic!r} is not a legal topic name: it must be 1 to 249 letters, digits, '.', '_' and '-',"
+            " and not '.' or '..'"
         )
     return topic
 
 
-_MOST_PARTITION = 2**31 - 1
+_MAX_PARTITION = 2**31 - 1
 
 
 def check_partition(partition: object) -> int:
@@ -43,8 +44,8 @@ def check_partition(partition: object) -> int:
     number = _whole("partition", partition)
     if number < 0:
         raise ValueError(f"partition must be 0 or more, not {number}")
-    if number > _MOST_PARTITION:
-        raise ValueError(f"partition must be at most {_MOST_PARTITION}, not {number}")
+    if number > _MAX_PARTITION:
+        raise ValueError(f"partition must be at most {_MAX_PARTITION}, not {number}")
     return number
 
 

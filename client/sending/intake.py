@@ -1,14 +1,14 @@
-"""A record's way from ``send`` into a batch, off the straight path: checks, serializers, placing, waits.
+"""A record's way from ``send`` into a batch, off the fast path: checks, serializers, placing, waits.
 
-A record that fits into the open batch of its partition takes the straight path
-(``record/kernel/building/straight.py``). A few records of each batch come here, and all records of a producer
-with serializers. In order:
+A record that fits into the open batch of its partition takes the fast path
+(``record/kernel/building/fast_path.py``). A few records of each batch come here, and all records of a
+producer with serializers. In order:
 
 * ``RecordIntake.submit`` checks and serializes the record. If topic and partition are known, the partition
   needs a new batch and memory is free, it opens the batch.
-* Otherwise it returns an ``Admission``, which never waits itself: ``step`` either appends the record, or says
-  what to wait for, or raises on timeout. Threads, trio tasks and the queue of deferred records wait for it in
-  their own ways (``waiting.py``); ``max_block_ms`` limits the waits for metadata and memory together.
+* Otherwise it returns a ``PendingSend``, which never waits itself: ``step`` either appends the record, or
+  says what to wait for, or raises on timeout. Threads, trio tasks and the queue of deferred records wait for
+  it in their own ways (``waiting.py``); ``max_block_ms`` limits the waits for metadata and memory together.
 * Its partition is decided in ``partitioning/placing.py``.
 """
 
@@ -25,7 +25,7 @@ from splashdam.accumulator.accumulator import BatchFull, Exhausted, RecordAccumu
 from splashdam.accumulator.memory import MemoryTicket
 from splashdam.accumulator.open_batches import Appended
 from splashdam.client.future import RecordFuture
-from splashdam.client.observing.timings import CallerTally
+from splashdam.client.observing.timings import CallerCounters
 from splashdam.client.partitioning.partitioners import (
     DefaultPartitioner,
     PartitionFunction,
@@ -39,7 +39,12 @@ from splashdam.client.partitioning.placing import (
     stay_is_over,
 )
 from splashdam.client.sending.arguments import check_timestamp_ms, header_pairs, plain_bytes
-from splashdam.client.sending.lookup import Doubts, MetadataWait, TopicLookup, no_such_partition
+from splashdam.client.sending.lookup import (
+    MetadataWait,
+    MissingPartitions,
+    TopicLookup,
+    no_such_partition,
+)
 from splashdam.client.serializers import serialize_function
 from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.client.waiters import Wake
@@ -52,9 +57,9 @@ from splashdam.model.errors import (
 )
 from splashdam.model.values import Buffer, HeaderPairs, TopicPartition
 from splashdam.net.clock import Clock
-from splashdam.net.guard import Guard
+from splashdam.net.reentrant_lock import ReentrantLock
 from splashdam.record.batch import HEADER_BYTES
-from splashdam.record.kernel import BatchOutcome, StraightPath, record_size_upper_bound
+from splashdam.record.kernel import BatchOutcome, FastPath, record_size_upper_bound
 from splashdam.record.kernel.building.lanes import (
     HEADER_FRAMING_BYTES,
     RECORD_FRAMING_BYTES,
@@ -80,19 +85,19 @@ class RecordIntake:
         accumulator: takes the records.
         metadata: of the cluster.
         guard: held around every use of both.
-        wake: wakes the sender; waits for its drain if the application is too far ahead (``HandOver``).
+        wake: wakes the sender; waits for its drain if the application is too far ahead (``GilHandOver``).
         clock: the producer's clock.
 
     Attributes:
-        path: the straight path.
+        path: the fast path.
         fits_bytes: larger records (key, value, headers) need a check of their exact size.
-        tally: the wait times of callers.
+        caller_counters: how long callers have waited.
         partition: the application's partitioner; None for the default one, which needs no call.
         on_new_batch: its hook of that name, if it has one.
-        doubts: missing partitions that ``send_nowait`` was asked for.
+        missing_partitions: partitions that ``send_nowait`` was asked for and did not find.
         transaction: changes when a transaction ends; a record that waited across it is refused.
         chain: the interceptors, None for none.
-        between: the ``refuse`` of a transactional producer without a transaction.
+        refuse_between: makes the error of ``send`` between two transactions.
     """
 
     def __init__(
@@ -101,7 +106,7 @@ class RecordIntake:
         settings: ProducerSettings,
         accumulator: RecordAccumulator,
         metadata: Metadata,
-        guard: Guard,
+        guard: ReentrantLock,
         wake: Callable[[], None],
         clock: Clock,
     ) -> None:
@@ -114,14 +119,14 @@ class RecordIntake:
         self.max_request_size = settings.max_request_size
         self.fits_bytes = settings.max_request_size - _FRAMING_BYTES
         self.transaction = 0
-        self.doubts = Doubts()
-        self.between: Callable[[], BaseException] | None = None
-        self.tally = CallerTally(settings.metrics_num_samples)
+        self.missing_partitions = MissingPartitions()
+        self.refuse_between: Callable[[], BaseException] | None = None
+        self.caller_counters = CallerCounters(settings.metrics_num_samples)
         self._refuse: Callable[[], BaseException] | None = None
         self._serializers = (settings.key_serializer, settings.value_serializer)
         self._serialize_key = serialize_function(settings.key_serializer, "key_serializer")
         self._serialize_value = serialize_function(settings.value_serializer, "value_serializer")
-        self.path: StraightPath[RecordFuture] = StraightPath(
+        self.path: FastPath[RecordFuture] = FastPath(
             wall_ns=clock.wall_ns,
             future_type=RecordFuture,
             fits_bytes=self.fits_bytes,
@@ -169,13 +174,13 @@ class RecordIntake:
         self.path.closed = refuse is not None
 
     @property
-    def ended(self) -> Callable[[], BaseException] | None:
-        """As ``refuse``, but for lookups, which are legal between transactions."""
-        return None if self._refuse is self.between else self._refuse
+    def refuse_lookup(self) -> Callable[[], BaseException] | None:
+        """As ``refuse``, but None between transactions: a lookup is legal there."""
+        return None if self._refuse is self.refuse_between else self._refuse
 
     @property
     def detour(self) -> bool:
-        """Whether all records bypass the straight path.
+        """Whether all records bypass the fast path.
 
         True with an application's partitioner, and while records are deferred, which later records of the
         same thread must not overtake.
@@ -198,14 +203,14 @@ class RecordIntake:
         more_follow: bool = False,
         intercepted: bool = False,
         may_be_empty: bool = False,
-    ) -> RecordFuture | Admission:
-        """Append the record, or return an ``Admission`` to continue with.
+    ) -> RecordFuture | PendingSend:
+        """Append the record, or return a ``PendingSend`` to continue with.
 
         Raises what ``KafkaProducer.send`` raises before it waits; the checks come in kafka-python's order.
 
         Args:
             topic, value, key, headers, partition, timestamp_ms: as for ``send``.
-            more_follow: return an ``Admission`` if a batch has to be opened, so that the caller can set its
+            more_follow: return a ``PendingSend`` if a batch has to be opened, so that the caller can set its
                 ``expected_bytes``.
             intercepted: the interceptors have seen the record.
             may_be_empty: accept a record with neither key nor value, as Kafka does.
@@ -236,13 +241,15 @@ class RecordIntake:
                 return future
         if timestamp_ms is None:
             timestamp_ms = self.clock.wall_ns() // 1_000_000
+        # With linger 0 most records only lack an open batch: a pending send would cost more than the record
+        # (docs/decisions/producer-threads.md).
         if not (more_follow or self.path.detour):
             future = self._open_batch(topic, key, value, headers, partition, timestamp_ms)
             if future is not None:
                 return future
-        return Admission(self, topic, key, value, headers, partition, timestamp_ms, given)
+        return PendingSend(self, topic, key, value, headers, partition, timestamp_ms, given)
 
-    def _intercept(self, chain: InterceptorChain, topic: str, *rest: Any) -> RecordFuture | Admission:
+    def _intercept(self, chain: InterceptorChain, topic: str, *rest: Any) -> RecordFuture | PendingSend:
         """As ``submit``, for the record that the interceptors return."""
         from splashdam.client.interceptors import ProducerRecord
 
@@ -271,7 +278,7 @@ class RecordIntake:
         partition: int | None,
         timestamp_ms: int,
     ) -> RecordFuture | None:
-        """Open a batch with the record, the usual case off the straight path.
+        """Open a batch with the record, the usual case off the fast path.
 
         Return None, with nothing changed, unless topic and partition are known, the partition has no open
         batch, and memory is free.
@@ -290,6 +297,8 @@ class RecordIntake:
             lane, sticky_bytes = route.sticky, size_bytes + RECORD_FRAMING_BYTES
             if stay_is_over(route, sticky_bytes):
                 return None
+        # `interrupted`: a signal handler or `__del__` inside `send` may not touch what its own thread is
+        # changing, so its record is deferred (docs/decisions/producer-threads.md).
         if lane.buffer is not None or size_bytes > self.fits_bytes or self.guard.interrupted():
             return None
         future = self.guard.run(self._append_new, lane, timestamp_ms, key, value, headers)
@@ -329,7 +338,7 @@ class RecordIntake:
             )
 
     def why_exhausted(self) -> str:
-        """The text of a ``BufferExhaustedError``."""
+        """Return the text of a ``BufferExhaustedError``."""
         statistics = self.guard.run(self.accumulator.statistics)
         return (
             f"buffer_memory of {statistics.buffer_memory} bytes was full for {self.max_block_ms:g} ms:"
@@ -339,7 +348,7 @@ class RecordIntake:
         )
 
     def last_failure(self) -> str:
-        """Why the cluster did not answer, for error messages."""
+        """Return why the cluster did not answer, for error messages."""
         reasons = [reason for reason in (self.metadata.obstacle(), self.metadata.last_failure) if reason]
         if reasons:
             return "; ".join(reasons)
@@ -360,13 +369,14 @@ class RecordIntake:
                 logger.exception("a serializer raised in close()")
 
 
-class Admission:
-    """A record that has to wait, or may have to.
+class PendingSend:
+    """A record that waits, or may have to wait, for metadata or memory.
 
     Attributes:
         topic, key, value, headers, timestamp_ms: the record; key and value as bytes.
         partition: the partition that the application gave; None for any.
-        target: the partition it goes to, once that is decided.
+        target: the partition it goes to, once that is decided. A wait for memory does not change it, so that
+            records of one key keep their order.
         waits_for: what has to happen before the next ``step``.
         deadline_ms: end of the wait, by the monotonic clock.
         expected_bytes: size of records known to follow to the same partition.
@@ -377,9 +387,9 @@ class Admission:
         "_accepted",
         "_given",
         "_intake",
+        "_interceptors_told",
         "_lookup",
         "_ticket",
-        "_told",
         "_transaction",
         "deadline_ms",
         "expected_bytes",
@@ -410,7 +420,7 @@ class Admission:
         self._given = given
         self._lookup: TopicLookup | None = None
         self._ticket: MemoryTicket | None = None
-        self._told = False  # the interceptors know how it ended
+        self._interceptors_told = False
         self._transaction = intake.transaction
         self.topic = topic
         self.key = key
@@ -425,7 +435,9 @@ class Admission:
         self.deadline_ms = intake.clock.now_ms() + intake.max_block_ms
 
     def step(self) -> RecordFuture | None:
-        """Try to append; None: wait for ``waits_for`` and try again. Interceptors are told of the end first.
+        """Try to append; None: wait for ``waits_for`` and try again.
+
+        If this fails, the interceptors' ``on_acknowledgement`` runs before the error is raised.
 
         Raises:
             KafkaTimeoutError: it would have to wait, but ``deadline_ms`` has passed. Nothing is queued.
@@ -440,12 +452,12 @@ class Admission:
             self._tell(error)
             raise
         if future is not None:
-            self._told = True
+            self._interceptors_told = True
             future.add_both(chain.settled, future.outcome.topic_partition, self.headers)
         return future
 
     def _step(self) -> RecordFuture | None:
-        if self.target is not None:  # it was decided before the wait for memory
+        if self.target is not None:  # decided before the wait for memory
             return self._append(None)
         refuse = self._intake.refuse
         if refuse is not None and not self._accepted:
@@ -478,8 +490,8 @@ class Admission:
 
     def _tell(self, error: BaseException) -> None:
         chain = self._intake.chain
-        if chain is not None and not self._told:
-            self._told = True
+        if chain is not None and not self._interceptors_told:
+            self._interceptors_told = True
             chain.settled(self.topic_partition(), self.headers, error)
 
     def _leave_the_line(self) -> None:
@@ -501,7 +513,7 @@ class Admission:
             return result.future
         if now_ms >= self.deadline_ms:
             self._leave_the_line()
-            intake.tally.add("exhausted", 1)
+            intake.caller_counters.add("exhausted", 1)
             raise BufferExhaustedError(intake.why_exhausted())
         self.waits_for = MemoryWait(intake.guard, result.ticket)
         return None
@@ -543,7 +555,7 @@ class Admission:
     def _attempt_or_move(
         self, route: TopicRoute, ask: Callable[[], int] | None, now_ms: float
     ) -> Appended[RecordFuture] | Exhausted:
-        """If a null key would open a batch, the partitioner hears of that and is asked again."""
+        """Append to an open batch; if there is none, let the partitioner choose again (KIP-480)."""
         intake = self._intake
         result = intake.guard.run(self._try, now_ms, abort_on_new_batch=True)
         if not isinstance(result, BatchFull):
@@ -590,25 +602,24 @@ class Admission:
             abort_on_new_batch=abort_on_new_batch,
             expected_bytes=self.expected_bytes,
         )
-        self._ticket = (
-            result.ticket
-        )  # first: a signal handler may raise here, and cancel() releases the ticket then
+        # Kept first of all: a signal handler may raise on the next line, and `cancel` then releases it.
+        self._ticket = result.ticket
         return result
 
     def _failed(self, error: BaseException) -> RecordFuture:
-        """A failed future, as in kafka-python when the cluster refuses a topic."""
+        """Return a failed future, as kafka-python does when the cluster refuses a topic."""
         future = self.promise()
         future.outcome.fail(error)
         return future
 
     def topic_partition(self) -> TopicPartition:
-        """Where it goes; partition -1 if unknown."""
+        """The record's partition; number -1 if it is not decided."""
         if self.target is not None:
             return self.target
         return TopicPartition(self.topic, -1 if self.partition is None else self.partition)
 
     def promise(self) -> RecordFuture:
-        """A future for a record that is in no batch, with an outcome of its own."""
+        """Return a future for a record that is in no batch, with an outcome of its own."""
         return RecordFuture(
             BatchOutcome(self.topic_partition()),
             0,
@@ -626,7 +637,7 @@ class MemoryWait:
 
     what: ClassVar[str] = "memory"
 
-    def __init__(self, guard: Guard, ticket: MemoryTicket) -> None:
+    def __init__(self, guard: ReentrantLock, ticket: MemoryTicket) -> None:
         self._guard = guard
         self._ticket = ticket
 
@@ -644,4 +655,4 @@ class MemoryWait:
 
 
 Wait: TypeAlias = MetadataWait | MemoryWait
-"""What an admission may wait for; ``what`` names it."""
+"""What a pending send may wait for; ``what`` names it."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from splashdam.client.sending.intake import RecordIntake
 
 
-DOUBT_MS = 10_000
+MISSING_PARTITION_MS = 10_000
 """How long a non-blocking lookup of a missing partition is remembered until the caller tries again."""
 
 
@@ -36,8 +36,8 @@ class TopicLookup:
         "_intake",
         "_partition",
         "_patient",
-        "_question",
         "_refusals",
+        "_requests",
         "_topic",
         "accepted",
         "deadline_ms",
@@ -70,7 +70,7 @@ class TopicLookup:
         self._topic = check_topic_name(topic)
         self._partition = -1 if partition is None else check_partition(partition)
         self._patient = patient
-        self._question = intake.metadata.requests
+        self._requests = intake.metadata.requests
         self._refusals = intake.metadata.refusals
         self.accepted = False
         self.deadline_ms = deadline_ms
@@ -87,9 +87,9 @@ class TopicLookup:
             IllegalStateError: the producer was closed.
         """
         intake = self._intake
-        ended = intake.ended
-        if ended is not None and not self.accepted:
-            raise ended()
+        refuse = intake.refuse_lookup
+        if refuse is not None and not self.accepted:
+            raise refuse()
         cluster = intake.metadata.cluster
         route = intake.route(self._topic)
         if route is not None and self._partition < route.count:
@@ -116,12 +116,12 @@ class TopicLookup:
     def _check_partition(self, count: int, now_ms: float) -> None:
         """Raise if an up-to-date answer shows that the partition is missing."""
         intake = self._intake
-        question = self._question
+        requests = self._requests
         if not self._patient:
-            question = intake.doubts.since(self._topic, question, now_ms)
-        if not intake.metadata.shown_since(self._topic, question):
+            requests = intake.missing_partitions.requests_at_first_lookup(self._topic, requests, now_ms)
+        if not intake.metadata.shown_since(self._topic, requests):
             return
-        intake.doubts.settle(self._topic)
+        intake.missing_partitions.forget(self._topic)
         raise no_such_partition(self._topic, self._partition, count)
 
     def _too_late(self, route: TopicRoute | None) -> KafkaTimeoutError:
@@ -172,9 +172,9 @@ class BootstrapLookup:
         cluster = metadata.cluster
         if cluster.nodes:
             return cluster
-        ended = intake.ended
-        if ended is not None:
-            raise ended()
+        refuse = intake.refuse_lookup
+        if refuse is not None:
+            raise refuse()
         if metadata.refusals != self._refusals and metadata.refusal is not None:
             raise copy(metadata.refusal)
         now_ms = intake.clock.now_ms()
@@ -192,30 +192,35 @@ class BootstrapLookup:
 
 
 def no_such_partition(topic: str, partition: object, count: int, said_by: str = "") -> IllegalArgumentError:
-    """The error for a missing partition."""
+    """Return the error for a missing partition."""
     error = IllegalArgumentError(f"{said_by}topic {topic!r} has no partition {partition}; it has {count}")
     error.remedy = f"choose one from 0 to {count - 1}, or give the topic more partitions"
     return error
 
 
-class Doubts:
-    """Missing partitions that non-blocking callers asked for, so that their next call can be answered."""
+class MissingPartitions:
+    """Partitions that non-blocking callers did not find.
 
-    __slots__ = ("_since",)
+    Such a caller does not wait for the update of the metadata that would show a partition added since. So the
+    number of metadata requests at its first call is kept for its next one, which then knows whether an update
+    has arrived between the two.
+    """
+
+    __slots__ = ("_first_lookups",)
 
     def __init__(self) -> None:
-        self._since: dict[str, tuple[int, float]] = {}
+        self._first_lookups: dict[str, tuple[int, float]] = {}
 
-    def since(self, topic: str, question: int, now_ms: float) -> int:
-        """The number of metadata requests sent before the first failed lookup of the topic."""
-        doubt = self._since.get(topic)
-        if doubt is None or now_ms - doubt[1] > DOUBT_MS:
-            doubt = self._since[topic] = (question, now_ms)
-        return doubt[0]
+    def requests_at_first_lookup(self, topic: str, requests: int, now_ms: float) -> int:
+        """Return how many metadata requests had been sent when the topic's partition was first missed."""
+        first = self._first_lookups.get(topic)
+        if first is None or now_ms - first[1] > MISSING_PARTITION_MS:
+            first = self._first_lookups[topic] = (requests, now_ms)
+        return first[0]
 
-    def settle(self, topic: str) -> None:
+    def forget(self, topic: str) -> None:
         """Forget the topic after its caller got the answer."""
-        self._since.pop(topic, None)
+        self._first_lookups.pop(topic, None)
 
 
 class MetadataWait:
@@ -236,15 +241,15 @@ class MetadataWait:
         handle = intake.guard.run(self._add_waiter, wake)
         if handle is None:
             return None
-        # If a request failed between `step` and here, the sender sleeps until it sees a waiter.
+        # A request may have failed since `step`: without a waiter the sender would not repeat it.
         intake.wake()
         return handle
 
     def _add_waiter(self, wake: Wake) -> object | None:
         intake = self._intake
-        over = intake.ended is not None and not self._accepted
+        refused = intake.refuse_lookup is not None and not self._accepted
         metadata = intake.metadata
-        if metadata.cluster is not self._seen or metadata.refusals != self._refusals or over:
+        if metadata.cluster is not self._seen or metadata.refusals != self._refusals or refused:
             return None
         return metadata.add_waiter(wake)
 

@@ -1,4 +1,4 @@
-"""Waits between the steps of an ``Admission`` or a ``TopicLookup``: a thread, a trio task, or neither."""
+"""Waits between the steps of a ``PendingSend`` or a ``TopicLookup``: a thread, a trio task, or neither."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Protocol, TypeVar
 import trio
 
 from splashdam.client.future import RecordFuture, in_callback
-from splashdam.client.observing.timings import CallerTally
-from splashdam.client.sending.deferred import DeferredRecords
-from splashdam.client.sending.intake import Admission, RecordIntake, Wait
+from splashdam.client.observing.timings import CallerCounters
+from splashdam.client.sending.deferred_sends import DeferredSends
+from splashdam.client.sending.intake import PendingSend, RecordIntake, Wait
 from splashdam.client.waiters import SENDER_THREADS, wait_in_thread, wait_in_trio
 from splashdam.model.errors import WouldBlock
 from splashdam.net.clock import Clock
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Stepper(Protocol[T_co]):
-    """An ``Admission`` or a lookup: decides in steps and never waits itself."""
+    """An ``PendingSend`` or a lookup: decides in steps and never waits itself."""
 
     @property
     def waits_for(self) -> Wait | None:
@@ -40,7 +40,7 @@ class Stepper(Protocol[T_co]):
 
 
 class Deadline:
-    """A deadline from a timeout in seconds; None for no limit.
+    """A deadline from a timeout in seconds; a timeout of None means no limit.
 
     Raises:
         TypeError: the timeout is not a number.
@@ -67,12 +67,12 @@ class Deadline:
         return math.inf if left is None else left
 
 
-def drive_in_thread(stepper: Stepper[T], clock: Clock, tally: CallerTally) -> T:
+def drive_in_thread(stepper: Stepper[T], clock: Clock, counters: CallerCounters) -> T:
     """Block the calling thread until there is a result. An interrupted wait releases its resources."""
     try:
         while (result := stepper.step()) is None:
             if stepper.waits_for is not None:
-                with _waiting(stepper.waits_for, clock, tally):
+                with _waiting(stepper.waits_for, clock, counters):
                     wait_in_thread(stepper.waits_for, _seconds_left(stepper, clock))
     except BaseException:
         stepper.cancel()
@@ -80,13 +80,13 @@ def drive_in_thread(stepper: Stepper[T], clock: Clock, tally: CallerTally) -> T:
     return result
 
 
-async def drive_in_trio(stepper: Stepper[T], clock: Clock, tally: CallerTally) -> T:
+async def drive_in_trio(stepper: Stepper[T], clock: Clock, counters: CallerCounters) -> T:
     """As ``drive_in_thread``, in a trio task. A checkpoint if it has to wait."""
     try:
         while (result := stepper.step()) is None:
             if stepper.waits_for is not None:
                 with (
-                    _waiting(stepper.waits_for, clock, tally),
+                    _waiting(stepper.waits_for, clock, counters),
                     trio.move_on_after(_seconds_left(stepper, clock)),
                 ):
                     await wait_in_trio(stepper.waits_for)
@@ -97,60 +97,60 @@ async def drive_in_trio(stepper: Stepper[T], clock: Clock, tally: CallerTally) -
 
 
 @contextmanager
-def _waiting(what: Wait, clock: Clock, tally: CallerTally) -> Iterator[None]:
+def _waiting(what: Wait, clock: Clock, counters: CallerCounters) -> Iterator[None]:
     since_ms = clock.now_ms()
     try:
         yield
     finally:
-        tally.add(f"{what.what}_ns", (clock.now_ms() - since_ms) * 1e6)
+        counters.add(f"{what.what}_ns", (clock.now_ms() - since_ms) * 1e6)
 
 
 def _seconds_left(stepper: Stepper[object], clock: Clock) -> float:
     return max(stepper.deadline_ms - clock.now_ms(), 0.0) / 1000
 
 
-class AdmissionRunner:
-    """Completes admissions: by waiting, by deferring them to the sender's loop, or by ``WouldBlock``."""
+class PendingSends:
+    """Completes pending sends: by waiting, by deferring them to the sender's loop, or by ``WouldBlock``."""
 
-    def __init__(self, intake: RecordIntake, deferred: DeferredRecords) -> None:
+    def __init__(self, intake: RecordIntake, deferred: DeferredSends) -> None:
         self._intake = intake
         self._deferred = deferred
 
-    def in_thread(self, admission: Admission) -> RecordFuture:
+    def in_thread(self, pending: PendingSend) -> RecordFuture:
         """Wait in this thread, or defer the record if this thread must not wait."""
         intake, deferred = self._intake, self._deferred
         if intake.guard.interrupted():
-            return deferred.add(admission)
+            return deferred.add(pending)
+        # The sender's thread would wait for itself: it updates the metadata and frees the memory.
         if SENDER_THREADS.here():
-            future = None if deferred.waiting else admission.step()
-            return future or deferred.add(admission)
-        return drive_in_thread(admission, intake.clock, intake.tally)
+            future = None if deferred.waiting else pending.step()
+            return future or deferred.add(pending)
+        return drive_in_thread(pending, intake.clock, intake.caller_counters)
 
-    async def in_trio(self, admission: Admission) -> RecordFuture:
+    async def in_trio(self, pending: PendingSend) -> RecordFuture:
         """As ``in_thread``, in a trio task. A checkpoint."""
         intake = self._intake
         if intake.guard.interrupted():
-            return self._deferred.add(admission)
-        future = await drive_in_trio(admission, intake.clock, intake.tally)
+            return self._deferred.add(pending)
+        future = await drive_in_trio(pending, intake.clock, intake.caller_counters)
         await trio.lowlevel.cancel_shielded_checkpoint()
         return future
 
-    def now(self, admission: Admission) -> RecordFuture:
+    def now(self, pending: PendingSend) -> RecordFuture:
         """Append without waiting.
 
         Raises:
             WouldBlock: it would have to wait; nothing is queued.
         """
         deferred = self._deferred
-        if self._intake.guard.interrupted() or (
-            in_callback() and deferred.waiting
-        ):  # behind earlier deferred records
-            return deferred.add(admission)
-        admission.deadline_ms = math.inf  # no timeout: this caller does not wait
-        admission.patient = False
-        future = admission.step()
+        # A callback's record must not overtake those that earlier callbacks deferred.
+        if self._intake.guard.interrupted() or (in_callback() and deferred.waiting):
+            return deferred.add(pending)
+        pending.deadline_ms = math.inf  # no timeout: this caller does not wait
+        pending.patient = False
+        future = pending.step()
         if future is not None:
             return future
-        admission.cancel()
-        what = "" if admission.waits_for is None else admission.waits_for.what
-        raise WouldBlock(what, f"a record for topic {admission.topic!r} would have to wait for {what}")
+        pending.cancel()
+        what = "" if pending.waits_for is None else pending.waits_for.what
+        raise WouldBlock(what, f"a record for topic {pending.topic!r} would have to wait for {what}")

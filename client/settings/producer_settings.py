@@ -32,7 +32,7 @@ JAVA_SERIALIZERS: Mapping[str, type[DefaultSerializer] | None] = {
 
 
 def java_class(text: str, known: Mapping[str, Any]) -> Any:
-    """Our counterpart of a class in a Java application's properties."""
+    """Return our counterpart of a class that a Java application's properties name."""
     name = text.rpartition(".")[2]
     if name not in known:
         raise ValueError(
@@ -43,10 +43,10 @@ def java_class(text: str, known: Mapping[str, Any]) -> Any:
 
 
 def partitioner_named(name: str) -> Any:
-    """A partitioner by its Java class or its name in librdkafka.
+    """Return the partitioner with the behaviour of a Java class, or of a name in librdkafka.
 
     Raises:
-        ValueError: it has no counterpart.
+        ValueError: there is none.
     """
     from splashdam.client.partitioning.hash_partitioners import BY_NAME
 
@@ -54,7 +54,7 @@ def partitioner_named(name: str) -> Any:
 
 
 def parse_topic_compression(text: str) -> dict[str, str]:
-    """``orders=zstd:3, metrics=lz4``"""
+    """Parse the property's form, for example ``orders=zstd:3, metrics=lz4``."""
     named: dict[str, str] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         topic, separator, codec = (part.strip() for part in entry.partition("="))
@@ -67,7 +67,6 @@ def parse_topic_compression(text: str) -> dict[str, str]:
 
 
 def check_topic_compression(value: Any) -> str | None:
-    """A check of ``topic_compression``."""
     fine = isinstance(value, Mapping) and all(
         isinstance(topic, str) and (codec is None or isinstance(codec, str)) for topic, codec in value.items()
     )
@@ -75,19 +74,18 @@ def check_topic_compression(value: Any) -> str | None:
 
 
 def parse_acks(text: str) -> int | str:
-    """``all``, or a number."""
     if text not in ("all", "-1", "0", "1"):
         raise ValueError("must be all, -1, 0 or 1")
     return text if text == "all" else int(text)
 
 
 def parse_codec(text: str) -> str | None:
-    """The name of a codec, None for none."""
+    """Return the name of a codec; None for Kafka's ``none``."""
     return None if text == "none" else text
 
 
 def accepted(convert: Any) -> Any:
-    """A check that a plug-in is of a kind we can call; the conversion's own error names option and value."""
+    """Return a check that ``convert`` accepts a plug-in; its error names option and value."""
 
     def check(value: Any) -> str | None:
         convert(value)
@@ -100,7 +98,7 @@ _INT32_MAX = 2**31 - 1
 
 
 def int32(check: Any) -> Any:
-    """``check``, for a number that Kafka's protocol has in 32 bits."""
+    """Return ``check`` with a limit: the number goes into a field of 32 bits of Kafka's protocol."""
 
     def check_both(value: Any) -> str | None:
         problem: str | None = check(value)
@@ -110,13 +108,13 @@ def int32(check: Any) -> Any:
 
 
 def optional_whole_number(minimum: int) -> Any:
-    """A check that the value is None, or an integer not below ``minimum``."""
+    """Return a check that the value is None, or an integer not below ``minimum``."""
     check = whole_number(minimum)
     return lambda value: None if value is None else check(value)
 
 
 def text_or_none(value: Any) -> str | None:
-    """A check of what goes into a request as text."""
+    """Check a text that goes into requests: the protocol's length field limits it."""
     if value is not None and not isinstance(value, str):
         return f"must be str, not {type(value).__name__}"
     try:
@@ -127,12 +125,11 @@ def text_or_none(value: Any) -> str | None:
 
 
 def check_transactional_id(value: Any) -> str | None:
-    """A check of ``transactional_id``."""
+
     return "must not be empty" if value == "" else text_or_none(value)
 
 
 def check_socket_options(value: Any) -> str | None:
-    """A check of ``socket_options``."""
     fine = isinstance(value, list | tuple) and all(
         isinstance(one, list | tuple) and len(one) == 3 for one in value
     )
@@ -140,7 +137,7 @@ def check_socket_options(value: Any) -> str | None:
 
 
 def check_reporters(value: Any) -> str | None:
-    """A check of ``metric_reporters``."""
+
     if not isinstance(value, list | tuple):
         return "must be a list"
     needed = ("init", "metric_change", "metric_removal", "close")
@@ -152,7 +149,7 @@ def check_reporters(value: Any) -> str | None:
 
 
 def parse_no_reporters(text: str) -> list[Any]:
-    """Properties cannot name reporters."""
+    """Refuse any name: a property can only name Java classes."""
     if text:
         raise ValueError("names Java classes; pass objects to the constructor")
     return []
@@ -228,13 +225,14 @@ _DROP_IN = {"section": "As kafka-python has them"}
 """Sections of docs/reference/options.md; all others are about sending."""
 
 
-@attrs.frozen(kw_only=True, eq=False)  # unused methods would cost import time
+@attrs.frozen(kw_only=True, eq=False)  # without __eq__ and __hash__, which nothing uses and take import time
 class ProducerSettings(SecuritySettings):
     """The options of ``KafkaProducer`` and ``AsyncKafkaProducer``. Times in ms, sizes in bytes."""
 
     bootstrap_servers: Any = option(
         "localhost:9092",
-        convert=lambda servers: list(servers) if isinstance(servers, Iterator) else servers,  # read twice
+        # An iterator is read twice: for an embedded address, and for the addresses of a cluster.
+        convert=lambda servers: list(servers) if isinstance(servers, Iterator) else servers,
         doc="Bootstrap addresses: 'host:port', 'a:1,b:2' or a list, default port 9092; or 'embedded:DIR' for"
         " a broker in this process with the data directory DIR",
     )

@@ -64,7 +64,7 @@ def _partitioner_named(name: str) -> Any:
 
 
 def options_from_properties(properties: Mapping[str, str], *, what: str = "producer") -> dict[str, Any]:
-    """Keyword options from Kafka's dotted names; errors call them properties of a ``what``.
+    """Return keyword options from Kafka's dotted names; errors call them properties of a ``what``.
 
     Raises:
         KafkaConfigurationError: a name is unknown or not supported, or a value does not parse.
@@ -82,25 +82,25 @@ def options_from_properties(properties: Mapping[str, str], *, what: str = "produ
     options = from_properties(ProducerSettings, rest, what=what)
     for name in security.keys() & options.keys():
         raise KafkaConfigurationError(
-            f"{name.replace('_', '.')} is given although another property says the same"
+            f"{name.replace('_', '.')} is given, and so is another property with the same meaning"
         )
     return {**options, **security}
 
 
 def compression(settings: ProducerSettings) -> Compression:
-    """Codec and level of the batches.
+    """Return codec and level of the batches.
 
     Raises:
-        KafkaConfigurationError: the codec's library is not installed, or the level is not one of its.
+        KafkaConfigurationError: the codec's library is not installed, or the codec has no such level.
     """
     return Compression.parse(settings.compression_type, _level(settings, settings.compression_type))
 
 
 def topic_compression(settings: ProducerSettings) -> dict[str, Compression]:
-    """Codec and level of the topics that have their own.
+    """Return codec and level of the topics that have their own.
 
     Raises:
-        KafkaConfigurationError: as ``compression``, with the topic's name, or a level is no number.
+        KafkaConfigurationError: as ``compression``, with the topic's name, or a level is not a number.
     """
     found = {}
     for topic, text in settings.topic_compression.items():
@@ -149,6 +149,7 @@ def _settle_idempotence(settings: ProducerSettings, options: Mapping[str, Any]) 
 
 
 def _settle_delivery_timeout(settings: ProducerSettings, options: Mapping[str, Any]) -> ProducerSettings:
+    # A shorter limit could end before a single attempt has had its time.
     least = settings.linger_ms + settings.request_timeout_ms
     if settings.delivery_timeout_ms >= least:
         return settings
@@ -173,8 +174,8 @@ def _settle_backoff(
 
 _RETIRED: Mapping[str, str] = {
     "bootstrap_topics_filter": "the first metadata request names no topics",
-    "sock_chunk_bytes": "sockets are read as much as they hold",
-    "sock_chunk_buffer_count": "sockets are read as much as they hold",
+    "sock_chunk_bytes": "a read takes all that the socket holds",
+    "sock_chunk_buffer_count": "a read takes all that the socket holds",
 }
 """Options of kafka-python 2.x, with the reason why they have no effect."""
 
@@ -216,7 +217,7 @@ def present_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refusal_of(name: str) -> str:
-    """Why a property cannot be set; empty if it can."""
+    """Return why a property cannot be set; empty if it can."""
     return _REFUSED.get(name.replace(".", "_"), "")
 
 

@@ -87,7 +87,7 @@ def take_security_properties(properties: Mapping[str, Any]) -> tuple[dict[str, A
 
 def _put(options: dict[str, Any], option: str, value: Any, name: str) -> None:
     if option in options:
-        raise KafkaConfigurationError(f"{name} is given although another property says the same")
+        raise KafkaConfigurationError(f"{name} is given, and so is another property with the same meaning")
     is_secret = option in _SECRETS or (isinstance(value, str) and "PRIVATE KEY" in value)
     options[option] = Secret(value) if is_secret else value
 

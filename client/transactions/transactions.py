@@ -23,10 +23,10 @@ from splashdam.sender.transactions.manager import TransactionManager, Transactio
 
 if TYPE_CHECKING:
     from splashdam.accumulator.accumulator import RecordAccumulator
-    from splashdam.client.sending.deferred import DeferredRecords
+    from splashdam.client.sending.deferred_sends import DeferredSends
     from splashdam.client.sending.intake import RecordIntake
     from splashdam.client.settings.producer_settings import ProducerSettings
-    from splashdam.net.guard import Guard
+    from splashdam.net.reentrant_lock import ReentrantLock
 
 logger = logging.getLogger("splashdam.client")
 
@@ -39,13 +39,13 @@ class Transacting(Protocol):
     @property
     def state(self) -> State: ...
     @property
-    def guard(self) -> Guard: ...
+    def guard(self) -> ReentrantLock: ...
     @property
     def accumulator(self) -> RecordAccumulator: ...
     @property
     def intake(self) -> RecordIntake: ...
     @property
-    def deferred(self) -> DeferredRecords: ...
+    def deferred(self) -> DeferredSends: ...
 
     def refusal(self) -> BaseException:
         """Why no record is taken now."""
@@ -64,7 +64,7 @@ class Transactions:
         self._core = core
         self._manager = manager
         self._wake = wake
-        self.refusal = core.intake.between = manager.refusal
+        self.refusal = core.intake.refuse_between = manager.refusal
         manager.on_change = self._changed
 
     @property
@@ -116,7 +116,7 @@ class Transactions:
         return self._call(lambda: self._manager.send_offsets(read, group), Operation.OFFSETS.value)
 
     def wait_in_thread(self, call: PendingCall, timeout: float | None = None) -> None:
-        """Blocks until ``call`` has ended; by default as long as ``max_block_ms``. Raises as ``finish``."""
+        """Block until ``call`` has ended, by default for ``max_block_ms`` at most. Raises as ``finish``."""
         wait_in_thread(call.finished, self.timeout if timeout is None else timeout)
         self.finish(call)
 
@@ -181,7 +181,8 @@ class Transactions:
         elif intake.refuse is None:
             intake.refuse = self.refusal
             intake.transaction += 1
-            core.accumulator.close_batches()  # a concurrent append finds it closed
+            # An append on the fast path may have passed the check of `refuse`; it finds no open batch now.
+            core.accumulator.close_batches()
 
     def _timed_out(self, call: PendingCall) -> KafkaTimeoutError:
         manager, core = self._manager, self._core

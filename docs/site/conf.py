@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,9 @@ version = release = splashdam.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "source_pages"]
 root_doc = "index"
 exclude_patterns = ["site"]
-suppress_warnings = ["myst.strikethrough"]
 
 myst_heading_anchors = 4
 myst_url_schemes = {"http": None, "https": None, "mailto": None, "source": None}
-myst_enable_extensions = ["colon_fence"]
 
 default_role = "code"  # `name` in a docstring
 autodoc_member_order = "bysource"
@@ -57,6 +56,7 @@ pygments_dark_style = "github-dark"
 def setup(app: Sphinx) -> None:
     """Register with Sphinx."""
     app.connect("autodoc-process-docstring", tell_what_to_do)
+    app.connect("html-page-context", let_names_break)
 
 
 def tell_what_to_do(app: Sphinx, what: str, name: str, error: Any, *rest: Any) -> None:
@@ -70,3 +70,12 @@ def tell_what_to_do(app: Sphinx, what: str, name: str, error: Any, *rest: Any) -
     remedy = [f"What to do: {error.remedy}."] if error.remedy else []
     if said := [", ".join(told).capitalize() + "."] * bool(told) + remedy:
         lines += ["", f"*{' '.join(said)}*", ""]
+
+
+_LONG_NAME = re.compile(r'(?<=<span class="pre">)[\w.-]{12,}(?=</span>)')
+
+
+def let_names_break(app: Sphinx, page: str, template: str, context: dict[str, Any], *rest: Any) -> None:
+    """Long names break behind a dot or an underscore, so that tables of them have room for what they mean."""
+    if "body" in context:
+        context["body"] = _LONG_NAME.sub(lambda name: re.sub(r"([._])", r"\1<wbr>", name[0]), context["body"])

@@ -19,7 +19,7 @@ from splashdam.embedded_broker.groups.offset_records import (
 from splashdam.embedded_broker.topics.internal_topics import StoredBatch
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.values import Buffer, TopicPartition
-from splashdam.record.aborted import ABORT, COMMIT, type_of_control_record
+from splashdam.record.aborted_transactions import ABORT, COMMIT, type_of_control_record
 from splashdam.record.record import Record
 from splashdam.storage.topic_names import CONSUMER_OFFSETS
 

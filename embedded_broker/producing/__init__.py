@@ -1,4 +1,4 @@
-"""Appends of produced batches: validation, the append itself, and the straight path of usual requests.
+"""Appends of produced batches: validation, the append itself, and the fast path of usual requests.
 
 May import: execution, security, topics, transactions.
 """

@@ -1,4 +1,4 @@
-"""Appends a produced batch to its log, or answers why not: for the handler and for the straight path.
+"""Appends a produced batch to its log, or answers why not: for the handler and for the fast path.
 
 Most batches are appended as the producer sent them; the log checks them in one short walk. The others are
 validated first: they have to be unpacked, or compressed anew (``compression.type`` of the topic; by default,

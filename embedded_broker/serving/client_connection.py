@@ -26,7 +26,7 @@ from splashdam.embedded_broker.execution.answers import (
     Parked,
     encode_answer,
 )
-from splashdam.embedded_broker.producing.straight_produce import ProduceTemplates, StraightProduce
+from splashdam.embedded_broker.producing.fast_produce import FastProduce, ProduceTemplates
 from splashdam.embedded_broker.serving.dispatch import (
     Interception,
     Interceptor,
@@ -108,7 +108,7 @@ class ClientConnection:
             stream, max_bytes, broker.busy_polling, broker.request_memory, self._party
         )
         self._outbox = Outbox(stream, self._progressed)
-        self._straight = StraightProduce(broker, broker.produce_templates)
+        self._fast_produce = FastProduce(broker, broker.produce_templates)
         self._begun: deque[Dispatched | list[Part]] = deque()
         """A parked answer, and those behind it."""
 
@@ -167,12 +167,12 @@ class ClientConnection:
         """Hold the client to quotas from its next request on, if any are set."""
         if not quotas.is_any_set:
             self._client.meter = None
-            self._straight.resume()
+            self._fast_produce.resume()
             return
         from splashdam.embedded_broker.quotas.throttling import Meter
 
         self._client.meter = Meter(quotas, self._client, self._broker.fetch_sessions)
-        self._straight.stop()  # it does not count for quotas
+        self._fast_produce.stop()  # it does not count for quotas
 
     async def _answer_all(self, frames: list[memoryview]) -> None:
         turns = self._broker.turns
@@ -197,7 +197,7 @@ class ClientConnection:
         if self._interceptor is not None:
             await self._answer_intercepted(frame, self._interceptor)
             return
-        parts = self._straight.answer(frame)
+        parts = self._fast_produce.answer(frame)
         if parts is None:
             try:
                 dispatched = dispatch(
@@ -206,12 +206,12 @@ class ClientConnection:
                     self._address,
                     self._session,
                     self._client,
-                    is_heavy=self._straight.is_heavy,
+                    is_heavy=self._fast_produce.is_heavy,
                 )
             except LargeRequestError as large:
                 await self._answer_large(frame, large)
                 return
-            self._straight.learn(frame, dispatched.request, dispatched.version)
+            self._fast_produce.learn(frame, dispatched.request, dispatched.version)
             if isinstance(dispatched.answer, Parked):
                 self._begun.append(dispatched)
                 # Kafka mutes the connection in this case, so no client relies on later requests being

@@ -1,7 +1,7 @@
 """From a request's frame to the handler that answers it, or to an interceptor in front of that handler.
 
 Faults and request logs (``splashdam.testing``) are interceptors. A broker without one checks for it once for
-each wake of a connection. With one, no request takes the straight path of Produce, each connection handles
+each wake of a connection. With one, no request takes the fast path of Produce, each connection handles
 one request at a time, and the interceptor decides what is answered.
 """
 

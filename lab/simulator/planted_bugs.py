@@ -13,7 +13,7 @@ from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.accumulator.batch import ProducerBatch
 from splashdam.accumulator.readiness import PartitionQueues
 from splashdam.embedded_broker.handlers import produce
-from splashdam.embedded_broker.producing import appending, straight_produce
+from splashdam.embedded_broker.producing import appending, fast_produce
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.sender.completion import VERDICTS, Row, Verdict
 from splashdam.sender.idempotence import Idempotence, PartitionSequences
@@ -124,7 +124,7 @@ def acknowledged_before_append(patch: pytest.MonkeyPatch) -> None:
         return AppendResult(offset, offset, -1, 0, False)
 
     patch.setattr(produce, "append_batch", append_later)
-    patch.setattr(straight_produce, "append_batch", append_later)
+    patch.setattr(fast_produce, "append_batch", append_later)
 
 
 def acknowledged_before_flush(patch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from splashdam.model.broker_errors import (
     error_for,
 )
 from splashdam.model.cluster import ClusterMetadata, Node
+from splashdam.model.errors import RetriableError
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import Clock
 from splashdam.net.cluster.cluster_connections import ClusterConnections, open_connections
@@ -78,8 +79,7 @@ async def open_cluster_client(
         bootstrap,
         connect=connect,
         clock=clock,
-        client_id=settings.client_id,
-        request_timeout_ms=settings.request_timeout_ms,
+        settings=settings,
         authenticator=authenticator,
     ) as connections:
         yield ClusterClient(connections, settings)
@@ -104,7 +104,7 @@ class ClusterClient:
         return await self._ask("the cluster", self._reachable, request, read)
 
     async def controller(self, request: Question[R], read: Callable[[R], T]) -> T:
-        """Ask the controller; raise a ``KafkaStorageError`` at once, since the disk would fail again."""
+        """Ask the controller. A ``KafkaStorageError`` is not retried, since the disk would fail again."""
         try:
             return await self._ask("the controller", self._controller, request, _finally_refused(read))
         except _DiskRefusal as refusal:
@@ -113,8 +113,6 @@ class ClusterClient:
     async def leader(
         self, topic_partition: TopicPartition, request: Question[R], read: Callable[[R], T]
     ) -> T:
-        """Ask the partition leader."""
-
         async def find() -> Connection:
             return await self._leader(topic_partition)
 
@@ -170,8 +168,6 @@ class ClusterClient:
         return await self._ask(f"the coordinator of {key!r}", find, request, read, newest)
 
     async def broker(self, node: Node, request: Question[R], read: Callable[[R], T]) -> T:
-        """Ask one broker."""
-
         async def find() -> Connection:
             return await self._connections.to(node)
 
@@ -205,9 +201,7 @@ class ClusterClient:
             ask,
             timeout_ms=self._settings.timeout_ms,
             backoff_ms=self._settings.retry_backoff_ms,
-            is_final=lambda error: isinstance(
-                error, UnknownTopicOrPartitionError
-            ),  # the caller asked about this topic
+            is_final=_is_final,
         )
 
     async def _reachable(self) -> Connection:
@@ -247,6 +241,11 @@ class ClusterClient:
         return await self._connections.to(Node(found.node_id, found.host, found.port))
 
 
+def _is_final(error: RetriableError) -> bool:
+    """Whether not to retry: a caller that asked about a missing topic wants to know that it is missing."""
+    return isinstance(error, UnknownTopicOrPartitionError)
+
+
 class _DiskRefusal(Exception):
     """Carries a ``KafkaStorageError``, which is retriable elsewhere, past the retries."""
 
@@ -266,5 +265,7 @@ def _finally_refused(read: Callable[[R], T]) -> Callable[[R], T]:
 
 
 Newest = int | Callable[[Connection], int | None] | None
+"""The newest version of a request to use, or a function that returns it for a connection; None: no limit."""
+
 Question = Request[R] | Callable[[Connection], Request[R]]
 """A request, or a function that makes one for a connection, for example depending on its versions."""

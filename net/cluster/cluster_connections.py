@@ -10,7 +10,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import trio
 
@@ -38,14 +38,22 @@ _FIRST_PATIENCE_MS = 1_000.0
 """Initial time limit for an address that does not respond, while there are others to try."""
 
 
+class ConnectionSettings(Protocol):
+    """The settings of a client that its connections use."""
+
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def request_timeout_ms(self) -> float: ...
+
+
 @asynccontextmanager
 async def open_connections(
     bootstrap: Sequence[tuple[str, int]],
     *,
     connect: Connect,
     clock: Clock,
-    client_id: str,
-    request_timeout_ms: float,
+    settings: ConnectionSettings,
     authenticator: Authenticator | None,
     awaits_first_broker: bool = False,
 ) -> AsyncIterator[ClusterConnections]:
@@ -56,8 +64,7 @@ async def open_connections(
             bootstrap,
             connect=connect,
             clock=clock,
-            client_id=client_id,
-            request_timeout_ms=request_timeout_ms,
+            settings=settings,
             authenticator=authenticator,
             awaits_first_broker=awaits_first_broker,
         )
@@ -72,14 +79,13 @@ class ClusterConnections:
         bootstrap: bootstrap addresses.
         connect: opens streams.
         clock: for request deadlines.
-        client_id: sent with each request.
-        request_timeout_ms: time limit for one response.
+        settings: client id, and the time limit for one response.
         authenticator: authenticates connections, if the brokers require that.
         awaits_first_broker: retry, too, while all addresses refuse connections before the first contact.
 
     Attributes:
         has_reached: whether any broker has answered ApiVersions.
-        waits_for: what the present call waits for, for the text of a timeout.
+        waits_for: what the present call waits for, for the message of a timeout.
     """
 
     def __init__(
@@ -89,8 +95,7 @@ class ClusterConnections:
         *,
         connect: Connect,
         clock: Clock,
-        client_id: str,
-        request_timeout_ms: float,
+        settings: ConnectionSettings,
         authenticator: Authenticator | None = None,
         awaits_first_broker: bool = False,
     ) -> None:
@@ -98,13 +103,13 @@ class ClusterConnections:
         self._seeds = [Node(-1 - number, host, port) for number, (host, port) in enumerate(bootstrap)]
         self._connect = connect
         self._clock = clock
-        self._client_id = client_id
-        self._request_timeout_ms = request_timeout_ms
+        self._settings = settings
         self._authenticator = authenticator
         self._awaits_first_broker = awaits_first_broker
         self._open: dict[int, Connection] = {}
         self._renew_at_ms: dict[int, float] = {}
-        self._patience_ms = min(_FIRST_PATIENCE_MS, request_timeout_ms / (len(self._seeds) + 1))
+        # So that a listener that accepts and never answers leaves time for the other addresses.
+        self._patience_ms = min(_FIRST_PATIENCE_MS, settings.request_timeout_ms / (len(self._seeds) + 1))
         self.has_reached = False
         self.waits_for = ""
 
@@ -206,8 +211,8 @@ class ClusterConnections:
                 connection = Connection(
                     stream,
                     clock=self._clock,
-                    client_id=self._client_id,
-                    request_timeout_ms=self._request_timeout_ms,
+                    client_id=self._settings.client_id,
+                    request_timeout_ms=self._settings.request_timeout_ms,
                     max_in_flight_requests=1,
                     peer=str(node) if node.node_id >= 0 else where,
                 )
@@ -219,7 +224,7 @@ class ClusterConnections:
             )
             self.waits_for = f"authentication at {where}"
             await self._authenticate(connection, node)
-        except BaseException as error:  # nobody else would close it
+        except BaseException as error:  # also cancellation: nothing else would close the connection
             if connection is None:
                 raise
             with trio.CancelScope(shield=True):

@@ -27,7 +27,7 @@ from splashdam.net.cluster.cluster_connections import ClusterConnections, open_c
 from splashdam.net.cluster.metadata_reading import by_leader
 from splashdam.net.connect import Connect
 from splashdam.net.connection.connection import Authenticator
-from splashdam.record.aborted import ABORT, AbortedTransactions, control_type
+from splashdam.record.aborted_transactions import ABORT, AbortedTransactions, control_type
 from splashdam.record.batch import BatchHeader
 from splashdam.record.reader import Record, read_records
 from splashdam.record.stored import iter_stored_headers, stored_crc_ok
@@ -108,8 +108,7 @@ async def open_fetch_client(
         bootstrap,
         connect=connect,
         clock=clock,
-        client_id=settings.client_id,
-        request_timeout_ms=settings.request_timeout_ms,
+        settings=settings,
         authenticator=authenticator,
         awaits_first_broker=settings.awaits_first_broker,
     ) as connections:
@@ -311,7 +310,7 @@ class FetchedBatches:
         batches: whole batches. The first may begin before the requested offset (it is returned whole), or
             after it (compaction removed the records between). Checksums are not checked.
         aborted: with read_committed the aborted transactions that have records here; see
-            `splashdam.record.aborted.AbortedTransactions`.
+            `splashdam.record.aborted_transactions.AbortedTransactions`.
         next_offset: offset to read next: after the last batch, control batches included; the requested offset
             if there are no batches.
         high_watermark: high watermark of the partition.
@@ -358,7 +357,7 @@ def fetch_request(
     topic: str, topic_id: bytes, positions: Mapping[int, int], limits: FetchSettings, version: int
 ) -> tuple[FetchRequest, int]:
     """Make a request without a session, and its version: one with topic ids only if the id is known."""
-    if topic_id == NO_UUID:
+    if topic_id == NO_UUID:  # brokers before Kafka 2.8 have no topic ids
         version = min(version, _FIRST_VERSION_WITH_TOPIC_IDS - 1)
     elif version < _FIRST_VERSION_WITH_TOPIC_IDS:
         topic_id = NO_UUID
@@ -410,6 +409,8 @@ def _read_partition(
     if data.error_code:
         raise error_for(data.error_code, f"fetch of {where} at offset {position}")
     batches = data.records if isinstance(data.records, memoryview) else memoryview(b"")
+    # A broker cuts the last batch off at the byte limit: only whole batches count. Offsets go by the headers,
+    # since compaction may have removed a batch's last records.
     end, next_offset = 0, position
     for start, header in iter_stored_headers(batches):
         end, next_offset = start + header.size_bytes, max(position, header.next_offset)

@@ -1,11 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: freethreading_compatible=False
 # What rests on the interpreter lock: docs/decisions/batch-ownership.md.
-"""Writing and reading, with a short wait, without the interpreter's lock. ``streams.py`` says
-what both do.
+"""Writes to and reads from a socket, with a short wait, without the GIL. ``streams.py`` documents both.
 
-The Python twin asks for the lock after each piece that the socket takes. Where a thread of the application runs
-hot, each such time can take 5 ms; here it is once.
+The Python twin takes the GIL again after each piece that the socket accepts. While a thread of the application
+computes, that takes up to 5 ms each time (the switch interval); here it happens once.
 """
 
 import os
@@ -42,12 +41,12 @@ cdef extern from "<time.h>" nogil:
     int clock_gettime(int clock, timespec *now)
 
 cdef enum:
-    MOST_PARTS = 512  # writing.MOST_PARTS
+    MOST_PARTS = 512  # streams.MOST_PARTS
     NOTHING_YET = -2
 
 
 def write_within(int descriptor, parts, double patience_ms):
-    """See ``streams.write_within``."""
+    """See ``streams.write_within_py``."""
     cdef Py_buffer[MOST_PARTS] views
     cdef iovec[MOST_PARTS] vectors
     cdef int count = 0
@@ -83,7 +82,7 @@ cdef Py_ssize_t write_out(int descriptor, iovec *vectors, int count, double pati
             continue
         if written < 0 and errno != EAGAIN:
             return taken
-        if written >= 0:  # parts may be empty
+        if written >= 0:  # empty parts are passed, too
             taken += written
             while first < count and <size_t>written >= vectors[first].iov_len:
                 written -= vectors[first].iov_len
@@ -93,7 +92,7 @@ cdef Py_ssize_t write_out(int descriptor, iovec *vectors, int count, double pati
                 vectors[first].iov_len -= written
         if first == count or now_ms() >= until_ms:
             return taken
-        # A signal ends it, too: its handler waits for the lock.
+        # A signal ends the wait, too: its handler needs the GIL.
         if poll(&waiting, 1, 1) <= 0 or waiting.revents != POLLOUT:
             return taken
 

@@ -264,7 +264,7 @@ class Connection:
     def _lost(self, what: str) -> NetworkExceptionError:
         why = f" ({self.closed_by})" if self.closed_by else ""
         error = NetworkExceptionError(f"{what} to {self._peer}: the connection is closed{why}")
-        error.__cause__ = self.closed_by
+        error.__cause__ = self.closed_by  # where `authentication_cause` finds a refused certificate
         return error
 
     async def _wait_for_room(self) -> None:
@@ -442,7 +442,8 @@ class Connection:
             self._close(late, [pending])
             raise late
         if self._state is ConnectionState.CLOSED:
-            raise self._lost(str(pending))  # also after an invalid response to another request
+            # The reader may have closed it meanwhile, because of an invalid response to another request.
+            raise self._lost(str(pending))
 
     async def request(
         self, request: Request[R], version: int | None = None, *, timeout_ms: float | None = None
@@ -478,8 +479,12 @@ def renewal_delay_ms(lifetime_ms: float, random: Callable[[], float]) -> float:
     return lifetime_ms * (0.85 + 0.1 * random())
 
 
-def distrust(error: BaseException | None) -> AuthenticationError | None:
-    """Return the AuthenticationError among the causes of an error, or None."""
+def authentication_cause(error: BaseException | None) -> AuthenticationError | None:
+    """Return the AuthenticationError among the causes of an error, or None.
+
+    With TLS 1.3 a client learns only from its first read that the broker refused its certificate
+    (docs/decisions/security.md).
+    """
     seen: set[int] = set()  # an error raised from itself is its own cause
     while error is not None and id(error) not in seen:
         if isinstance(error, AuthenticationError):

@@ -12,8 +12,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 
+from splashdam.model.counters import WindowedCounters
 from splashdam.model.errors import IllegalStateError, KafkaError, ProtocolError
-from splashdam.model.tally import Tally
 from splashdam.model.values import Buffer
 from splashdam.net.clock import Clock
 from splashdam.net.connection.negotiation import decode_answer
@@ -22,7 +22,7 @@ from splashdam.wire.message import Request, Response
 from splashdam.wire.registry import response_class
 
 
-class Traffic(Tally):
+class Traffic(WindowedCounters):
     """Counters of the connections to one broker; ``Connection`` and the code that opens it count.
 
     Attributes:
@@ -175,7 +175,6 @@ class PendingResponse(Generic[R]):
         return correlation_id == self._correlation_id
 
     def decode(self, frame: Buffer) -> R:
-        """Decode the response frame."""
         return decode_answer(frame, self._cls, self.version)
 
     def throttle_ms(self, response: R) -> int:
@@ -186,7 +185,7 @@ class PendingResponse(Generic[R]):
         return throttle_time_ms
 
     def resolve(self, response: R) -> None:
-        """Set the response."""
+
         self._response = response
         self._finish()
 
@@ -279,6 +278,7 @@ class InFlightRequests:
         Raises:
             ProtocolError: the response is not that request's, or invalid; the request stays in the queue.
         """
+        # Brokers answer the requests of a connection in order: a response that skips one is a protocol error.
         correlation_id = decode_correlation_id(frame)
         if not self.queue:
             raise ProtocolError(
@@ -292,6 +292,7 @@ class InFlightRequests:
         throttle_ms, now_ms = pending.throttle_ms(response), self._clock.now_ms()
         self._traffic.answered(now_ms - pending.sent_at_ms, throttle_ms)
         if throttle_ms > 0:
+            # The client itself has to pause (KIP-219): brokers answer at once and then stop reading.
             until_ms = now_ms + throttle_ms
             self.throttled_until_ms = max(self.throttled_until_ms, until_ms)
         pending.resolve(response)

@@ -163,7 +163,6 @@ class TlsStream(trio.abc.Stream):
         return _distinguished_name(certificate["subject"]) if certificate else None
 
     async def send_all(self, data: Buffer) -> None:
-        """Send all."""
         try:
             await self._tls.send_all(data)
         except trio.BrokenResourceError as error:
@@ -175,7 +174,6 @@ class TlsStream(trio.abc.Stream):
             await self.send_all(data)
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Wait for room."""
         await self._tls.wait_send_all_might_not_block()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
@@ -234,6 +232,8 @@ class TlsConnect:
             WrongListenerError: the listener does not speak TLS.
         """
         stream = await self._connect(host, port)
+        # https_compatible: closing does not wait for the peer's closing alert. Kafka's frames have lengths,
+        # so a stream that was cut off is noticed without it.
         tls = trio.SSLStream(stream, self.tls_context, server_hostname=host, https_compatible=True)
         where = address_text(host, port)
         with trio.move_on_after(self._timeout_ms / 1000):
@@ -283,7 +283,7 @@ async def _shake_hands(tls: trio.SSLStream[trio.abc.Stream], peer: str) -> None:
 
 async def _send_alert(tls: trio.SSLStream[trio.abc.Stream]) -> None:
     """Send OpenSSL's alert, which says what is wrong: trio drops it."""
-    outgoing = getattr(tls, "_outgoing", None)
+    outgoing = getattr(tls, "_outgoing", None)  # private; without it the peer only sees the connection close
     alert = outgoing.read() if outgoing is not None else b""
     with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
         if alert:

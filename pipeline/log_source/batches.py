@@ -17,7 +17,7 @@ from splashdam.model.options import MAX_LONG, nearest_name
 from splashdam.model.values import TopicPartition
 from splashdam.pipeline.log_source.slices import LogSlice, ReadingRules, parts_of
 from splashdam.pipeline.log_source.walking import Chunk, Damage
-from splashdam.record.aborted import control_type
+from splashdam.record.aborted_transactions import control_type
 from splashdam.record.batch import (
     CODEC_MASK,
     CONTROL_BIT,

@@ -17,7 +17,7 @@ from splashdam.pipeline.filters import ALL
 from splashdam.pipeline.log_source.slices import LogSlice, Part, Piece, ReadingRules, parts_of
 from splashdam.pipeline.log_source.walking import Chunk, tell_of_batch
 from splashdam.pipeline.schema import Columns
-from splashdam.record.aborted import ABORT, control_type
+from splashdam.record.aborted_transactions import ABORT, control_type
 from splashdam.record.batch import MAGIC, BatchHeader
 from splashdam.storage.segments.indexes import AbortedTransaction
 

@@ -16,7 +16,7 @@ from splashdam.pipeline.log_source.directories import PartitionLog, Segment
 from splashdam.pipeline.log_source.filesystems import LogFiles
 from splashdam.pipeline.log_source.index_hints import load_offset_hints, read_entries
 from splashdam.pipeline.log_source.walking import Chunk, Walk, tell
-from splashdam.record.aborted import ABORT, COMMIT, control_type
+from splashdam.record.aborted_transactions import ABORT, COMMIT, control_type
 from splashdam.storage.producers.snapshots import decode_snapshot
 from splashdam.storage.segments.indexes import TXN_ENTRY, TXN_INDEX_VERSION, AbortedTransaction
 from splashdam.storage.segments.segment import TXN_INDEX

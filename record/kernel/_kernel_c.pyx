@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, auto_pickle=False
 # cython: freethreading_compatible=False
 # What rests on the interpreter lock: docs/decisions/batch-ownership.md.
-"""The hot kernels compiled. The Python twin of each part says what its classes do; the bytes are equal.
+"""The kernels, compiled. The Python twin of each part documents its classes; both write the same bytes.
 
 Two rules keep this safe without a lock:
 
@@ -34,7 +34,7 @@ from types import GenericAlias
 
 from splashdam.model.errors import IllegalArgumentError, IllegalStateError
 from splashdam.model.values import RecordMetadata, TopicPartition
-from splashdam.record.kernel.building import straight
+from splashdam.record.kernel.building import fast_path
 from splashdam.record.kernel.outcomes import outcome_table
 from splashdam.record.kernel.bulk.blob_column import DAMAGED_ROW
 from splashdam.record.checksum import crc32c
@@ -104,7 +104,7 @@ include "building/buffer.pxi"
 include "building/murmur2.pxi"
 include "outcomes/outcome.pxi"
 include "building/lanes.pxi"
-include "building/straight.pxi"
+include "building/fast_path.pxi"
 include "reading/walk.pxi"
 include "reading/records.pxi"
 include "reading/columns.pxi"

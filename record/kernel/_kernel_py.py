@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from splashdam.record.kernel.building.buffer import BatchBuffer as BatchBuffer
 from splashdam.record.kernel.building.buffer import record_size_upper_bound as record_size_upper_bound
+from splashdam.record.kernel.building.fast_path import FastPath as FastPath
+from splashdam.record.kernel.building.fast_path import NowaitSends as NowaitSends
+from splashdam.record.kernel.building.fast_path import Sends as Sends
 from splashdam.record.kernel.building.headers import header_block as header_block
 from splashdam.record.kernel.building.lanes import PartitionLane as PartitionLane
 from splashdam.record.kernel.building.lanes import TopicLanes as TopicLanes
 from splashdam.record.kernel.building.murmur2 import murmur2 as murmur2
-from splashdam.record.kernel.building.straight import NowaitSends as NowaitSends
-from splashdam.record.kernel.building.straight import Sends as Sends
-from splashdam.record.kernel.building.straight import StraightPath as StraightPath
 from splashdam.record.kernel.bulk.blob_column import BlobColumn as BlobColumn
 from splashdam.record.kernel.bulk.bulk import BulkRecords as BulkRecords
 from splashdam.record.kernel.bulk.bulk import RunTails as RunTails

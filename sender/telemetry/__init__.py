@@ -1,4 +1,4 @@
 """A client's metrics for a broker that asks for them (KIP-714).
 
-May import: context, links.
+May import: broker_links, context.
 """

@@ -20,8 +20,8 @@ from splashdam.model.log_text import fields
 from splashdam.net.connection.in_flight import PendingResponse
 from splashdam.record.batch import Codec
 from splashdam.record.compression import NO_COMPRESSION, Compression, available, compress
+from splashdam.sender.broker_links import BrokerLink, BrokerLinks
 from splashdam.sender.context import SenderContext
-from splashdam.sender.links import BrokerLink, LinkDirectory
 from splashdam.wire.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
@@ -118,7 +118,7 @@ class Telemetry:
     def __init__(
         self,
         context: SenderContext,
-        links: LinkDirectory,
+        links: BrokerLinks,
         encode: Callable[[Wanted], bytes],
         on_identified: Callable[[bytes], object],
     ) -> None:

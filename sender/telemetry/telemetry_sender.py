@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from splashdam.sender.broker_links import BrokerLink, BrokerLinks, LinkState
 from splashdam.sender.context import SenderContext
-from splashdam.sender.links import BrokerLink, LinkDirectory, LinkState
 
 if TYPE_CHECKING:
     from splashdam.sender.telemetry.telemetry import Telemetry
 
 TELEMETRY_KEY = 71
 
-MakeTelemetry = Callable[[SenderContext, LinkDirectory], "Telemetry"]
+MakeTelemetry = Callable[[SenderContext, BrokerLinks], "Telemetry"]
 
 
 class TelemetrySender:
@@ -35,7 +35,7 @@ class TelemetrySender:
         wants_link: a caller waits for a connection to any broker, even if no record is to be sent.
     """
 
-    def __init__(self, context: SenderContext, links: LinkDirectory) -> None:
+    def __init__(self, context: SenderContext, links: BrokerLinks) -> None:
         self._context = context
         self._links = links
         self.make: MakeTelemetry | None = None

@@ -1,4 +1,4 @@
 """A transactional producer's side of the protocol: states, calls, requests to coordinators, the drain gate.
 
-May import: completion, context, idempotence, links, wakeup.
+May import: broker_links, completion, context, idempotence, wakeup.
 """

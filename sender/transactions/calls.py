@@ -28,10 +28,10 @@ class PendingCall:
 
     Attributes:
         operation: the call.
-        decided: it has ended.
-        finished: opens soon after that, outside the guard.
+        decided: whether the call has ended.
+        finished: opens soon after that, when the guard is released.
         error: why it failed, None if it did not.
-        detached: no caller waits for its end.
+        detached: whether no caller waits for its end.
         prepared: the prepared transaction, after a successful prepare.
     """
 
@@ -70,25 +70,25 @@ class OffsetsCall(PendingCall):
 
 
 def abortable(cause: BaseException) -> KafkaError:
-    """The error of calls after ``cause`` made the transaction abortable only."""
+    """Return the error of calls after ``cause`` left nothing but an abort."""
     error = TransactionFailedError(f"the transaction can only be aborted, because of: {cause}")
     error.__cause__ = cause
     return error
 
 
 def fatal(cause: BaseException) -> KafkaError:
-    """The error of calls after ``cause`` ended the producer: a copy of it if its class is fatal."""
+    """Return the error of calls after ``cause`` ended the producer: a copy of it if its class is fatal."""
     if isinstance(cause, KafkaError) and cause.fatal:
         copy = fresh(cause)
         assert isinstance(copy, KafkaError)
         return copy
-    error = FatalTransactionError(f"this producer is finished, because of: {cause}")
+    error = FatalTransactionError(f"this producer cannot continue, because of: {cause}")
     error.__cause__ = cause
     return error
 
 
 def fenced(transactional_id: str, answer: KafkaError) -> KafkaError:
-    """The error of a fenced producer, for either of Kafka's two codes."""
+    """Return the error of a fenced producer; brokers tell it with either of two codes."""
     error = ProducerFencedError(
         f"a newer producer with transactional_id {transactional_id!r} has taken over: {answer}"
     )

@@ -10,9 +10,9 @@ import trio
 
 from splashdam.model.errors import KafkaConnectionError, KafkaError
 from splashdam.net.connection.in_flight import PendingResponse
+from splashdam.sender.broker_links import BrokerLink, BrokerLinks
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
-from splashdam.sender.links import BrokerLink, LinkDirectory
 from splashdam.sender.transactions.manager import TransactionManager
 from splashdam.sender.transactions.requests import CoordinatorRequest
 from splashdam.wire.message import Request
@@ -24,7 +24,7 @@ class Coordination:
     def __init__(
         self,
         context: SenderContext,
-        links: LinkDirectory,
+        links: BrokerLinks,
         completion: Completion,
         manager: TransactionManager,
     ) -> None:
@@ -32,12 +32,12 @@ class Coordination:
         self._links = links
         self._completion = completion
         self._manager = manager
-        self._hurried = False
+        self._is_flushing = False
         self._close_by_ms = math.inf
         self._waiting = False
 
     def prepare(self, now_ms: float, *, closing: bool) -> None:
-        """The first part of a turn, before the queues are checked. The guard is held."""
+        """Apply the transaction's state to the queues before they are checked. The guard is held."""
         manager, completion = self._manager, self._completion
         if closing and not self._context.accumulator.has_incomplete:
             patience_ms = self._context.settings.delivery_timeout_ms
@@ -47,12 +47,13 @@ class Coordination:
             manager.die(completion.fatal)
         elif manager.fatal_error is not None:
             completion.fatal = manager.fatal_error
-        doom = manager.unsent_error
-        if doom is not None:
-            completion.abort_unsent(doom, manager.sequences.unsendable)
-        if manager.completing != self._hurried:
-            self._hurried = manager.completing
-            if self._hurried:
+        error = manager.unsent_error
+        if error is not None:
+            completion.abort_unsent(error, manager.sequences.unsendable)
+        # A commit waits for all batches, so linger is off meanwhile, as in a flush.
+        if manager.completing != self._is_flushing:
+            self._is_flushing = manager.completing
+            if self._is_flushing:
                 self._context.accumulator.begin_flush()
             else:
                 self._context.accumulator.end_flush()
@@ -68,7 +69,7 @@ class Coordination:
 
     @property
     def eager(self) -> bool:
-        """Whether answers, or room on a link, may allow the next request."""
+        """Whether a response, or a link that can send again, may allow the next request."""
         return self._waiting or self._manager.completing
 
     def finished(self) -> bool:

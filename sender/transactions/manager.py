@@ -1,10 +1,10 @@
-"""The transaction manager of a producer: its states, and its requests to coordinators. Pure.
+"""The transaction manager of a producer: its states, and its requests to coordinators. Does no I/O.
 
 One request is in flight at a time: FindCoordinator, InitProducerId, AddPartitions or AddOffsets (or none of
 them, with KIP-890), TxnOffsetCommit, EndTxn. Semantics are those of Kafka's ``TransactionManager``; the
 differences are in ``docs/decisions/transactions.md``.
 
-``Enrolment`` is the drain gate: it tracks which partitions are in the transaction.
+``TransactionPartitions`` is the drain gate: it tracks which partitions are in the transaction.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from splashdam.sender.transactions.requests import (
     CoordinatorRequest,
     RequestKind,
     Ruling,
-    Writer,
+    TransactionalIdentity,
     ruling_on,
 )
 
@@ -152,7 +152,7 @@ class TransactionManager:
         cause: why the transaction can only be aborted, or why the producer failed for good; else None.
         v2: the open transaction follows KIP-890.
         sequences: numbers the batches, under identities that the coordinator assigns.
-        enrolment: the drain gate of the accumulator.
+        partitions: the drain gate of the accumulator.
         ended: decided calls whose waiters have not run yet.
         on_change: called after each change of ``state``.
         last_error: why the last request is retried, for messages; None if it is not.
@@ -163,7 +163,7 @@ class TransactionManager:
         self.cause: BaseException | None = None
         self.v2 = False
         self.sequences = Idempotence(own_epochs=False)
-        self.enrolment = Enrolment(self.sequences)
+        self.partitions = TransactionPartitions(self.sequences)
         self.ended: deque[PendingCall] = deque()
         self.on_change: Callable[[], None] = lambda: None
         self._level = 0
@@ -171,7 +171,9 @@ class TransactionManager:
         self._call: PendingCall | None = None
         self._offsets: deque[OffsetsCall] = deque()
         self._groups: set[str] = set()
-        self._unsure = False  # a request to add partitions or offsets had no response
+        # A request to add partitions or offsets had no response: the coordinator may have a transaction to
+        # end, although nothing is known to be in it.
+        self._unsure = False
         self._renew = False
         self._skip_end = False
         self.last_error: BaseException | None = None
@@ -198,12 +200,11 @@ class TransactionManager:
         return call
 
     def begin(self) -> None:
-        """Begin a transaction."""
         self._pending(None)
         self._refuse_unless(TransactionState.READY, "begin_transaction")
         self._advance(TransactionEvent.BEGIN)
         self.v2 = self._level >= V2_LEVEL
-        self.enrolment.begin(implicit=self.v2)
+        self.partitions.begin(implicit=self.v2)
         self._groups.clear()
         self._unsure = self._renew = self._skip_end = False
 
@@ -222,7 +223,6 @@ class TransactionManager:
         return call
 
     def abort(self) -> PendingCall:
-        """Abort the transaction."""
         call = self._complete(Operation.ABORT, TransactionEvent.ABORT)
         call.detached = False
         return call
@@ -262,7 +262,7 @@ class TransactionManager:
             call.finished.open()
 
     def refusal(self) -> KafkaError:
-        """The error of ``send`` in the current state."""
+        """Return the error of ``send`` in the current state."""
         if self.cause is not None:
             return self._error()
         if self.state is TransactionState.UNINITIALIZED:
@@ -317,11 +317,11 @@ class TransactionManager:
         self._end_all(self._error())
 
     def due_in_ms(self, now_ms: float) -> float:
-        """Milliseconds until the next request may be sent."""
+        """Return milliseconds until the next request may be sent."""
         return max(0.0, self._not_before_ms - now_ms)
 
     def coordinator(self, key: CoordinatorKey) -> Node:
-        """The known coordinator of ``key``."""
+        """Return the known coordinator of ``key``."""
         return self._coordinators[key]
 
     def coordinator_lost(self, node_id: int) -> None:
@@ -329,7 +329,7 @@ class TransactionManager:
         self._coordinators = {key: at for key, at in self._coordinators.items() if at.node_id != node_id}
 
     def next_request(self, *, batches_left: bool) -> CoordinatorRequest | None:
-        """The request to send now; None if there is none or one is in flight.
+        """Return the request to send now; None if there is none or one is in flight.
 
         Args:
             batches_left: batches are queued or in flight.
@@ -362,7 +362,7 @@ class TransactionManager:
             self._learn(request, response)
             return
         if code == ErrorCode.INVALID_TXN_STATE and self._unsure and self._aborts(request):
-            self._completed()  # the unanswered request had no effect: there is nothing to abort
+            self._completed()  # the request without a response had no effect: there is nothing to abort
             return
         self._rule(request, ruling_on(request.kind, code), error_for(code, text), now_ms)
 
@@ -382,17 +382,17 @@ class TransactionManager:
             self._deny(error)
 
     def _pending(self, operation: Operation | None) -> PendingCall | None:
-        """The pending call, if it is the same operation; raise if it is another one."""
+        """Return the pending call if it is the same operation; raise if it is another one."""
         if self.state is TransactionState.FATAL_ERROR:
             raise self._error()
         call = self._call
         if call is None or call.operation is operation:
             return call
-        if operation is Operation.ABORT and call.error is not None:  # it has failed
+        if operation is Operation.ABORT and call.error is not None:  # a failed commit is followed by an abort
             self._call = None
             return None
         raise IllegalStateError(
-            f"{call.operation.value}() has not ended: call it again, which goes on waiting for it"
+            f"{call.operation.value}() has not ended: call it again to continue waiting for it"
         )
 
     def _complete(self, operation: Operation, event: TransactionEvent) -> PendingCall:
@@ -405,7 +405,7 @@ class TransactionManager:
             self._advance(event)
             self._call = call
             if operation is Operation.ABORT:
-                self.enrolment.wanted.clear()
+                self.partitions.wanted.clear()
                 self._drop_offsets(TransactionAbortedError("the transaction was aborted"))
         return call
 
@@ -421,7 +421,7 @@ class TransactionManager:
             )
 
     def _fail(self, error: BaseException) -> None:
-        """Make the transaction abortable only; a running abort continues."""
+        """Leave nothing but an abort; an abort in progress continues."""
         first = self.state not in (TransactionState.ABORTING, TransactionState.ABORTABLE_ERROR)
         if first:
             self.cause = error
@@ -431,20 +431,20 @@ class TransactionManager:
             self._end_all(self._error())
 
     def _hold(self) -> None:
-        """All batches are acknowledged: the transaction is prepared."""
+        """End ``prepare`` once all batches are acknowledged."""
         self._advance(TransactionEvent.HOLD)
         assert self._call is not None
         producer_id, epoch = self.sequences.identity
-        has_something = self.enrolment.added or self._groups or self._unsure
+        has_something = self.partitions.added or self._groups or self._unsure
         self._call.prepared = PreparedTransaction(
             self._key.key, producer_id, epoch, is_empty=not has_something
         )
         self._end_call()
 
     def _completed(self) -> None:
-        """The coordinator has ended the transaction, or there was nothing to end."""
+        """Handle the end of the transaction at the coordinator, or that it had nothing to end."""
         self.sequences.settle()
-        self.enrolment.begin(implicit=False)
+        self.partitions.begin(implicit=False)
         self._groups.clear()
         stuck = self.sequences.unsettled
         renewable = self._can_renew or not self.sequences.identified
@@ -452,8 +452,13 @@ class TransactionManager:
             self.cause = None
             self._advance(TransactionEvent.RENEW)
             return
-        if stuck and not self.sequences.step_back():
-            self.die(IllegalStateError("a new producer epoch is needed; brokers before 2.5 cannot give one"))
+        if stuck and not self.sequences.reuse_sequences():
+            self.die(
+                IllegalStateError(
+                    "a failed batch left a gap in the sequence numbers, which needs a new producer epoch;"
+                    " brokers before 2.5 cannot give one"
+                )
+            )
             return
         self.cause = None
         self._advance(TransactionEvent.COMPLETE)
@@ -484,7 +489,7 @@ class TransactionManager:
 
     def _advance(self, event: TransactionEvent) -> None:
         self.state = next_state(TRANSITIONS, self.state, event, "a transactional producer")
-        self.enrolment.open = self.state in _OPEN
+        self.partitions.open = self.state in _OPEN
         self.on_change()
 
     def _deny(self, error: KafkaError) -> None:
@@ -503,17 +508,17 @@ class TransactionManager:
         if self.state is TransactionState.PREPARING:
             self._hold()
             return None
-        if (self.enrolment.added or self._groups or self._unsure) and not self._skip_end:
+        if (self.partitions.added or self._groups or self._unsure) and not self._skip_end:
             committed = self.state is TransactionState.COMMITTING
-            return requests.end(self._writer, committed=committed, v2=self.v2)
+            return requests.end(self._identity, committed=committed, v2=self.v2)
         self._completed()
         return self._wanted(batches_left)
 
     def _addition(self) -> CoordinatorRequest | None:
         if self._adding is not None:
             return self._adding
-        if self.enrolment.wanted:
-            self._adding = requests.add_partitions(self._writer, self.enrolment.ask_for_wanted())
+        if self.partitions.wanted:
+            self._adding = requests.add_partitions(self._identity, self.partitions.ask_for_wanted())
             return self._adding
         if not self._offsets:
             return None
@@ -522,14 +527,14 @@ class TransactionManager:
         if group_id not in self._groups:
             if not self.v2:
                 self._adding_group = group_id
-                self._adding = requests.add_offsets(self._writer, group_id)
+                self._adding = requests.add_offsets(self._identity, group_id)
                 return self._adding
             self._groups.add(group_id)
-        return requests.commit_offsets(self._writer, call.group, call.offsets, v2=self.v2)
+        return requests.commit_offsets(self._identity, call.group, call.offsets, v2=self.v2)
 
     @property
-    def _writer(self) -> Writer:
-        return Writer(self._key, self.sequences.identity)
+    def _identity(self) -> TransactionalIdentity:
+        return TransactionalIdentity(self._key, self.sequences.identity)
 
     def _learn(self, request: CoordinatorRequest, response: Any) -> None:
         match request.kind:
@@ -588,13 +593,13 @@ class TransactionManager:
 
     def _wait_ms(self, request: CoordinatorRequest, error: KafkaError) -> float:
         busy = error_code(error) == ErrorCode.CONCURRENT_TRANSACTIONS
-        if busy and request.kind is RequestKind.ADD_PARTITIONS and not self.enrolment.added:
+        if busy and request.kind is RequestKind.ADD_PARTITIONS and not self.partitions.added:
             return FIRST_ADD_WAIT_MS
         return self._backoff.next_ms()
 
     def _add_decided(self, request: CoordinatorRequest, *, added: bool) -> None:
         if request.kind is RequestKind.ADD_PARTITIONS:
-            self.enrolment.add_decided(added=added)
+            self.partitions.add_decided(added=added)
             self._adding = None
         elif request.kind is RequestKind.ADD_OFFSETS:
             if added:
@@ -603,12 +608,12 @@ class TransactionManager:
 
 
 def error_code(error: KafkaError) -> int:
-    """The broker's error code, 0 for other errors."""
+    """Return the broker's error code, 0 for other errors."""
     return error.code if isinstance(error, BrokerResponseError) else 0
 
 
-class Enrolment:
-    """The drain gate of a transactional producer, in front of that of ``sequences``. Pure.
+class TransactionPartitions:
+    """The drain gate of a transactional producer, in front of that of ``sequences``. Does no I/O.
 
     Args:
         sequences: numbers the admitted batches.
@@ -643,6 +648,8 @@ class Enrolment:
             return True
         if not self.open:
             return False
+        # Before it is in the transaction, a partition's batch would be written outside of it: an abort would
+        # not take it back.
         topic_partition = batch.topic_partition
         if self.implicit or topic_partition in self.added:
             return True
@@ -657,12 +664,12 @@ class Enrolment:
         self._sequences.drained(batch)
 
     def ask_for_wanted(self) -> frozenset[TopicPartition]:
-        """The partitions of the next AddPartitionsToTxn request."""
+        """Return the partitions of the next AddPartitionsToTxn request, and count them as asked for."""
         self.adding, self.wanted = self.wanted, set()
         return frozenset(self.adding)
 
     def add_decided(self, *, added: bool) -> None:
-        """Handle the response to that request."""
+        """Handle the response to AddPartitionsToTxn."""
         if added:
             self.added |= self.adding
         self.adding.clear()

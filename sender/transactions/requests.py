@@ -109,7 +109,7 @@ _COLUMNS = {asked: Row._fields.index(asked.name.lower()) for asked in RequestKin
 
 
 def ruling_on(asked: RequestKind, error_code: int) -> Ruling:
-    """The ruling on a response with ``error_code``."""
+    """Return what to do after a response with ``error_code``."""
     row = ROWS.get(error_code)
     if row is None:
         row = _ELSE_RETRIABLE if error_class(error_code).retriable else _ELSE
@@ -120,7 +120,7 @@ _GRAVEST_FIRST = (_FENCE, _DIE, _FIND, _RETRY, _DENY, _RENEW, _ABORT, _DONE)
 
 
 def gravest(asked: RequestKind, error_codes: list[int]) -> int:
-    """The deciding code of a response with one code per partition: that of the gravest ruling.
+    """Return the code that decides for a response with one code per partition: that of the gravest ruling.
 
     TOPIC_AUTHORIZATION_FAILED (29) comes before other reasons to abort, OPERATION_NOT_ATTEMPTED (55) last.
     """
@@ -167,14 +167,14 @@ class CoordinatorRequest(NamedTuple):
     finds: CoordinatorKey | None = None
 
 
-class Writer(NamedTuple):
-    """Transactional id, producer id and epoch."""
+class TransactionalIdentity(NamedTuple):
+    """Transactional id, producer id and epoch: what a coordinator checks in each request."""
 
     key: CoordinatorKey
     identity: Identity
 
     def fields(self) -> dict[str, Any]:
-        """The fields that most requests have in common."""
+        """Return the fields that most requests have in common."""
         return {
             "transactional_id": self.key.key,
             "producer_id": self.identity.producer_id,
@@ -183,7 +183,7 @@ class Writer(NamedTuple):
 
 
 def find_coordinator(wanted: CoordinatorKey) -> CoordinatorRequest:
-    """FindCoordinator for ``wanted``."""
+    """Return the FindCoordinator request for ``wanted``."""
 
     def build(version: int) -> FindCoordinatorRequest:
         if version >= _FIND_MANY_FROM:
@@ -201,22 +201,22 @@ def find_coordinator(wanted: CoordinatorKey) -> CoordinatorRequest:
 
 
 def _nowhere(node_id: int, host: str) -> int:
-    """COORDINATOR_NOT_AVAILABLE for a response without error and broker.
+    """Return COORDINATOR_NOT_AVAILABLE for a response that has neither an error nor a broker.
 
-    Negative node ids are ours, for bootstrap addresses.
+    A negative node id would be taken for a bootstrap address of ours.
     """
     return ErrorCode.NONE if node_id >= 0 and host else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def coordinator_in(response: FindCoordinatorResponse) -> Node:
-    """The coordinator that a response without error names."""
+    """Return the coordinator that a response without error names."""
     for each in response.coordinators:
         return Node(each.node_id, each.host, each.port)
     return Node(response.node_id, response.host, response.port)
 
 
 def init_producer_id(key: CoordinatorKey, timeout_ms: int, present: Identity) -> CoordinatorRequest:
-    """InitProducerId: a new producer id, or the next epoch of ``present`` if that is valid."""
+    """Return the request for a new producer id, or for the next epoch of ``present`` if that is valid."""
 
     def build(_version: int) -> InitProducerIdRequest:
         return InitProducerIdRequest(
@@ -234,17 +234,19 @@ def init_producer_id(key: CoordinatorKey, timeout_ms: int, present: Identity) ->
     return CoordinatorRequest(RequestKind.INIT_PRODUCER_ID, InitProducerIdRequest, build, refusal, key)
 
 
-def add_partitions(writer: Writer, partitions: Iterable[TopicPartition]) -> CoordinatorRequest:
-    """AddPartitionsToTxn for these partitions."""
+def add_partitions(
+    producer: TransactionalIdentity, partitions: Iterable[TopicPartition]
+) -> CoordinatorRequest:
+    """Return the AddPartitionsToTxn request for these partitions."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         by_topic.setdefault(topic, []).append(partition)
 
     def build(_version: int) -> AddPartitionsToTxnRequest:
         return AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=writer.key.key,
-            v3_and_below_producer_id=writer.identity.producer_id,
-            v3_and_below_producer_epoch=writer.identity.epoch,
+            v3_and_below_transactional_id=producer.key.key,
+            v3_and_below_producer_id=producer.identity.producer_id,
+            v3_and_below_producer_epoch=producer.identity.epoch,
             v3_and_below_topics=[
                 AddPartitionsToTxnTopic(name=topic, partitions=numbers) for topic, numbers in by_topic.items()
             ],
@@ -262,33 +264,38 @@ def add_partitions(writer: Writer, partitions: Iterable[TopicPartition]) -> Coor
             for each, topic, number in codes
             if each == code
         }
-        return code, f"not added to the transaction: {', '.join(sorted(names))}"
+        return code, f"partitions not added to the transaction: {', '.join(sorted(names))}"
 
     return CoordinatorRequest(
-        RequestKind.ADD_PARTITIONS, AddPartitionsToTxnRequest, build, refusal, writer.key, _CLIENTS_ADD_UP_TO
+        RequestKind.ADD_PARTITIONS,
+        AddPartitionsToTxnRequest,
+        build,
+        refusal,
+        producer.key,
+        _CLIENTS_ADD_UP_TO,
     )
 
 
-def add_offsets(writer: Writer, group_id: str) -> CoordinatorRequest:
-    """AddOffsetsToTxn for this group."""
+def add_offsets(producer: TransactionalIdentity, group_id: str) -> CoordinatorRequest:
+    """Return the AddOffsetsToTxn request for this group."""
 
     def build(_version: int) -> AddOffsetsToTxnRequest:
-        return AddOffsetsToTxnRequest(**writer.fields(), group_id=group_id)
+        return AddOffsetsToTxnRequest(**producer.fields(), group_id=group_id)
 
     def refusal(response: AddOffsetsToTxnResponse) -> tuple[int, str]:
         return response.error_code, f"group {group_id!r} was not added to the transaction"
 
-    return CoordinatorRequest(RequestKind.ADD_OFFSETS, AddOffsetsToTxnRequest, build, refusal, writer.key)
+    return CoordinatorRequest(RequestKind.ADD_OFFSETS, AddOffsetsToTxnRequest, build, refusal, producer.key)
 
 
 def commit_offsets(
-    writer: Writer,
+    producer: TransactionalIdentity,
     group: ConsumerGroupMetadata,
     offsets: dict[TopicPartition, OffsetAndMetadata],
     *,
     v2: bool,
 ) -> CoordinatorRequest:
-    """TxnOffsetCommit: the group's offsets, valid once the transaction is committed."""
+    """Return the TxnOffsetCommit request: the group's offsets, valid once the transaction is committed."""
     by_topic: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
     for (topic, number), offset in sorted(offsets.items()):
         by_topic.setdefault(topic, []).append(
@@ -307,7 +314,7 @@ def commit_offsets(
                 f" group {group.group_id!r}: give the group's name alone"
             )
         return TxnOffsetCommitRequest(
-            **writer.fields(),
+            **producer.fields(),
             group_id=group.group_id,
             generation_id_or_member_epoch=group.generation_id,
             member_id=group.member_id,
@@ -320,9 +327,8 @@ def commit_offsets(
 
     def refusal(response: TxnOffsetCommitResponse) -> tuple[int, str]:
         codes = [each.error_code for topic in response.topics for each in topic.partitions]
-        return gravest(
-            RequestKind.COMMIT_OFFSETS, codes
-        ), f"offsets of group {group.group_id!r} were not taken"
+        code = gravest(RequestKind.COMMIT_OFFSETS, codes)
+        return code, f"the offsets of group {group.group_id!r} were not committed"
 
     return CoordinatorRequest(
         RequestKind.COMMIT_OFFSETS,
@@ -334,15 +340,15 @@ def commit_offsets(
     )
 
 
-def end(writer: Writer, *, committed: bool, v2: bool) -> CoordinatorRequest:
-    """EndTxn: commit or abort."""
+def end(producer: TransactionalIdentity, *, committed: bool, v2: bool) -> CoordinatorRequest:
+    """Return the EndTxn request, which commits or aborts."""
 
     def build(_version: int) -> EndTxnRequest:
-        return EndTxnRequest(**writer.fields(), committed=committed)
+        return EndTxnRequest(**producer.fields(), committed=committed)
 
     def refusal(response: EndTxnResponse) -> tuple[int, str]:
         return response.error_code, f"the transaction was not {'committed' if committed else 'aborted'}"
 
     return CoordinatorRequest(
-        RequestKind.END, EndTxnRequest, build, refusal, writer.key, None if v2 else _LAST_WITHOUT_V2
+        RequestKind.END, EndTxnRequest, build, refusal, producer.key, None if v2 else _LAST_WITHOUT_V2
     )

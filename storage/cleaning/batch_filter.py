@@ -8,7 +8,7 @@ from typing import NamedTuple
 import attrs
 
 from splashdam.model.values import Buffer
-from splashdam.record.aborted import AbortedTransactions
+from splashdam.record.aborted_transactions import AbortedTransactions
 from splashdam.record.batch import (
     CODEC_MASK,
     DELETE_HORIZON_BIT,

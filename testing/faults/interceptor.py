@@ -15,7 +15,7 @@ import trio
 from splashdam.embedded_broker.execution.answers import CloseConnectionError
 from splashdam.embedded_broker.serving.dispatch import Interception, SilencedError
 from splashdam.model.broker_errors import ErrorCode
-from splashdam.net.guard import Guard
+from splashdam.net.reentrant_lock import ReentrantLock
 from splashdam.testing.faults.fault import Fault, RequestFilter, is_from_broker
 from splashdam.testing.faults.messages import (
     Names,
@@ -58,7 +58,7 @@ class FaultInterceptor:
 
     def __init__(self, interception: Interception) -> None:
         self._interception = interception
-        self._guard = Guard()
+        self._guard = ReentrantLock()
         self._faults: tuple[Fault, ...] = ()
         self._refusals: tuple[Refusals, ...] = ()
         self._missed: list[Fault | Refusals] = []

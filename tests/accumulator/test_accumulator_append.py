@@ -149,7 +149,7 @@ def test_bad_timestamp_gives_its_memory_back(make_bench):
 
 
 def test_append_after_close_is_refused(make_bench):
-    """Also into a batch that had room."""
+    """Also if the open batch has room."""
     bench = make_bench()
     bench.append()
     bench.accumulator.close()
@@ -185,7 +185,7 @@ def test_a_batch_that_is_short_of_memory_does_not_grow_record_by_record(make_ben
 
 
 def test_a_new_batch_takes_what_is_left_of_what_it_expects(make_bench):
-    """Not the least, which would have to grow at once."""
+    """It does not open with the minimum, which would have to grow at once."""
     bench = make_bench(batch_bytes=10_000, buffer_memory=200_000)
     bench.future(partition=1, value=bytes(190_000))
     assert bench.accumulator.free_bytes > 5_000

@@ -156,7 +156,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_within_its_limit(self) -> None:
-        """The parts of a batch that was divided have a header each, and wait for no memory."""
+        """The parts of a split batch have a header each, and wait for no memory."""
         headers = HEADER_BYTES * sum(part.charged_bytes > 0 for part in self.parts)
         assert -headers <= self.accumulator.free_bytes <= TOTAL_BYTES
 

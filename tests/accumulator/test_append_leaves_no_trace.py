@@ -60,7 +60,7 @@ class BrokenFuture(FutureCell):
 )
 @pytest.mark.parametrize("room", [True, False], ids=["into an open batch", "into a new one"])
 def test_append_that_raises_has_appended_nothing(make_bench, make_cluster, changed, error, room):
-    """Sizes and the future come first: a record is never sent without a future to tell of it."""
+    """Sizes are checked and the future is made first: a record is never sent without a future."""
     bench = make_bench()
     if room:
         bench.append(value=b"before")

@@ -194,7 +194,7 @@ def test_abort_unsent_leaves_numbered_batches(make_bench, make_cluster):
 
 
 def test_open_batch_cannot_fail(make_bench):
-    """It would lose its buffer while records still come in; whoever fails it closes it before."""
+    """A failed batch drops its buffer, to which records could still be appended: it must be closed first."""
     bench = make_bench()
     future = bench.future()
     (batch,) = bench.accumulator._incomplete

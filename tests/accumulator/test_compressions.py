@@ -97,7 +97,7 @@ def fill(bench, cluster, batches):
         batch.seal(GZIP)
         plain, packed = batch.uncompressed_bytes, batch.size_bytes
         bench.accumulator.compressions.observe("t", plain - HEADER_BYTES, packed - HEADER_BYTES)
-        bench.accumulator.give_surplus_back(batch)
+        bench.accumulator.release_surplus(batch)
         sizes.append((plain, packed))
         bench.accumulator.complete(batch, 0, -1)
     return sizes
@@ -127,9 +127,9 @@ def test_what_compression_has_freed_is_given_back_at_once(make_bench, make_clust
     held = bench.accumulator.buffer_memory - bench.accumulator.free_bytes
     (batch,) = bench.accumulator.drain(cluster, {1}, 1 << 30, 0)[1]
     batch.seal(GZIP)
-    bench.accumulator.give_surplus_back(batch)
+    bench.accumulator.release_surplus(batch)
     assert bench.accumulator.buffer_memory - bench.accumulator.free_bytes < 2500 < held
-    bench.accumulator.give_surplus_back(batch)
+    bench.accumulator.release_surplus(batch)
     bench.accumulator.complete(batch, 0, -1)
     assert bench.accumulator.free_bytes == bench.accumulator.buffer_memory
 
@@ -140,7 +140,7 @@ def test_uncompressed_batches_keep_their_charge(make_bench, make_cluster):
     bench.append()
     held = bench.accumulator.free_bytes
     (batch,) = bench.drain(cluster)[1]
-    bench.accumulator.give_surplus_back(batch)
+    bench.accumulator.release_surplus(batch)
     assert bench.accumulator.free_bytes == held
 
 

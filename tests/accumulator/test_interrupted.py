@@ -90,7 +90,7 @@ def every_interrupt(make_bench: Callable[..., Any], prepare: Callable[[Any], Any
 
 @pytest.mark.parametrize("prepare", PLACES)
 def test_interrupted_append_keeps_no_memory(make_bench, prepare):
-    """What it has reserved is with a batch that will give it back, or is free: no part of it is lost."""
+    """The reserved memory belongs to a batch that will release it, or is free: nothing is lost."""
     benches = list(every_interrupt(make_bench, prepare))
     assert benches
     for bench in benches:
@@ -110,7 +110,7 @@ def test_interrupted_append_leaves_batches_that_can_be_aborted(make_bench, prepa
         assert all(outcome.state == FAILED for outcome in outcomes)
 
 
-def test_whoever_got_memory_hears_of_it_when_the_giver_is_interrupted():
+def test_a_granted_waiter_wakes_although_the_release_is_interrupted():
     """Else that thread would wait for ``max_block_ms`` with the memory in its hands."""
     for at in count():
         budget, heard = MemoryBudget(10), []

@@ -64,7 +64,7 @@ def test_cancel_gives_a_partial_grant_to_the_next():
 
 
 def test_close_sends_everybody_away():
-    """Closing wakes all who wait; their partial grants return."""
+    """Closing wakes all waiters; what was granted to them in part is free again."""
     budget = MemoryBudget(10)
     budget.take(6)
     called = []
@@ -94,7 +94,7 @@ def test_illegal_events_name_state_and_event(state, event):
 
 @pytest.mark.parametrize("close", [True, False])
 def test_waiter_that_raises_does_not_silence_the_others(close):
-    """All who got memory hear of it, or of the end; then the first exception goes on."""
+    """All waiters are called, and then the first exception is raised."""
     budget = MemoryBudget(10)
     budget.take(10)
     told = []
@@ -176,7 +176,10 @@ TestBudget.settings = settings(max_examples=60, stateful_step_count=40, deadline
 
 
 def test_what_is_owed_is_given_to_nobody():
-    """Not even in part: who waits gets it once more than that has come back."""
+    """While the budget is in debt, released memory pays the debt.
+
+    A waiter gets only what is released beyond it.
+    """
     budget = MemoryBudget(100)
     budget.owe(130)
     ticket = budget.queue(20)

@@ -1,4 +1,4 @@
-"""Records that come straight into a lane while batches are opened, drained, expired and aborted around it."""
+"""Records appended on the fast path while batches are opened, drained, expired and aborted around it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLUSTER = ClusterMetadata(
 BUFFER_MEMORY = 40_000
 
 
-class StraightAppends(RuleBasedStateMachine):
+class FastAppends(RuleBasedStateMachine):
     """Whoever has a future has a record in the one batch and place that it names, or an error."""
 
     def __init__(self) -> None:
@@ -53,8 +53,8 @@ class StraightAppends(RuleBasedStateMachine):
         return b"%d:" % len(self.sent) + b"x" * size
 
     @rule(number=st.integers(0, PARTITIONS - 1), size=st.integers(0, 700))
-    def straight(self, number: int, size: int) -> None:
-        """As the straight path does: without a question to the accumulator."""
+    def fast_append(self, number: int, size: int) -> None:
+        """As the fast path does: without a question to the accumulator."""
         lane, value = self.lanes[number], self.value(size)
         future = lane.try_append(self.now_ms, None, value, None, FutureCell)
         assert future is None or lane.buffer is not None
@@ -127,8 +127,8 @@ class StraightAppends(RuleBasedStateMachine):
         assert sum(map(len, self.written.values())) <= len(self.sent)
 
 
-StraightAppends.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-TestStraightAppends = StraightAppends.TestCase
+FastAppends.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestFastAppends = FastAppends.TestCase
 
 
 def fill(bench: Any, count: int = 9) -> None:
@@ -157,7 +157,7 @@ def test_batches_open_as_large_as_the_last_one_was(make_bench, make_cluster):
 
 
 def test_scarce_memory_goes_to_records_not_to_expectations(make_bench, make_cluster):
-    """Where the last batch's size is not free, a batch opens with what its record needs."""
+    """If the size of the last batch is not free, a batch opens with the size of its first record."""
     bench, cluster = make_bench(batch_bytes=8000, buffer_memory=20_000), make_cluster(1, 1)
     fill(bench, 60)
     turn(bench, cluster)
@@ -184,7 +184,7 @@ def test_memory_of_a_full_batch_is_used_again(make_bench, make_cluster):
 
 
 def test_lanes_of_topics_that_are_gone_are_forgotten(make_bench, make_cluster):
-    """But not one with an open batch; whoever kept another finds that it takes nothing."""
+    """A lane with an open batch stays; a stale lane accepts no record."""
     bench = make_bench()
     accumulator = bench.accumulator
     kept, idle = accumulator.lane(TopicPartition("t", 0)), accumulator.lane(TopicPartition("t", 1))

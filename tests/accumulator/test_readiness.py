@@ -183,7 +183,7 @@ def test_request_size_is_kept_but_for_one_large_batch(make_bench, make_cluster):
 
 
 def test_partitions_take_turns_per_node(make_bench, make_cluster):
-    """Where only two batches fit, the next drain goes on behind the last, whatever another node does."""
+    """With room for two batches in a request, the next drain begins with the third partition."""
     bench, cluster = make_bench(batch_bytes=150), make_cluster(1, 1, 1, 2)
     for partition in (0, 1, 2, 3):
         for _ in range(4):

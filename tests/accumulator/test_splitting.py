@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splashdam.accumulator import batch as batches
+from splashdam.accumulator import splitting
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.accumulator.open_batches import Appended
 from splashdam.model.cluster import ClusterMetadata, Node, PartitionInfo, TopicInfo
@@ -90,7 +90,7 @@ def test_records_survive_any_number_of_splits(sizes, codec):
 
 
 def test_parts_keep_within_batch_size():
-    """An oversized batch is divided at batch_size; the first record of a part always fits."""
+    """An oversized batch is split at batch_size; the first record of a part always fits."""
     accumulator, _, batch = accumulator_of([b"x" * 100] * 50)
     accumulator.batch_bytes = 700
     parts = accumulator.split_and_reenqueue(batch, 7)
@@ -116,8 +116,8 @@ def test_flush_waits_for_the_parts():
     assert outcome.done()
 
 
-def test_single_record_is_not_divided():
-    """There is nothing to divide; the sender refuses it instead."""
+def test_single_record_is_not_split():
+    """It cannot be split; the sender fails it instead."""
     accumulator, _, batch = accumulator_of([b"x"])
     with pytest.raises(IllegalStateError, match="with 1 records cannot be split"):
         accumulator.split_and_reenqueue(batch, 7)
@@ -135,15 +135,15 @@ def test_parts_go_before_newer_batches():
     assert drain(accumulator).outcome is newer.outcome
 
 
-def test_division_trusts_the_size_the_batch_had(monkeypatch):
-    """A batch above the reader's default limit is divided as well: its own size is the limit."""
+def test_splitting_trusts_the_size_the_batch_had(monkeypatch):
+    """A batch above the reader's default limit is split as well: its own size is the limit."""
     limits = []
 
     def read(data, **limit):
         limits.append((limit["max_bytes"], limit["max_records"]))
         return read_records(data, **limit)
 
-    monkeypatch.setattr(batches, "read_records", read)
+    monkeypatch.setattr(splitting, "read_records", read)
     accumulator, _, batch = accumulator_of([b"x" * 1000] * 5, compression=Compression(Codec.GZIP))
     assert len(batch.sealed) < 1000
     assert len(accumulator.split_and_reenqueue(batch, 7)) == 2
@@ -168,7 +168,7 @@ def test_parts_of_a_compressed_batch_were_charged_for_its_compressed_bytes():
     """They hold the records as they were: what was given back is owed, until the parts give it back again."""
     gzip = Compression(Codec.GZIP)
     accumulator, futures, batch = accumulator_of([b"x" * 5000] * 16, compression=gzip)
-    accumulator.give_surplus_back(batch)
+    accumulator.release_surplus(batch)
     assert batch.charged_bytes < 5000
     parts = accumulator.split_and_reenqueue(batch, 5)
     charged = accumulator.buffer_memory - accumulator.free_bytes
@@ -176,7 +176,7 @@ def test_parts_of_a_compressed_batch_were_charged_for_its_compressed_bytes():
     for part in parts:
         assert drain(accumulator) is part
         part.seal(gzip)
-        accumulator.give_surplus_back(part)
+        accumulator.release_surplus(part)
         assert part.charged_bytes < 5000
         accumulator.complete(part, 0, -1)
     assert accumulator.free_bytes == accumulator.buffer_memory

@@ -59,7 +59,7 @@ def test_ratios_of_the_picture_are_medians_of_rounds() -> None:
     assert "0k  (0.50x)" in found  # throughput: twice the records of the first
 
 
-def test_what_was_not_measured_is_left_out() -> None:
+def test_scenarios_without_measurements_are_left_out() -> None:
     """A short comparison has a short picture."""
     picture, recorded = map(importlib.import_module, ("picture", "recorded"))
     document = recorded.document()
@@ -94,7 +94,7 @@ def test_stacked_bars() -> None:
 @pytest.mark.parametrize(
     ("name", "module", "draw"), [("bench", "picture", "draw"), ("bench-stages", "stages", "picture")]
 )
-def test_a_picture_of_the_docs_is_what_its_measurements_draw(name: str, module: str, draw: str) -> None:
+def test_the_pictures_of_the_docs_match_their_measurements(name: str, module: str, draw: str) -> None:
     """Beside each stands the JSON of its run; no bar is drawn by hand."""
     source = ROOT / f"docs/pictures/{name}.json"
     drawn = getattr(importlib.import_module(module), draw)(json.loads(source.read_text()))
@@ -118,7 +118,7 @@ ROWS: dict[str, tuple[str, str, Callable[[float], str]]] = {
 
 @pytest.mark.parametrize("row", ROWS)
 def test_the_figures_of_readme_are_medians_of_the_picture(row: str) -> None:
-    """Whoever measures anew writes them anew."""
+    """A new measurement rewrites them."""
     scenario, figure, shown = ROWS[row]
     runs = json.loads((ROOT / "docs/pictures/bench.json").read_text())["runs"]
     medians = [

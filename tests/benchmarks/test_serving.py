@@ -41,7 +41,7 @@ def test_a_batch_for_the_ingest_is_accepted_by_default(codec: str) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_bare_unpacking_does_what_the_broker_has_to(codec: str) -> None:
+def test_bare_decompression_gives_the_same_records(codec: str) -> None:
     """The library alone gets all records out of the same bytes."""
     ingest = importlib.import_module("broker.ingest")
     batch = ingest.packed(codec, "100 B").batch

@@ -110,7 +110,7 @@ def test_without_acks_there_is_no_answer(sink: Any) -> None:
 
 @pytest.mark.parametrize("damage", ["truncated", "magic"])
 def test_damaged_batches_end_the_run(sink: Any, damage: str) -> None:
-    """What is no batch is not counted as one: the sink stops and says so."""
+    """Bytes that are no batch are not counted: the sink stops with an error."""
     batch = bytearray(BATCH)
     batch[16] = 1
     with connected(sink) as stream:

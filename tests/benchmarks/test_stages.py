@@ -18,7 +18,7 @@ needs_thread_times = pytest.mark.skipif(
 )
 
 
-def test_what_was_added_per_record() -> None:
+def test_nanoseconds_per_record() -> None:
     """Seconds before and after, in nanoseconds per record; a clock that seems to go back counts as still."""
     stages = importlib.import_module("stages")
     before, after = stages.Split(1.0, 2.0, 3.0, 4.0), stages.Split(1.5, 2.0, 3.001, 3.9)

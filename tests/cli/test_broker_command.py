@@ -38,7 +38,7 @@ def test_signals_shut_down_cleanly(tmp_path: Path, number: signal.Signals) -> No
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
-def test_second_process_is_told_who_holds_the_directory(tmp_path: Path) -> None:
+def test_a_second_process_learns_which_process_holds_the_directory(tmp_path: Path) -> None:
     """A directory serves one process at a time; the message names the other one's pid."""
     with started("broker", "--data", str(tmp_path), "--port", "0") as process:
         first_line(process)
@@ -77,14 +77,16 @@ def test_unknown_setting_is_refused_with_the_right_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "unit"), [("ms", "milliseconds"), ("hours", "hours"), ("bytes", "bytes")])
-def test_a_setting_that_is_no_number_is_told_its_unit(tmp_path: Path, name: str, unit: str) -> None:
+def test_the_error_for_a_setting_that_is_no_number_names_its_unit(
+    tmp_path: Path, name: str, unit: str
+) -> None:
     """By the name that was given: Kafka has several for one setting."""
     done = run("broker", "--data", str(tmp_path), "--port", "0", "-X", f"log.retention.{name}=abc")
     assert done.returncode == 2
     assert f"log.retention.{name}='abc': must be a whole number of {unit}." in done.stderr.decode()
 
 
-def test_an_unusable_directory_is_told_with_its_reason_alone(tmp_path: Path) -> None:
+def test_an_unusable_directory_is_reported_with_its_reason_only(tmp_path: Path) -> None:
     """There is no other broker whose log would say more."""
     (tmp_path / "file").touch()
     done = run("broker", "--data", str(tmp_path / "file" / "data"), "--port", "0")

@@ -44,7 +44,7 @@ def in_shell(redirection: str, *arguments: str) -> subprocess.CompletedProcess[s
 def test_signal_delivers_lingering_records(
     broker: EmbeddedBroker, heeded: signal.Signals, status: int
 ) -> None:
-    """What was read and still lingers is delivered; the summary says so, and the status names the signal."""
+    """Lines that were read are delivered; the summary says so, and the status names the signal."""
     where = ("t", "-b", broker.bootstrap_servers)
     run("produce", *where, lines=b"before\n")
     sent = b"x" * 600

@@ -66,7 +66,7 @@ def test_dump_of_checkpoints_and_properties() -> None:
 
 
 def test_damage_is_printed_where_it_is_met(tmp_path: Path) -> None:
-    """What follows is printed all the same, and the status tells."""
+    """The rest is printed all the same, and the status is 1."""
     path = tmp_path / f"{0:020d}.log"
     data = bytearray((NEW / "codecs-0" / path.name).read_bytes())
     data[100] ^= 1
@@ -81,7 +81,7 @@ def test_damage_is_printed_where_it_is_met(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["dump-log", "verify-log"])
-def test_what_is_not_there_or_no_log(command: str, tmp_path: Path) -> None:
+def test_missing_paths_and_files_that_are_no_log(command: str, tmp_path: Path) -> None:
     """One message that says what is wrong, without a traceback."""
     (tmp_path / "notes.txt").touch()
     for path in (tmp_path / "missing", tmp_path, tmp_path / "notes.txt"):

@@ -60,7 +60,7 @@ def test_keys_decide_the_partition(broker: EmbeddedBroker) -> None:
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_compression(broker: EmbeddedBroker, codec: str) -> None:
-    """What was compressed is readable."""
+    """Compressed records are readable."""
     produce(broker, f"packed-{codec}", b"to be squeezed\n" * 100, "--compression", codec)
     assert tail(broker, f"packed-{codec}") == ["to be squeezed"] * 100
 
@@ -194,7 +194,7 @@ def test_unknown_partition(broker: EmbeddedBroker) -> None:
     assert "two has no partition 7" in done.stderr.decode()
 
 
-def test_interrupted_produce_delivers_what_it_has_read(broker: EmbeddedBroker) -> None:
+def test_an_interrupted_produce_delivers_the_lines_it_has_read(broker: EmbeddedBroker) -> None:
     """Ctrl-C while waiting for input: what was read is delivered, the status is 130."""
     produce(broker, "partial", b"before\n", "--partition", "0")
     options = ("-b", broker.bootstrap_servers, "--partition", "0")

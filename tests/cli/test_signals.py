@@ -34,7 +34,7 @@ def test_handlers_are_put_back() -> None:
 
 
 def test_a_failure_goes_before_a_signal() -> None:
-    """What the step raises says more."""
+    """The step's own error has precedence."""
 
     def failing() -> None:
         os.kill(os.getpid(), signal.SIGTERM)

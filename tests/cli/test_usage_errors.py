@@ -45,7 +45,7 @@ def test_option_against_property(options: tuple[str, str], property_: str) -> No
     assert f"{options[1]} contradicts -X {property_}" in done.stderr.decode()
 
 
-def test_a_flag_that_is_not_named_as_its_parameter_was_told_wrong() -> None:
+def test_a_flag_with_another_name_than_its_parameter_is_named_right() -> None:
     """The text named ``--compression``, which this command does not have."""
 
     @click.command()
@@ -80,4 +80,4 @@ def test_illegal_topic(command: str, topic: str) -> None:
     """A name that no broker accepts is refused, with or without input."""
     done = run(command, topic)
     assert done.returncode == 2
-    assert "is no legal topic name" in done.stderr.decode()
+    assert "is not a legal topic name" in done.stderr.decode()

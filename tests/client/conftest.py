@@ -36,7 +36,7 @@ async def cluster(away: LocalCluster, nursery: trio.Nursery) -> LocalCluster:
 
 @pytest.fixture(params=[1, 2], ids=["tv1", "tv2"])
 def level(request: pytest.FixtureRequest) -> int:
-    """Of the feature ``transaction.version``; from 2 on, KIP-890 holds."""
+    """The level of the feature ``transaction.version``; KIP-890 applies from 2 on."""
     return int(request.param)
 
 
@@ -64,7 +64,7 @@ class TcpCluster:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """Return the address on which it listens."""
         broker = self.scripted.brokers[1]
         return f"{broker.host}:{broker.port}"
 

@@ -80,7 +80,7 @@ def test_a_producer_imports_what_it_uses(tcp_cluster: Any) -> None:
         "client.transactions.transactions",
         "embedded_broker",
         "record.arrow",
-        "record.bulk_places",
+        "record.bulk_locations",
         "net.sasl",
         "net.tls",
         "record.columns",
@@ -99,7 +99,7 @@ def test_the_command_does_not_read_its_version_before_it_is_asked() -> None:
 
 @pytest.mark.parametrize("name", splashdam.__all__)
 def test_every_name_is_there(name: str) -> None:
-    """And stays what it was at the second look."""
+    """A second access returns the same object."""
     value = getattr(splashdam, name)
     assert value is not None
     assert getattr(splashdam, name) is value

@@ -135,7 +135,7 @@ def test_get_gives_up_in_time(timeout: float) -> None:
 
 
 def test_get_follows_a_split() -> None:
-    """A batch that was split answers through its parts, also to those who waited before."""
+    """The future of a record in a split batch gets its result from a part, also if a thread waited before."""
     outcome = BatchOutcome(TP)
     future = RecordFuture(outcome, 3, 0)
     results: list[int] = []
@@ -179,7 +179,7 @@ def test_callbacks_get_extra_arguments_before_the_result() -> None:
 
 
 def test_errbacks_get_the_error() -> None:
-    """And callbacks are not called for a failed record."""
+    """Callbacks are not called for a failed record."""
     future = make_future()
     calls: list[Any] = []
     future.add_callback(calls.append).add_errback(calls.append).add_both(calls.append)

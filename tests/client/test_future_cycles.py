@@ -106,7 +106,7 @@ def test_with_the_other_twin() -> None:
 
 
 def test_a_waiter_that_raises_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Errors of who waits for a batch come into the client's log."""
+    """An error raised by a waiter of a batch is logged by the client."""
     import splashdam.client.running.core  # noqa: F401  # it sets the hook
 
     outcome = BatchOutcome(TopicPartition("t", 0))

@@ -193,7 +193,7 @@ def test_callbacks_that_send_are_intercepted(tcp_cluster: Any, undelivered: Any)
 
 
 def test_none_cost_nothing(tcp_cluster: Any) -> None:
-    """The straight path stays open, and with any it is closed: one flag, looked at in any case."""
+    """The fast path stays open, and with any it is closed: one flag, looked at in any case."""
     with KafkaProducer(bootstrap_servers=tcp_cluster.address) as producer:
         producer.prepare("one")
         producer.send("one", b"v")

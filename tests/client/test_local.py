@@ -36,7 +36,7 @@ def test_address(
 
 
 def test_other_addresses_are_a_clusters() -> None:
-    """And are read elsewhere."""
+    """They are parsed elsewhere."""
     assert local_address("localhost:9092") is None
     assert local_address(["a", "b:1"]) is None
 
@@ -50,7 +50,7 @@ def test_what_names_no_servers_is_refused_by_the_options_name(servers: Any, kind
 
 
 def test_servers_are_taken_from_an_iterator() -> None:
-    """Who looked for an embedded broker among them once left none for who parses them."""
+    """The search for an embedded address once used the iterator up, so that no address was left."""
     with KafkaProducer(bootstrap_servers=iter(["a:1"])):
         pass
 
@@ -93,7 +93,7 @@ def test_producers_of_one_directory_share_a_broker(tmp_path: Path) -> None:
 
 
 def test_a_port_is_for_other_clients(tmp_path: Path) -> None:
-    """The broker names its address; who asks for another port of the same directory is refused."""
+    """The broker tells its address; another port for the same directory is refused."""
     with KafkaProducer(bootstrap_servers=f"embedded:{tmp_path}?port=0") as producer:
         assert producer.embedded_broker is not None
         address = producer.embedded_broker.bootstrap_servers

@@ -77,7 +77,7 @@ def test_the_surface_is_kafka_pythons() -> None:
 
 @ENDS
 def test_the_constructor_connects_to_nobody(closed_port: str) -> None:
-    """It returns at once; the first record that has to wait says what is wrong."""
+    """It returns at once; the error comes with the first record that has to wait."""
     watch = Watch()
     with KafkaProducer(bootstrap_servers=closed_port, max_block_ms=500) as producer:
         assert not producer.bootstrap_connected()
@@ -224,7 +224,7 @@ def test_callbacks_may_send_and_close_but_not_wait(tcp_cluster: Any, undelivered
     assert tcp_cluster.values("six", 4) == [b"to a topic not known yet", b"and another"]
 
 
-def test_a_late_record_for_a_topic_that_never_comes(tcp_cluster: Any, undelivered: Any) -> None:
+def test_a_deferred_record_for_a_topic_that_never_comes(tcp_cluster: Any, undelivered: Any) -> None:
     """Its future fails after ``max_block_ms``; the sender goes on meanwhile."""
     with KafkaProducer(bootstrap_servers=tcp_cluster.address, max_block_ms=300) as producer:
         late: list[Any] = []

@@ -71,7 +71,7 @@ def test_a_broker_that_closes() -> None:
             conn.expect_closed("size -1")
 
 
-def test_a_broker_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Is waited for, and not for ever."""
     monkeypatch.setattr(raw_connection, "_ANSWER_SECONDS", 0.02)
     with answering(b"") as conn, pytest.raises(BrokenPromise, match=r"no answer within 0\.02 s"):
@@ -85,7 +85,7 @@ def test_passing_errors_are_met_by_asking_again() -> None:
     assert found.error_code == 25
 
 
-def test_who_meets_whom() -> None:
+def test_raw_connections_run_only_protocol_behaviours() -> None:
     """Behaviours that speak are for what speaks, and no others are."""
 
     class Other(Client):

@@ -154,7 +154,7 @@ def test_all_through_all() -> None:
     assert len(results) == 4
 
 
-def test_behaviours_are_told_apart() -> None:
+def test_behaviours_are_distinguished() -> None:
     """Names are unique, every one says what it promises, and every area has some."""
     found = all_behaviours()
     assert len({each.name for each in found}) == len(found)

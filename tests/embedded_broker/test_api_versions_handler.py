@@ -118,7 +118,7 @@ async def test_other_levels_of_features(level: int, network: MemoryNetwork, file
 
 
 def test_handlers_answer_declared_versions_only() -> None:
-    """What a handler takes, wire/ can decode and encode."""
+    """wire/ can decode and encode every version that a handler takes."""
     for key, api in registered_apis().items():
         assert set(api.versions) <= set(API_KEYS[key].versions)
 

@@ -84,7 +84,7 @@ def test_files_stay_where_they_are_told(
         ([(b"AA", 0)], [(b"AA", 0)], "to be sent: 2 records, in the data file: 1"),
     ],
 )
-def test_what_differs_is_said(
+def test_differences_are_listed(
     sent: list[tuple[bytes, int]], received: list[tuple[bytes, int]], problem: str
 ) -> None:
     """Loss, duplicates, order, content, keys and a short data file are told apart."""

@@ -176,7 +176,7 @@ def test_the_fixture(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*os.getpid was never called*"])
 
 
-CHECKED_BY_HAND = {"record/kernel/building/test_straight.py"}
+CHECKED_BY_HAND = {"record/kernel/building/test_fast_path.py"}
 """Shows that ``mock.patch`` finds ``send`` where it looks for it, and asks how it was called."""
 
 

@@ -11,9 +11,7 @@ from lab import contract_page
 from splashdam.testing.contract.behaviours import all_behaviours
 
 
-def test_the_page_is_written_from_what_runs_have_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_is_written_from_stored_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each cluster has its column; a behaviour that is gone meanwhile is left out."""
     page = tmp_path / "contract.md"
     parts = ("behaviours", "requests", "skipped")

@@ -23,7 +23,7 @@ def test_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert cache_directory() == tmp_path / "splashdam" / "contract"
 
 
-def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_tools_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A language, a package, a folder of jars."""
     monkeypatch.setattr(toolchains.shutil, "which", lambda tool: None)
     monkeypatch.setitem(sys.modules, "splashdam.testing.contract.clients.aiokafka_client", None)

@@ -55,7 +55,7 @@ def fakes(tmp_path: Path, commit: list[str]) -> Fakes:
     return Fakes(tmp_path)
 
 
-def test_a_run_goes_on_with_what_has_not_passed(fakes: Fakes, commit: list[str]) -> None:
+def test_a_run_continues_with_judges_that_have_not_passed(fakes: Fakes, commit: list[str]) -> None:
     """A judge that failed is asked again, one that passed is not, and a new commit is judged by all."""
     fakes.fail(1)
     assert fakes.main() == 1
@@ -77,7 +77,7 @@ def test_code_that_is_not_committed_is_judged_each_time(fakes: Fakes, commit: li
     assert fakes.runs() == "fuzz storm fuzz storm "
 
 
-def test_what_is_kept(fakes: Fakes) -> None:
+def test_rulings_are_stored(fakes: Fakes) -> None:
     """The line that sums a run up, or what the machine lacks."""
     fakes.fail(3)
     assert fakes.main() == 1

@@ -38,7 +38,7 @@ def ledger_of(folder: Path, fates: dict[int, str], **offsets: int) -> Path:
 def found(
     numbers: Numbers, ledger: Path, isolation: str, spoil: Callable[[bytes], bytes] = bytes
 ) -> list[str]:
-    """What the tool says of a log that holds these numbers."""
+    """The violations of a log that holds these numbers."""
     log = empty_log({"one": [COUNT, 0, 0, 0]})
     for offset, number in enumerate(numbers):
         add_record(log, 0, offset, spoil(value_of("one", 0, number)))
@@ -90,7 +90,7 @@ def test_offsets_and_contents_are_compared(tmp_path: Path) -> None:
     ledger = ledger_of(tmp_path, {}, at_2=2, at_3=7)
     assert "another offset" in found(ALL, ledger, "read_committed")[0]
     spoilt = found(ALL, ledger, "read_uncommitted", lambda value: value + b"!")
-    assert "content of their own: 5" in spoilt[0]
+    assert "changed value: 5" in spoilt[0]
 
 
 def test_a_record_with_two_results_is_found(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_record_with_two_results_is_found(tmp_path: Path) -> None:
         (KafkaConnectionError("lost"), "PERHAPS"),
     ],
 )
-def test_what_errors_say_of_the_log(error: Any, fate: str) -> None:
+def test_fates_by_errors(error: Any, fate: str) -> None:
     """Whether a record may be there."""
     assert fate_of(error).name == fate
 

@@ -27,7 +27,7 @@ _TIMEOUT_SECONDS = 900
 """Two minutes on a machine with nothing else to do; a busy one may take long, and be right."""
 
 
-def test_what_is_wrong_is_told(tmp_path: Path) -> None:
+def test_each_difference_is_counted(tmp_path: Path) -> None:
     """The tool counts what a table lacks, what it has twice, and what is not as it was."""
     table = new_table("parquet", tmp_path)
     table.commit("q", 0, written(table, rows(range(5)), rows([1, 2])))

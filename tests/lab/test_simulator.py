@@ -88,7 +88,7 @@ def test_a_commit_whose_marker_a_full_disk_refused_is_seen_when_the_marker_was_t
     assert simulate(8403).violations == []
 
 
-def test_a_failing_seed_is_told_with_its_replay(
+def test_a_failing_seed_is_printed_with_its_replay(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The runner prints which seed failed, and one line that runs it alone."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from lab.suites import DIFFERS, score
 
 
-def test_the_score_names_failures_that_nobody_expects(tmp_path: Path) -> None:
+def test_the_score_names_unexpected_failures(tmp_path: Path) -> None:
     """Errors in a fixture are failures, too."""
     known = next(iter(DIFFERS))
     (tmp_path / "report.xml").write_text(

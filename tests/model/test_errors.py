@@ -171,7 +171,7 @@ def test_a_cause_that_is_not_quoted_is_told():
 
 
 def test_a_foreign_cause_is_not_quoted():
-    """Who raised it may have put a password into it."""
+    """Its text may contain a password."""
     error = errors.SaslError("the token provider raised ValueError")
     error.__cause__ = ValueError("hunter2")
     assert "hunter2" not in str(error)

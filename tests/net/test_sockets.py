@@ -199,7 +199,7 @@ async def test_send_now_takes_what_fits() -> None:
 
 
 async def test_send_now_to_nobody() -> None:
-    """It takes nothing and raises nothing: whoever goes on writing meets the error."""
+    """It writes nothing and raises nothing: the next write raises the error."""
     ours, theirs = (stream_of(end) for end in socket_pair())
     await theirs.aclose()
     assert send_now(ours, PARTS) == 0

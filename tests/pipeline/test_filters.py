@@ -55,7 +55,7 @@ def test_trap_4_offsets_that_pass_are_in_the_span(filters: list[tuple[str, int]]
     st.lists(st.tuples(st.sampled_from(sorted(COMPARISONS)), st.integers(-3000, 5000)), max_size=3),
     st.integers(-4, 6),
 )
-def test_timestamps_are_rounded_towards_what_passes(
+def test_timestamps_are_rounded_so_that_more_passes(
     filters: list[tuple[str, int]], timestamp_ms: int
 ) -> None:
     """Filters have microseconds, records have milliseconds."""
@@ -88,18 +88,18 @@ CASES: list[tuple[Any, list[str]]] = [
 
 
 @pytest.mark.parametrize(("one", "topics"), CASES, ids=lambda value: str(value)[:60])
-def test_topics_are_told_apart(one: Any, topics: list[str]) -> None:
+def test_topics_are_distinguished(one: Any, topics: list[str]) -> None:
     """A topic is left out where the filter is certain to be false."""
     assert [topic for topic in ("a", "ab", "b") if wanted_rows([one]).may_have(topic, 0)] == topics
 
 
-def test_partitions_are_told_apart() -> None:
+def test_partitions_are_distinguished() -> None:
     """The number of a partition is as constant as its topic."""
     wanted = wanted_rows([a_filter("In", "partition", (1, 2)), negated(a_filter("EqualTo", "partition", 2))])
     assert [number for number in range(4) if wanted.may_have("t", number)] == [1]
 
 
-def test_what_contradicts_itself_wants_nothing() -> None:
+def test_contradicting_filters_select_nothing() -> None:
     """No partition is read for an offset that cannot be."""
     wanted = wanted_rows([a_filter("GreaterThan", "offset", 5), a_filter("LessThan", "offset", 3)])
     assert wanted.offsets.is_empty
@@ -119,7 +119,7 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize("one", UNKNOWN, ids=str)
-def test_what_is_not_understood_leaves_nothing_out(one: Any) -> None:
+def test_unsupported_filters_exclude_nothing(one: Any) -> None:
     """Other columns, nulls, times without a zone, negations of ranges."""
     wanted = wanted_rows([one])
     assert wanted.offsets == wanted.timestamps_ms == ALL

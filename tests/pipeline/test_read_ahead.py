@@ -110,7 +110,7 @@ def test_a_failure_comes_in_its_place(thread: TrioThread) -> None:
         next(chunks)
 
 
-def test_who_stops_early_stops_the_fetching(thread: TrioThread) -> None:
+def test_stopping_early_stops_fetching(thread: TrioThread) -> None:
     """And the client that was interrupted is not used again."""
     client = FakeClient()
     chunks = reading(thread, client, 8)

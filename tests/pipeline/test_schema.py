@@ -29,7 +29,7 @@ SPARK = {
 
 
 def spark_schema(*names: str, nullable: bool = True) -> StructType:
-    """What Spark makes of the columns' names and types."""
+    """Spark's schema of the columns' names and types."""
     header = types.StructType(
         [types.StructField(name, getattr(types, kind)()) for name, kind in HEADER_FIELDS]
     )
@@ -54,7 +54,7 @@ def test_arrow_schema_is_sparks(columns: Columns) -> None:
 
 
 def test_ddl() -> None:
-    """What the source says of itself is what it is asked for when the user names no columns."""
+    """The source's own schema is used when the user names no columns."""
     assert ddl(all_columns(True)) == (
         "`key` binary, `value` binary, `topic` string, `partition` int, `offset` bigint,"
         " `timestamp` timestamp, `timestampType` int, `headers` array<struct<key:string,value:binary>>"

@@ -35,7 +35,7 @@ def test_results_and_failures(thread: TrioThread) -> None:
     assert not thread.is_closed
 
 
-def test_who_waits_at_the_end_is_told(thread: TrioThread) -> None:
+def test_a_waiter_at_the_end_gets_an_error(thread: TrioThread) -> None:
     """And who comes after it."""
     waiting = threading.Event()
     told: list[str] = []

@@ -50,7 +50,7 @@ def running(
 
 
 def values(broker: KafkaBroker, topic: str) -> list[int]:
-    """What readers of committed records see."""
+    """The records that read_committed consumers see."""
     return sorted(
         int(each.value or b"-1") for each in served(broker.bootstrap_servers, topic, committed=True)
     )

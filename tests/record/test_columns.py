@@ -141,7 +141,7 @@ def test_columns_that_nobody_wants() -> None:
 
 
 def test_markers_are_left_out_unless_added() -> None:
-    """Of whole logs; who adds a control batch gets its record."""
+    """Readers of whole logs leave them out; ``add`` with a control batch returns its record."""
     marker = at_offset([(1, b"\0\0\0\1", b"", None)], 5, control=True)
     columns = decode_columns(at_offset(SAMPLE[:5], 0) + marker)
     assert (list(columns.offsets), columns.next_offset) == ([0, 1, 2, 3, 4], 6)

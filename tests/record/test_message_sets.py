@@ -70,7 +70,7 @@ def test_offsets_inside_a_wrapper_of_format_1_are_relative(codec: Codec) -> None
 
 
 def test_offsets_inside_a_wrapper_of_format_0_are_absolute() -> None:
-    """And there is no timestamp."""
+    """Records of format 0 have no timestamp."""
     inner = message(41, b"a", magic=0) + message(42, b"b", magic=0)
     records = read_records(wrapper(Codec.GZIP, inner, 42, magic=0))
     assert [(each.offset, each.timestamp_ms) for each in records] == [(41, -1), (42, -1)]

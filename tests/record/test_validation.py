@@ -156,7 +156,7 @@ def test_what_is_found(kernel: ModuleType) -> None:
 
 
 def test_records_that_are_numbered_anew_may_have_any_offsets() -> None:
-    """Who packs them anew is told."""
+    """The result says that the batch must be packed again."""
     body = raw_record(0, 5, -1, -1, 0)
     assert validated(raw_batch(body, 1), any_offsets=True).scan.misplaced == 0
 

@@ -35,7 +35,8 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def wheel(checkout: Path, *more: str, without: str = "", description: str = METADATA, tag: str = TAG) -> None:
     """A wheel as it has to be, but for what the test says."""
     with zipfile.ZipFile(checkout / f"dist/splashdam-1.2.0-{tag}.whl", "w") as archive:
-        for name in ("splashdam/__init__.py", "splashdam/py.typed", *COMPILED, *more):
+        # auditwheel writes folders, too
+        for name in ("splashdam/", "splashdam/__init__.py", "splashdam/py.typed", *COMPILED, *more):
             if name != without:
                 archive.writestr(name, "")
         archive.writestr("splashdam-1.2.0.dist-info/METADATA", description)

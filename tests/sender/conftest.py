@@ -17,8 +17,8 @@ from trio.testing import MockClock
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.accumulator.open_batches import Appended
 from splashdam.model.values import TopicPartition
-from splashdam.net.guard import Guard
 from splashdam.net.memory import MemoryNetwork
+from splashdam.net.reentrant_lock import ReentrantLock
 from splashdam.record.compression import NO_COMPRESSION
 from splashdam.record.kernel import FutureCell
 from splashdam.sender.metadata import Metadata
@@ -64,7 +64,7 @@ class Rig:
         )
         self.metadata = Metadata(random=drawn.random)
         self.wakeup = Wakeup()
-        self.guard = Guard()
+        self.guard = ReentrantLock()
         self.sender = Sender(
             settings=settings,
             accumulator=self.accumulator,

@@ -205,7 +205,7 @@ async def test_a_blocked_partition_delays_no_other(make_rig, autojump_clock):
 
 
 async def test_no_turns_after_a_delivery_timeout(make_rig, autojump_clock):
-    """The broker hangs, the record expires; whoever sends nothing after that uses no processor (R19)."""
+    """The broker hangs and the record expires; an idle producer then uses no processor time (R19)."""
     rig = make_rig(delivery_timeout_ms=2_000, request_timeout_ms=1_000)
     rig.cluster.trouble_for = lambda message: (
         Trouble(then="silence") if isinstance(message, ProduceRequest) else Trouble()
@@ -272,7 +272,7 @@ async def test_a_node_that_takes_nothing_lags(make_rig, autojump_clock):
 
 
 async def test_a_batch_too_large_was_blamed_on_its_records_when_its_time_was_up(make_rig, autojump_clock):
-    """None of them is too large by itself: there was no time left to divide the batch."""
+    """No record is too large by itself: there was no time left to split the batch."""
     rig = make_rig(linger_ms=100, batch_bytes=300, delivery_timeout_ms=2_000, request_timeout_ms=9_000)
     async with rig.running():
         await rig.send_and_wait(b"warm")

@@ -192,7 +192,7 @@ async def test_one_in_flight_keeps_order_by_muting(make_rig, autojump_clock):
     assert rig.values() == [b"%d" % number for number in range(6)]
 
 
-async def test_large_requests_are_divided(make_rig, autojump_clock):
+async def test_a_large_request_becomes_several(make_rig, autojump_clock):
     """max_request_size bounds a request; partitions that do not fit go in the next."""
     rig = make_rig(cluster={"topics": {"t": 6}}, max_request_size=1000, linger_ms=5)
     async with rig.running():
@@ -218,7 +218,7 @@ async def test_throttled_client_waits(make_rig, autojump_clock):
 
 
 async def test_a_question_is_asked_once_there_is_a_connection(make_rig, autojump_clock):
-    """Also where nobody has sent a record: whoever looks up a topic waits for nothing else."""
+    """This holds without any record: the lookup of a topic waits for nothing else."""
     rig = make_rig()
     answered = trio.Event()
     async with rig.running():
@@ -243,7 +243,7 @@ async def test_a_question_waits_for_the_end_of_the_throttling(make_rig, autojump
 
 
 async def test_a_time_out_says_that_the_broker_throttles(make_rig, autojump_clock):
-    """However absurd the time is, it is obeyed; who waits in vain learns why."""
+    """Even an absurd throttle time is obeyed; the error of a caller names it."""
     rig = make_rig(delivery_timeout_ms=5_000, request_timeout_ms=1_000)
     rig.cluster.produce_script.append(Trouble(throttle_ms=2_000_000_000))
     async with rig.running():
@@ -315,7 +315,10 @@ async def test_idle_sender_sleeps(make_rig, autojump_clock):
 
 
 async def test_leaderless_partition_does_not_spin(make_rig, autojump_clock):
-    """It is asked for with growing intervals until it has a leader; other partitions are not delayed."""
+    """Metadata are requested at growing intervals until there is a leader.
+
+    Other partitions are not delayed.
+    """
     rig = make_rig(cluster={"topics": {"t": 2}})
     rig.cluster.move_leader(TopicPartition("t", 0), -1)
     async with rig.running():

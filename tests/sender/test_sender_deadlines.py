@@ -157,7 +157,7 @@ async def test_a_silent_bootstrap_server_does_not_keep_others_from_being_tried(m
 
 
 async def test_a_slow_broker_keeps_its_connection_while_another_one_is_tried(make_rig, autojump_clock):
-    """Who answers after more than the patience for it is not begun anew."""
+    """A broker that answers later than the patience keeps the connection attempt it has."""
     rig = make_rig(bootstrap=(("node-1", 9092), ("gone", 1)))
     attempts = []
 
@@ -250,7 +250,10 @@ async def test_close_before_anything(make_rig, autojump_clock):
 
 
 async def test_memory_waiters_make_everything_sendable(make_rig, autojump_clock):
-    """A full buffer does not linger: the oldest records go, and the one who waits gets their memory."""
+    """With full memory nothing lingers.
+
+    The oldest records are sent, and the waiting caller gets their memory.
+    """
     rig = make_rig(linger_ms=60_000, buffer_memory=10_000, batch_bytes=1024, cluster={"topics": {"t": 1}})
     async with rig.running():
         first = rig.send(b"first")
@@ -266,7 +269,7 @@ async def test_memory_waiters_make_everything_sendable(make_rig, autojump_clock)
 
 
 async def test_each_batch_expires_at_its_own_time(make_rig, autojump_clock):
-    """Also one that was young when an older one expired."""
+    """That includes a batch that was young when an older one expired."""
     rig = make_rig(delivery_timeout_ms=3000, request_timeout_ms=10_000)
     rig.cluster.produce_script.extend([Trouble(then="silence")] * 2)
     async with rig.running():

@@ -127,7 +127,7 @@ async def test_a_batch_behind_one_that_failed_fails_for_its_reason(make_rig, aut
 
 
 async def test_forgotten_producer_with_unknown_log_start_is_retried(make_rig, autojump_clock):
-    """59 from a broker that does not say where its log starts: the same numbers again, no new epoch."""
+    """After error 59 without a log start offset the batch keeps its numbers, and no new epoch is needed."""
     rig = make_rig()
     rig.cluster.spoken[ProduceRequest] = (3, 4)  # log start offsets came with version 5
     rig.cluster.produce_script.append(Trouble(code=59))

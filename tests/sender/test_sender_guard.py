@@ -55,7 +55,10 @@ async def test_settled_request_does_not_walk_the_queues_of_other_threads(
 
 
 async def test_late_success_is_logged_without_the_guard(make_rig, autojump_clock, caplog):
-    """A log handler's lock may be held by a thread that is about to send: whoever logs must not hold ours."""
+    """A log handler has a lock, which a thread may hold while it sends.
+
+    Logging with the guard held would deadlock.
+    """
     rig = make_rig(delivery_timeout_ms=3000, request_timeout_ms=10_000)
     owned: list[bool] = []
 

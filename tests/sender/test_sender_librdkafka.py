@@ -17,7 +17,7 @@ from splashdam.model.broker_errors import TopicAuthorizationFailedError, error_c
 from splashdam.model.values import TopicPartition
 from splashdam.net.clock import SystemClock
 from splashdam.net.connect import TcpConnect
-from splashdam.net.guard import Guard
+from splashdam.net.reentrant_lock import ReentrantLock
 from splashdam.record.compression import NO_COMPRESSION
 from splashdam.record.kernel import FutureCell
 from splashdam.sender.metadata import Metadata
@@ -52,7 +52,7 @@ class Application:
             random=lambda: 0.5,
         )
         self.metadata = Metadata(random=lambda: 0.5, retry_backoff_ms=10, retry_backoff_max_ms=50)
-        self.guard = Guard()
+        self.guard = ReentrantLock()
         self.wakeup = Wakeup()
         self.clock = SystemClock()
         self.sender = Sender(

@@ -193,12 +193,12 @@ def test_nothing_is_lost_without_idempotence(rig_class, script, steps):
 @given(script=st.lists(troubles, max_size=20), steps=st.lists(actions, max_size=25), seed=st.integers(0, 99))
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_exactly_once_while_estimates_are_wrong(rig_class, script, steps, seed):
-    """Batches that outgrow their requests are divided or put back unsent, among all troubles."""
+    """Batches that outgrow their requests are split or put back unsent, among all troubles."""
     options = {"compression": GZIP, "max_request_size": 450, "dense": True}
     simulate(rig_class, script, steps, seed=seed, **options).check()
 
 
-def test_estimates_that_are_wrong_divide_batches(rig_class):
+def test_wrong_estimates_split_batches(rig_class):
     """What the run above is about does happen in it; nothing fails of it."""
     steps = [("send", number % PARTITIONS, 6) for number in range(30)]
     options = {"compression": GZIP, "max_request_size": 450, "dense": True, "linger_ms": 5}

@@ -22,7 +22,7 @@ FATAL = {31, 53, 90, 35}
 @pytest.mark.parametrize("code", list(ErrorCode))
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_table_agrees_with_the_errors(code, idempotent):
-    """Retried exactly where the error says retriable, stale exactly where it says so, fatal likewise."""
+    """The table retries, updates metadata or stops exactly for the error classes that say so."""
     verdict = verdict_for(code, idempotent=idempotent)
     if code in SPECIAL:
         plain_refuses = code in (45, 59) and not idempotent

@@ -10,52 +10,116 @@ import pytest
 import trio
 
 from splashdam.sender import wakeup as module
-from splashdam.sender.wakeup import Wakeup
+from splashdam.sender.wakeup import ParkedTask, SharedLoopWakeup, Wakeup
 
 
-async def test_wake_before_wait_is_kept(autojump_clock):
-    """Whoever wakes while nobody sleeps has the next wait return at once; only that one."""
-    wakeup = Wakeup()
+@pytest.fixture(params=[Wakeup, SharedLoopWakeup])
+def wakeup(request):
+    made = request.param()
+    yield made
+    made.close()
+
+
+async def sleep_at_most_a_second(wakeup):
+    with trio.move_on_after(1):
+        await wakeup.sleep()
+
+
+async def test_wake_before_sleep_is_kept(autojump_clock, wakeup):
+    """A wake while no task sleeps ends the next sleep at once, and only that one."""
     wakeup.wake()
-    await wakeup.wait(1000)
+    await sleep_at_most_a_second(wakeup)
     assert trio.current_time() == 0
-    await wakeup.wait(1000)
+    await sleep_at_most_a_second(wakeup)
     assert trio.current_time() == 1
 
 
-async def test_notify_from_the_same_loop(autojump_clock):
-    """A task wakes the sleeper without the detour through the loop's wake-up socket."""
-    wakeup = Wakeup()
+async def test_a_task_of_the_same_loop_wakes_the_sleeper(autojump_clock, wakeup):
+    """Several wakes during one sleep end that sleep only."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(wakeup.wait, 1000)
+        nursery.start_soon(sleep_at_most_a_second, wakeup)
         await trio.testing.wait_all_tasks_blocked()
         wakeup.wake()
+        wakeup.wake()
     assert trio.current_time() == 0
+    await sleep_at_most_a_second(wakeup)
+    assert trio.current_time() == 1
 
 
-async def test_threads_wake_a_sleeper():
-    """Many wakes from threads end one sleep each time, and none is lost."""
-    wakeup = Wakeup()
+async def test_threads_wake_a_sleeper(wakeup):
+    """Many wakes from threads end one sleep each, and none is lost."""
     with trio.fail_after(30):
         for _ in range(200):
             thread = threading.Thread(target=wakeup.wake)
             thread.start()
-            await wakeup.wait(60_000)
+            await wakeup.sleep()
             thread.join()
 
 
-def test_wake_after_the_loop_is_gone_does_nothing():
-    """Producers may be used, wrongly, after the end; a wake never raises."""
-    wakeup = Wakeup()
+async def test_a_cancelled_sleep_leaves_nothing_behind(autojump_clock, wakeup):
+    """A wake after the cancellation belongs to the next sleep."""
+    await sleep_at_most_a_second(wakeup)
     wakeup.wake()
+    await sleep_at_most_a_second(wakeup)
+    assert trio.current_time() == 1
 
-    async def sleep_armed() -> None:
+
+def test_wake_after_the_loop_has_ended_does_nothing(wakeup):
+    """A producer may be used, wrongly, after its end; a wake never raises."""
+    wakeup.wake()
+    armed = []
+
+    async def sleep() -> None:
         with trio.move_on_after(0):
-            await wakeup.wait(60_000)
-        wakeup._armed = True
+            await wakeup.sleep()
+        armed.append(ParkedTask())
 
-    trio.run(sleep_armed)
+    trio.run(sleep)
+    if isinstance(wakeup, SharedLoopWakeup):
+        wakeup._sleeper = armed.pop()
+    else:
+        wakeup._armed = True
     wakeup.wake()
+
+
+async def test_a_wake_that_interrupts_the_task_before_it_parks(autojump_clock):
+    """A signal handler or finalizer in the task's own code must not reschedule that running task."""
+    waiting = ParkedTask()
+    waiting.wake()
+    with trio.move_on_after(1):
+        await waiting.park()
+    assert trio.current_time() == 0
+
+
+async def test_a_wake_for_a_task_that_does_not_park_is_ignored(autojump_clock):
+    """The loop may still have to run a thread's wake then."""
+    waiting = ParkedTask()
+    waiting.wake()
+    waiting.give_up()
+    await trio.testing.wait_all_tasks_blocked()
+    await sleep_at_most_a_second(SharedLoopWakeup())
+    assert trio.current_time() == 1
+
+
+async def test_a_task_and_a_thread_wake_the_same_wait(autojump_clock):
+    """The second wake does not reschedule the task again, which would end the loop."""
+
+    async def wait() -> None:
+        nonlocal waiting
+        waiting = ParkedTask()
+        await waiting.park()
+        await trio.sleep(1)
+
+    waiting: ParkedTask | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        assert waiting is not None
+        thread = threading.Thread(target=waiting.wake)
+        thread.start()
+        thread.join()  # its wake is in the loop's queue now
+        waiting.wake()
+    assert trio.current_time() == 1
 
 
 async def test_a_late_write_wakes_once(autojump_clock, monkeypatch):
@@ -65,16 +129,16 @@ async def test_a_late_write_wakes_once(autojump_clock, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(module.os, "write", lambda *args: held_up.append(args))
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(wakeup.wait, 1000)
+            nursery.start_soon(sleep_at_most_a_second, wakeup)
             await trio.testing.wait_all_tasks_blocked()
             wakeup.wake()
     assert trio.current_time() == 1
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(wakeup.wait, 1000)
+        nursery.start_soon(sleep_at_most_a_second, wakeup)
         await trio.testing.wait_all_tasks_blocked()
         os.write(*held_up.pop())
     assert trio.current_time() == 1
-    await wakeup.wait(1000)
+    await sleep_at_most_a_second(wakeup)
     assert trio.current_time() == 2
 
 
@@ -87,7 +151,7 @@ async def test_an_interrupted_wake_does_not_lose_the_next_ones(autojump_clock):
             raise KeyboardInterrupt
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(wakeup.wait, 1000)
+        nursery.start_soon(sleep_at_most_a_second, wakeup)
         await trio.testing.wait_all_tasks_blocked()
         sys.setprofile(interrupt)
         try:
@@ -100,9 +164,9 @@ async def test_an_interrupted_wake_does_not_lose_the_next_ones(autojump_clock):
 
 
 async def test_a_closed_wakeup_leaves_no_descriptor(autojump_clock):
-    """`close` closes it, not a collection; a wake is nothing then, and who sleeps again opens another."""
+    """`close` closes the descriptor; later wakes do nothing, and the next sleep opens another descriptor."""
     wakeup = Wakeup()
-    await wakeup.wait(1000)
+    await sleep_at_most_a_second(wakeup)
     reader, writer = wakeup._ends.reader, wakeup._ends.writer
     wakeup.close()
     for descriptor in (reader, writer):
@@ -110,7 +174,7 @@ async def test_a_closed_wakeup_leaves_no_descriptor(autojump_clock):
             os.fstat(descriptor)
     wakeup._armed = True
     wakeup.wake()
-    await wakeup.wait(1000)
+    await sleep_at_most_a_second(wakeup)
     assert trio.current_time() == 1
     wakeup.close()
 
@@ -118,7 +182,7 @@ async def test_a_closed_wakeup_leaves_no_descriptor(autojump_clock):
 async def test_a_wake_in_the_middle_of_close_keeps_its_descriptor(autojump_clock, monkeypatch):
     """A thread held up before its write writes into what was the wakeup's, and is nobody else's by then."""
     wakeup = Wakeup()
-    await wakeup.wait(1000)
+    await sleep_at_most_a_second(wakeup)
     writer = wakeup._ends.writer
     write, written = os.write, []
 

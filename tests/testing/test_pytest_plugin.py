@@ -30,7 +30,7 @@ QUICK = ("-p", "no:hypothesispytest", "-p", "no:pytest_cov", "-p", "no:trio", "-
 
 @pytest.fixture(scope="module", autouse=True)
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What the suites use is imported here: what they import first themselves is thrown away after them."""
+    """The modules of the suites are imported here: those that a suite imports first are dropped after it."""
     import kafka
 
     with EmbeddedBroker(tmp_path_factory.mktemp("loaded"), fsync=False) as broker:
@@ -167,7 +167,7 @@ def test_nothing_is_kept_without_the_option(suite: pytest.Pytester) -> None:
 
 
 def test_a_wrong_marker_is_an_error(suite: pytest.Pytester) -> None:
-    """What it does not know it names."""
+    """The error names unknown arguments."""
     suite.makepyfile(
         "import pytest\n@pytest.mark.kafka(partition=3)\ndef test_it(kafka_broker): pass",
     )

@@ -13,5 +13,5 @@ PROGRAMS = re.findall(r"```python\n(import tempfile\n.*?)```", PAGE, flags=re.DO
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=["faults", "the loss with acks=1", "requests"])
 def test_programs_of_the_page_run(program: str) -> None:
-    """What they assert is true."""
+    """Their assertions hold."""
     exec(compile(program, "docs/reference/testing.md", "exec"), {})

@@ -285,7 +285,7 @@ def test_too_many_elements() -> None:
 
 
 def test_a_request_is_decoded_up_to_a_number_of_elements() -> None:
-    """Whoever decodes in a loop of many clients stops there; the same bytes may be right."""
+    """The broker's loop stops decoding there, since other clients wait; the bytes may be valid."""
     frame = many_topics(1000)
     whole = decode(FetchRequest, frame, 12)
     assert decode(FetchRequest, frame, 12, most_elements=2000) == whole

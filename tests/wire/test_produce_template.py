@@ -76,7 +76,7 @@ def test_later_requests_of_a_form(
     client_ids: tuple[str | None, str | None],
     batches: tuple[bytes, bytes],
 ) -> None:
-    """Whoever sends them, and whatever the lengths of the batches, the second one is found where it is."""
+    """Client id and batch length do not matter: the second batch is found in the frame."""
     first, second = (request_of(*where, records, acks=acks) for records in batches)
     template = learned(frame_of(first, version, client_ids[0]), where[0])
     assert template is not None

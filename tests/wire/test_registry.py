@@ -90,7 +90,7 @@ def test_apis_are_found_by_key() -> None:
 
 
 def test_a_response_class_imports_no_other_declaration() -> None:
-    """It stands in the same file; a producer needs four APIs and does not load the others."""
+    """The response is declared in the same file; a producer needs four APIs and does not load the others."""
     script = (
         "import sys\n"
         "from splashdam.wire.messages.produce import ProduceRequest\n"

@@ -68,10 +68,12 @@ class Environment:
         self.python = self.folder / "bin/python"
         run(["uv", "venv", "--quiet", "--clear", "--no-project", "--python", python, folder])
 
-    def install(self, *requirements: str | Path, more: Mapping[str, str] | None = None) -> None:
-        """Install by uv; with variables of its own, what has to be built is built anew."""
-        cached = ["--no-cache"] if more else []
-        run(["uv", "pip", "install", "--quiet", *cached, "--python", self.python, *requirements], more=more)
+    def install(
+        self, *requirements: str | Path, more: Mapping[str, str] | None = None, anew: bool = False
+    ) -> None:
+        """Install by uv, which keeps what it has built once, other than ``anew``."""
+        kept = ["--no-cache"] if anew else []
+        run(["uv", "pip", "install", "--quiet", *kept, "--python", self.python, *requirements], more=more)
 
     def says(self, program: str, folder: Path) -> str:
         """Run a Python program in the folder, with warnings as errors, and return what it printed."""

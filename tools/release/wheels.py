@@ -22,7 +22,6 @@ from tools.release.environments import ROOT, Environment, RunError, find_python,
 DIST = ROOT / "dist"
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 PURE_ROOMS = ("model", "wire", "record", "accumulator")
-NO_DEBUG_DATA = {"CFLAGS": "-g0"}
 SAFE: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # from 3.11.4 on
 
 
@@ -40,8 +39,8 @@ def build_wheel(sdist: Path, python: Path) -> Path:
         RunError: the extension was not compiled; or a tool failed.
     """
     with tempfile.TemporaryDirectory() as folder:
-        command = ["uv", "build", "--quiet", "--wheel", "--python", python, "--out-dir", folder, sdist]
-        run(command, more=NO_DEBUG_DATA)
+        # No CFLAGS against debug data: setuptools takes them in the place of Python's own, -O3 among them.
+        run(["uv", "build", "--quiet", "--wheel", "--python", python, "--out-dir", folder, sdist])
         (built,) = Path(folder).glob("*.whl")
         if not compiled(built):
             raise RunError(f"{built.name} has no compiled twin: `make wheels` needs a C compiler")

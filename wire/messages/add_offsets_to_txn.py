@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn (key 25), versions 0 to 4: a transaction is about to commit a group's offsets."""
+"""AddOffsetsToTxn (key 25), versions 0 to 4: adds a group to a transaction that commits its offsets."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from splashdam.wire.message import Request, Response
 
 
 class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"], key=25, versions="0-4", flexible="3+"):
-    """The transaction and the group."""
-
     transactional_id: str = string()
     producer_id: int = int64()
     producer_epoch: int = int16()
@@ -16,7 +14,7 @@ class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"], key=25, version
 
 
 class AddOffsetsToTxnResponse(Response, key=25, versions="0-4", flexible="3+", throttles="1+"):
-    """Whether the group's partition of ``__consumer_offsets`` is in the transaction now."""
+    """``error_code`` 0: the group's partition of ``__consumer_offsets`` is in the transaction."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -1,6 +1,6 @@
-"""AddPartitionsToTxn (key 24), versions 0 to 5: partitions that a transaction is about to write to.
+"""AddPartitionsToTxn (key 24), versions 0 to 5: adds partitions to a transaction before it writes to them.
 
-Clients use 0 to 3; from 4 brokers send several transactions at once.
+Clients use versions 0 to 3; from version 4 on brokers send it, with several transactions at once.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class AddPartitionsToTxnTopic(Struct):
-    """The partitions of one topic."""
-
     name: str = string()
     partitions: list[int] = array("int32")
 
 
 class AddPartitionsToTxnTransaction(Struct):
-    """One transaction; ``verify_only`` asks whether the partitions are in it."""
+    """With ``verify_only`` the broker checks that the partitions are in the transaction and adds none."""
 
     transactional_id: str = string("4+")
     producer_id: int = int64("4+")
@@ -27,7 +25,7 @@ class AddPartitionsToTxnTransaction(Struct):
 
 
 class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"], key=24, versions="0-5", flexible="3+"):
-    """One transaction up to version 3, a list of them later."""
+    """Holds one transaction up to version 3, a list of transactions from version 4 on."""
 
     transactions: list[AddPartitionsToTxnTransaction] = array(AddPartitionsToTxnTransaction, "4+")
     v3_and_below_transactional_id: str = string("0-3")
@@ -37,29 +35,23 @@ class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"], key=24, v
 
 
 class AddPartitionsToTxnPartitionResult(Struct):
-    """Whether the partition is in the transaction now."""
+    """Error code 0: the partition is in the transaction."""
 
     partition_index: int = int32()
     partition_error_code: int = int16()
 
 
 class AddPartitionsToTxnTopicResult(Struct):
-    """The partitions of one topic."""
-
     name: str = string()
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = array(AddPartitionsToTxnPartitionResult)
 
 
 class AddPartitionsToTxnResult(Struct):
-    """The partitions of one transaction."""
-
     transactional_id: str = string("4+")
     topic_results: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult, "4+")
 
 
 class AddPartitionsToTxnResponse(Response, key=24, versions="0-5", flexible="3+", throttles="1+"):
-    """One answer per partition."""
-
     throttle_time_ms: int = int32()
     error_code: int = int16("4+", ignorable=True)
     results_by_transaction: list[AddPartitionsToTxnResult] = array(AddPartitionsToTxnResult, "4+")

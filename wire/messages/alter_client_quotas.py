@@ -7,14 +7,14 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class EntityData(Struct):
-    """A part of an entity."""
+    """One part of an entity, for example a user; a null name is the default entity of its type."""
 
     entity_type: str = string()
     entity_name: str | None = string(nullable="0+")
 
 
 class OpData(Struct):
-    """One quota to set or, with ``remove``, to remove."""
+    """Sets one quota, or removes it with ``remove``."""
 
     key: str = string()
     value: float = float64()
@@ -22,21 +22,19 @@ class OpData(Struct):
 
 
 class EntryData(Struct):
-    """One entity and its changes."""
-
     entity: list[EntityData] = array(EntityData)
     ops: list[OpData] = array(OpData)
 
 
 class AlterClientQuotasRequest(Request["AlterClientQuotasResponse"], key=49, versions="0-1", flexible="1+"):
-    """Quotas to set or remove, by entity."""
+    """Changes of quotas by entity; with ``validate_only`` nothing is changed."""
 
     entries: list[EntryData] = array(EntryData)
     validate_only: bool = boolean()
 
 
 class ResponseEntryData(Struct):
-    """What came of one entity's changes; Kafka calls it ``EntryData``, as the request's."""
+    """The result for one entity. Kafka calls it ``EntryData``, like the request's structure."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
@@ -44,7 +42,5 @@ class ResponseEntryData(Struct):
 
 
 class AlterClientQuotasResponse(Response, key=49, versions="0-1", flexible="1+"):
-    """One answer per entity."""
-
     throttle_time_ms: int = int32()
     entries: list[ResponseEntryData] = array(ResponseEntryData)

@@ -1,4 +1,4 @@
-"""AlterConfigs (key 33), versions 0 to 2: replaces all settings of resources."""
+"""AlterConfigs (key 33), versions 0 to 2: replaces all configurations of a resource."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class AlterableConfig(Struct):
-    """One setting."""
-
     name: str = string()
     value: str | None = string(nullable="0+")
 
 
 class AlterConfigsResource(Struct):
-    """One resource and all it shall have."""
+    """One resource with all configurations that it has afterwards."""
 
     resource_type: int = int8()
     resource_name: str = string()
@@ -22,14 +20,14 @@ class AlterConfigsResource(Struct):
 
 
 class AlterConfigsRequest(Request["AlterConfigsResponse"], key=33, versions="0-2", flexible="2+"):
-    """What is not named goes back to its default."""
+    """Configurations that are not listed are reset to their defaults."""
 
     resources: list[AlterConfigsResource] = array(AlterConfigsResource)
     validate_only: bool = boolean()
 
 
 class AlterConfigsResourceResponse(Struct):
-    """Whether the settings hold now."""
+    """Error code 0: the configurations are in effect."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
@@ -38,7 +36,5 @@ class AlterConfigsResourceResponse(Struct):
 
 
 class AlterConfigsResponse(Response, key=33, versions="0-2", flexible="2+", throttles="1+"):
-    """One answer per resource."""
-
     throttle_time_ms: int = int32()
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)

@@ -7,15 +7,13 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class ReassignablePartition(Struct):
-    """The replicas one partition shall have."""
+    """The brokers that host the partition afterwards; ``replicas=None`` cancels a reassignment."""
 
     partition_index: int = int32()
     replicas: list[int] | None = array("int32", nullable="0+", default=None)
 
 
 class ReassignableTopic(Struct):
-    """Partitions of one topic."""
-
     name: str = string()
     partitions: list[ReassignablePartition] = array(ReassignablePartition)
 
@@ -23,15 +21,13 @@ class ReassignableTopic(Struct):
 class AlterPartitionReassignmentsRequest(
     Request["AlterPartitionReassignmentsResponse"], key=45, versions="0-1", flexible="0+"
 ):
-    """``replicas=None`` calls a move off."""
-
     timeout_ms: int = int32(default=60000)
     allow_replication_factor_change: bool = boolean("1+", default=True)
     topics: list[ReassignableTopic] = array(ReassignableTopic)
 
 
 class ReassignablePartitionResponse(Struct):
-    """Whether the move has begun."""
+    """Error code 0: the reassignment has begun; ListPartitionReassignments shows whether it is complete."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -39,15 +35,11 @@ class ReassignablePartitionResponse(Struct):
 
 
 class ReassignableTopicResponse(Struct):
-    """Partitions of one topic."""
-
     name: str = string()
     partitions: list[ReassignablePartitionResponse] = array(ReassignablePartitionResponse)
 
 
 class AlterPartitionReassignmentsResponse(Response, key=45, versions="0-1", flexible="0+", throttles="0+"):
-    """One answer per partition."""
-
     throttle_time_ms: int = int32()
     allow_replication_factor_change: bool = boolean("1+", default=True, ignorable=True)
     error_code: int = int16()

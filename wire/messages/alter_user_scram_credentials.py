@@ -7,14 +7,12 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class ScramCredentialDeletion(Struct):
-    """A credential to delete."""
-
     name: str = string()
     mechanism: int = int8()
 
 
 class ScramCredentialUpsertion(Struct):
-    """A credential to set; the password itself is not sent."""
+    """A credential to set. The password is salted by the client and never sent."""
 
     name: str = string()
     mechanism: int = int8()
@@ -26,14 +24,12 @@ class ScramCredentialUpsertion(Struct):
 class AlterUserScramCredentialsRequest(
     Request["AlterUserScramCredentialsResponse"], key=51, versions="0", flexible="0+"
 ):
-    """What to delete and what to set."""
-
     deletions: list[ScramCredentialDeletion] = array(ScramCredentialDeletion)
     upsertions: list[ScramCredentialUpsertion] = array(ScramCredentialUpsertion)
 
 
 class AlterUserScramCredentialsResult(Struct):
-    """Whether the user's credentials are changed."""
+    """Error code 0: the user's credentials have changed."""
 
     user: str = string()
     error_code: int = int16()
@@ -41,7 +37,5 @@ class AlterUserScramCredentialsResult(Struct):
 
 
 class AlterUserScramCredentialsResponse(Response, key=51, versions="0", flexible="0+", throttles="0+"):
-    """One answer per user."""
-
     throttle_time_ms: int = int32()
     results: list[AlterUserScramCredentialsResult] = array(AlterUserScramCredentialsResult)

@@ -1,6 +1,6 @@
-"""ApiVersions (key 18), versions 0 to 5: what a broker speaks.
+"""ApiVersions (key 18), versions 0 to 5: the APIs and versions that a broker supports.
 
-A broker that does not know the version asked for answers in version 0 with error 35. The response header is
+A broker that does not know the requested version answers in version 0 with error 35. The response header has
 version 0 in all versions, flexible ones included (see `wire.header`).
 """
 
@@ -11,9 +11,9 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class ApiVersionsRequest(Request["ApiVersionsResponse"], key=18, versions="0-5", flexible="3+"):
-    """Names the client's software; letters, digits, ``-`` and ``.`` only.
+    """Names the client's software, in letters, digits, ``-`` and ``.`` (KIP-511).
 
-    From version 5 on also the cluster and the node that the client means to reach (KIP-1242).
+    From version 5 on it also names the cluster and the broker that the client expects to reach (KIP-1242).
     """
 
     client_software_name: str = string("3+", ignorable=True)
@@ -23,7 +23,7 @@ class ApiVersionsRequest(Request["ApiVersionsResponse"], key=18, versions="0-5",
 
 
 class ApiVersion(Struct):
-    """The inclusive range of versions of one API."""
+    """The first and last supported version of one API."""
 
     api_key: int = int16()
     min_version: int = int16()
@@ -31,7 +31,7 @@ class ApiVersion(Struct):
 
 
 class SupportedFeatureKey(Struct):
-    """A feature the broker could use. Below version 4, one with minimum 0 must be left out (KAFKA-17011)."""
+    """A supported feature. Below version 4, one with minimum 0 must be left out (KAFKA-17011)."""
 
     name: str = string("3+")
     min_version: int = int16("3+")
@@ -39,7 +39,7 @@ class SupportedFeatureKey(Struct):
 
 
 class FinalizedFeatureKey(Struct):
-    """A feature the cluster uses."""
+    """A feature that the cluster uses, with its level."""
 
     name: str = string("3+")
     max_version_level: int = int16("3+")
@@ -47,7 +47,7 @@ class FinalizedFeatureKey(Struct):
 
 
 class ApiVersionsResponse(Response, key=18, versions="0-5", flexible="3+", throttles="2+"):
-    """``finalized_features`` count only where the epoch is not -1."""
+    """``finalized_features`` are valid only if ``finalized_features_epoch`` is not -1."""
 
     error_code: int = int16()
     api_keys: list[ApiVersion] = array(ApiVersion)

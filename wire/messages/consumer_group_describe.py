@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe (key 69), versions 0 to 1: state and members of new-style groups (KIP-848)."""
+"""ConsumerGroupDescribe (key 69), versions 0 to 1: state and members of new groups (KIP-848)."""
 
 from __future__ import annotations
 
@@ -9,28 +9,24 @@ from splashdam.wire.message import Request, Response, Struct
 class ConsumerGroupDescribeRequest(
     Request["ConsumerGroupDescribeResponse"], key=69, versions="0-1", flexible="0+"
 ):
-    """Groups by id."""
-
     group_ids: list[str] = array("string")
     include_authorized_operations: bool = boolean()
 
 
 class TopicPartitions(Struct):
-    """Partitions of one topic."""
-
     topic_id: bytes = uuid()
     topic_name: str = string()
     partitions: list[int] = array("int32")
 
 
 class Assignment(Struct):
-    """A share."""
+    """The partitions assigned to a member."""
 
     topic_partitions: list[TopicPartitions] = array(TopicPartitions)
 
 
 class Member(Struct):
-    """One member; ``member_type`` 0 speaks the classic protocol, 1 the new one, -1 is not known."""
+    """``member_type``: 0 for the classic protocol, 1 for the new one, -1 if unknown."""
 
     member_id: str = string()
     instance_id: str | None = string(nullable="0+", default=None)
@@ -46,8 +42,6 @@ class Member(Struct):
 
 
 class DescribedGroup(Struct):
-    """One group."""
-
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)
     group_id: str = string()
@@ -60,7 +54,5 @@ class DescribedGroup(Struct):
 
 
 class ConsumerGroupDescribeResponse(Response, key=69, versions="0-1", flexible="0+"):
-    """One answer per group."""
-
     throttle_time_ms: int = int32()
     groups: list[DescribedGroup] = array(DescribedGroup)

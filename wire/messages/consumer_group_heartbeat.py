@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (key 68), versions 0 to 1: all that a member of a new-style group says and hears."""
+"""ConsumerGroupHeartbeat (key 68), versions 0 to 1: the one request of a member of a new group (KIP-848)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class TopicPartitions(Struct):
-    """Partitions of one topic."""
-
     topic_id: bytes = uuid()
     partitions: list[int] = array("int32")
 
@@ -16,7 +14,7 @@ class TopicPartitions(Struct):
 class ConsumerGroupHeartbeatRequest(
     Request["ConsumerGroupHeartbeatResponse"], key=68, versions="0-1", flexible="0+"
 ):
-    """A field that has not changed since the last heartbeat is left out."""
+    """Fields that have not changed since the last heartbeat are null."""
 
     group_id: str = string()
     member_id: str = string()
@@ -31,13 +29,13 @@ class ConsumerGroupHeartbeatRequest(
 
 
 class Assignment(Struct):
-    """A share."""
+    """The partitions assigned to the member."""
 
     topic_partitions: list[TopicPartitions] = array(TopicPartitions)
 
 
 class ConsumerGroupHeartbeatResponse(Response, key=68, versions="0-1", flexible="0+"):
-    """The member's epoch, and its share if that has changed."""
+    """The member's epoch; ``assignment`` is null unless it has changed."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -7,7 +7,7 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class AclCreation(Struct):
-    """Who may do what with which resources, from where."""
+    """One ACL: principal, host, operation and permission on the resources that match a pattern."""
 
     resource_type: int = int8()
     resource_name: str = string()
@@ -19,20 +19,18 @@ class AclCreation(Struct):
 
 
 class CreateAclsRequest(Request["CreateAclsResponse"], key=30, versions="1-3", flexible="2+"):
-    """The new ACLs."""
-
     creations: list[AclCreation] = array(AclCreation)
 
 
 class AclCreationResult(Struct):
-    """Whether it holds now."""
+    """Error code 0: the ACL is in effect."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
 
 
 class CreateAclsResponse(Response, key=30, versions="1-3", flexible="2+", throttles="1+"):
-    """One answer per ACL, in order."""
+    """Results in the order of the request's ACLs."""
 
     throttle_time_ms: int = int32()
     results: list[AclCreationResult] = array(AclCreationResult)

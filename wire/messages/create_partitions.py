@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37), versions 0 to 3: gives topics more partitions."""
+"""CreatePartitions (key 37), versions 0 to 3: adds partitions to topics."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class CreatePartitionsAssignment(Struct):
-    """The replicas of one new partition."""
+    """The brokers that host one new partition."""
 
     broker_ids: list[int] = array("int32")
 
 
 class CreatePartitionsTopic(Struct):
-    """One topic and how many partitions it shall have."""
+    """``count`` is the new total, not the number of partitions to add."""
 
     name: str = string()
     count: int = int32()
@@ -21,15 +21,13 @@ class CreatePartitionsTopic(Struct):
 
 
 class CreatePartitionsRequest(Request["CreatePartitionsResponse"], key=37, versions="0-3", flexible="2+"):
-    """New totals by topic."""
-
     topics: list[CreatePartitionsTopic] = array(CreatePartitionsTopic)
     timeout_ms: int = int32()
     validate_only: bool = boolean()
 
 
 class CreatePartitionsTopicResult(Struct):
-    """Whether the topic has them."""
+    """Error code 0: the topic has the new partitions."""
 
     name: str = string()
     error_code: int = int16()
@@ -37,7 +35,5 @@ class CreatePartitionsTopicResult(Struct):
 
 
 class CreatePartitionsResponse(Response, key=37, versions="0-3", flexible="2+", throttles="1+"):
-    """One answer per topic."""
-
     throttle_time_ms: int = int32()
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult)

@@ -1,4 +1,4 @@
-"""CreateTopics (key 19), versions 2 to 7."""
+"""CreateTopics (key 19), versions 2 to 7: creates topics."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class CreatableReplicaAssignment(Struct):
-    """The brokers that shall host one partition."""
+    """The brokers that host one partition, the preferred leader first."""
 
     partition_index: int = int32()
     broker_ids: list[int] = array("int32")
 
 
 class CreatableTopicConfig(Struct):
-    """A topic setting by Kafka's name; a null value means the broker's default."""
+    """A configuration of the topic; a null value means the broker's default."""
 
     name: str = string()
     value: str | None = string(nullable="0+")
 
 
 class CreatableTopic(Struct):
-    """A topic to create; -1 for count or factor means the broker's default (version 4+)."""
+    """-1 as number of partitions or replication factor means the broker's default (from version 4 on)."""
 
     name: str = string()
     num_partitions: int = int32()
@@ -31,7 +31,7 @@ class CreatableTopic(Struct):
 
 
 class CreateTopicsRequest(Request["CreateTopicsResponse"], key=19, versions="2-7", flexible="5+"):
-    """With ``validate_only`` nothing is created."""
+    """With ``validate_only`` no topic is created."""
 
     topics: list[CreatableTopic] = array(CreatableTopic)
     timeout_ms: int = int32(default=60_000)
@@ -39,7 +39,7 @@ class CreateTopicsRequest(Request["CreateTopicsResponse"], key=19, versions="2-7
 
 
 class CreatableTopicConfigs(Struct):
-    """A setting of the created topic and where it comes from."""
+    """A configuration of the created topic, with its source."""
 
     name: str = string("5+")
     value: str | None = string("5+", nullable="5+")
@@ -49,7 +49,7 @@ class CreatableTopicConfigs(Struct):
 
 
 class CreatableTopicResult(Struct):
-    """What became of one topic. Java clients crash when ``configs`` is null, though the schema allows it."""
+    """The result for one topic. The schema allows null ``configs``, but Java clients crash on them."""
 
     name: str = string()
     topic_id: bytes = uuid("7+", ignorable=True)
@@ -64,7 +64,5 @@ class CreatableTopicResult(Struct):
 
 
 class CreateTopicsResponse(Response, key=19, versions="2-7", flexible="5+", throttles="3+"):
-    """One answer per topic of the request."""
-
     throttle_time_ms: int = int32("2+", ignorable=True)
     topics: list[CreatableTopicResult] = array(CreatableTopicResult)

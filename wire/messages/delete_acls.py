@@ -7,7 +7,7 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class DeleteAclsFilter(Struct):
-    """One filter; None matches everything."""
+    """One filter; null matches everything."""
 
     resource_type_filter: int = int8()
     resource_name_filter: str | None = string(nullable="0+")
@@ -19,14 +19,10 @@ class DeleteAclsFilter(Struct):
 
 
 class DeleteAclsRequest(Request["DeleteAclsResponse"], key=31, versions="1-3", flexible="2+"):
-    """The filters."""
-
     filters: list[DeleteAclsFilter] = array(DeleteAclsFilter)
 
 
 class DeleteAclsMatchingAcl(Struct):
-    """A deleted ACL."""
-
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
     resource_type: int = int8()
@@ -39,7 +35,7 @@ class DeleteAclsMatchingAcl(Struct):
 
 
 class DeleteAclsFilterResult(Struct):
-    """What one filter deleted."""
+    """The ACLs that one filter has deleted."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
@@ -47,7 +43,7 @@ class DeleteAclsFilterResult(Struct):
 
 
 class DeleteAclsResponse(Response, key=31, versions="1-3", flexible="2+", throttles="1+"):
-    """One answer per filter, in order."""
+    """Results in the order of the request's filters."""
 
     throttle_time_ms: int = int32()
     filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult)

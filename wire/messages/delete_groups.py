@@ -7,13 +7,11 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class DeleteGroupsRequest(Request["DeleteGroupsResponse"], key=42, versions="0-3", flexible="2+"):
-    """Groups by id."""
-
     groups_names: list[str] = array("string")
 
 
 class DeletableGroupResult(Struct):
-    """Whether it is gone."""
+    """Error code 0: the group is deleted."""
 
     group_id: str = string()
     error_code: int = int16()
@@ -21,7 +19,5 @@ class DeletableGroupResult(Struct):
 
 
 class DeleteGroupsResponse(Response, key=42, versions="0-3", flexible="2+", throttles="1+"):
-    """One answer per group."""
-
     throttle_time_ms: int = int32()
     results: list[DeletableGroupResult] = array(DeletableGroupResult)

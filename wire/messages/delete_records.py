@@ -1,4 +1,4 @@
-"""DeleteRecords (key 21), versions 0 to 2: moves the start of partitions, so that what is below is gone."""
+"""DeleteRecords (key 21), versions 0 to 2: raises the log start offset of partitions."""
 
 from __future__ import annotations
 
@@ -7,28 +7,26 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class DeleteRecordsPartition(Struct):
-    """A partition and the first offset to keep; -1 is the high watermark."""
+    """Deletes the records below ``offset``; -1 stands for the high watermark."""
 
     partition_index: int = int32()
     offset: int = int64()
 
 
 class DeleteRecordsTopic(Struct):
-    """Partitions of one topic."""
-
     name: str = string()
     partitions: list[DeleteRecordsPartition] = array(DeleteRecordsPartition)
 
 
 class DeleteRecordsRequest(Request["DeleteRecordsResponse"], key=21, versions="0-2", flexible="2+"):
-    """What to delete; ``timeout_ms`` is how long replicas may take to follow."""
+    """``timeout_ms`` limits the wait for the replicas to delete the records, too."""
 
     topics: list[DeleteRecordsTopic] = array(DeleteRecordsTopic)
     timeout_ms: int = int32()
 
 
 class DeleteRecordsPartitionResult(Struct):
-    """Where a partition starts now, or why nothing of it was deleted."""
+    """``low_watermark`` is the smallest log start offset of all replicas, -1 on error."""
 
     partition_index: int = int32()
     low_watermark: int = int64()
@@ -36,14 +34,10 @@ class DeleteRecordsPartitionResult(Struct):
 
 
 class DeleteRecordsTopicResult(Struct):
-    """Results of one topic."""
-
     name: str = string()
     partitions: list[DeleteRecordsPartitionResult] = array(DeleteRecordsPartitionResult)
 
 
 class DeleteRecordsResponse(Response, key=21, versions="0-2", flexible="2+", throttles="1+"):
-    """One result per partition of the request."""
-
     throttle_time_ms: int = int32()
     topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult)

@@ -1,4 +1,4 @@
-"""DeleteTopics (key 20), versions 1 to 6: by name, or from version 6 by id."""
+"""DeleteTopics (key 20), versions 1 to 6: by name, from version 6 on also by topic id."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class DeleteTopicState(Struct):
-    """A topic by name, or by id with a null name."""
+    """A topic by name, or by topic id with a null name."""
 
     name: str | None = string("6+", nullable="6+", default=None)
     topic_id: bytes = uuid("6+")
 
 
 class DeleteTopicsRequest(Request["DeleteTopicsResponse"], key=20, versions="1-6", flexible="4+"):
-    """``topics`` in version 6, ``topic_names`` before."""
+    """Topics are in ``topics`` in version 6, in ``topic_names`` before."""
 
     topics: list[DeleteTopicState] = array(DeleteTopicState, "6+")
     topic_names: list[str] = array("string", "0-5", ignorable=True)
@@ -22,8 +22,6 @@ class DeleteTopicsRequest(Request["DeleteTopicsResponse"], key=20, versions="1-6
 
 
 class DeletableTopicResult(Struct):
-    """What became of one topic."""
-
     name: str | None = string(nullable="6+")
     topic_id: bytes = uuid("6+", ignorable=True)
     error_code: int = int16()
@@ -31,7 +29,5 @@ class DeletableTopicResult(Struct):
 
 
 class DeleteTopicsResponse(Response, key=20, versions="1-6", flexible="4+", throttles="2+"):
-    """One answer per topic of the request."""
-
     throttle_time_ms: int = int32("1+", ignorable=True)
     responses: list[DeletableTopicResult] = array(DeletableTopicResult)

@@ -1,4 +1,4 @@
-"""DescribeAcls (key 29), versions 1 to 3: which ACLs match a filter."""
+"""DescribeAcls (key 29), versions 1 to 3: the ACLs that match a filter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class DescribeAclsRequest(Request["DescribeAclsResponse"], key=29, versions="1-3", flexible="2+"):
-    """The filter; None matches everything."""
+    """The filter; null matches everything."""
 
     resource_type_filter: int = int8()
     resource_name_filter: str | None = string(nullable="0+")
@@ -19,7 +19,7 @@ class DescribeAclsRequest(Request["DescribeAclsResponse"], key=29, versions="1-3
 
 
 class AclDescription(Struct):
-    """Who may do what, from where."""
+    """Principal, host, operation and permission of one ACL."""
 
     principal: str = string()
     host: str = string()
@@ -28,8 +28,6 @@ class AclDescription(Struct):
 
 
 class DescribeAclsResource(Struct):
-    """The ACLs of one resource pattern."""
-
     resource_type: int = int8()
     resource_name: str = string()
     pattern_type: int = int8(default=3)
@@ -37,8 +35,6 @@ class DescribeAclsResource(Struct):
 
 
 class DescribeAclsResponse(Response, key=29, versions="1-3", flexible="2+", throttles="1+"):
-    """ACLs by resource."""
-
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (key 48), versions 0 to 1: which quotas hold for clients."""
+"""DescribeClientQuotas (key 48), versions 0 to 1: the quotas of the clients that match a filter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class ComponentData(Struct):
-    """What one part of an entity has to be."""
+    """The filter for one part of an entity."""
 
     entity_type: str = string()
     match_type: int = int8()
@@ -17,36 +17,30 @@ class ComponentData(Struct):
 class DescribeClientQuotasRequest(
     Request["DescribeClientQuotasResponse"], key=48, versions="0-1", flexible="1+"
 ):
-    """A filter over entities."""
+    """With ``strict`` entities with further parts do not match."""
 
     components: list[ComponentData] = array(ComponentData)
     strict: bool = boolean()
 
 
 class EntityData(Struct):
-    """A part of an entity."""
+    """One part of an entity, for example a user; a null name is the default entity of its type."""
 
     entity_type: str = string()
     entity_name: str | None = string(nullable="0+")
 
 
 class ValueData(Struct):
-    """One quota."""
-
     key: str = string()
     value: float = float64()
 
 
 class EntryData(Struct):
-    """One entity and its quotas."""
-
     entity: list[EntityData] = array(EntityData)
     values: list[ValueData] = array(ValueData)
 
 
 class DescribeClientQuotasResponse(Response, key=48, versions="0-1", flexible="1+"):
-    """The quotas of each entity that matches."""
-
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")

@@ -1,4 +1,4 @@
-"""DescribeCluster (key 60), versions 0 to 2: the brokers of a cluster."""
+"""DescribeCluster (key 60), versions 0 to 2: the brokers, or the controllers, of a cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class DescribeClusterRequest(Request["DescribeClusterResponse"], key=60, versions="0-2", flexible="0+"):
-    """``endpoint_type`` 1 asks for brokers, 2 for controllers."""
+    """``endpoint_type``: 1 for brokers, 2 for controllers."""
 
     include_cluster_authorized_operations: bool = boolean()
     endpoint_type: int = int8("1+", default=1)
@@ -15,8 +15,6 @@ class DescribeClusterRequest(Request["DescribeClusterResponse"], key=60, version
 
 
 class DescribeClusterBroker(Struct):
-    """One broker."""
-
     broker_id: int = int32()
     host: str = string()
     port: int = int32()
@@ -25,8 +23,6 @@ class DescribeClusterBroker(Struct):
 
 
 class DescribeClusterResponse(Response, key=60, versions="0-2", flexible="0+"):
-    """The cluster."""
-
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)

@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32), versions 1 to 4: settings of topics, brokers and others, and their origin."""
+"""DescribeConfigs (key 32), versions 1 to 4: configurations of a resource, with their sources."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class DescribeConfigsResource(Struct):
-    """One resource."""
-
     resource_type: int = int8()
     resource_name: str = string()
     configuration_keys: list[str] | None = array("string", nullable="0+")
 
 
 class DescribeConfigsRequest(Request["DescribeConfigsResponse"], key=32, versions="1-4", flexible="4+"):
-    """``configuration_keys=None`` asks for all settings of a resource."""
+    """``configuration_keys=None`` requests all configurations of a resource."""
 
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
     include_synonyms: bool = boolean()
@@ -23,7 +21,7 @@ class DescribeConfigsRequest(Request["DescribeConfigsResponse"], key=32, version
 
 
 class DescribeConfigsSynonym(Struct):
-    """Where else the value is set, nearest first."""
+    """Another source of the value; the one with the highest precedence comes first."""
 
     name: str = string()
     value: str | None = string(nullable="0+")
@@ -31,7 +29,7 @@ class DescribeConfigsSynonym(Struct):
 
 
 class DescribeConfigsResourceResult(Struct):
-    """One setting."""
+    """One configuration."""
 
     name: str = string()
     value: str | None = string(nullable="0+")
@@ -44,8 +42,6 @@ class DescribeConfigsResourceResult(Struct):
 
 
 class DescribeConfigsResult(Struct):
-    """The settings of one resource."""
-
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
     resource_type: int = int8()
@@ -54,7 +50,5 @@ class DescribeConfigsResult(Struct):
 
 
 class DescribeConfigsResponse(Response, key=32, versions="1-4", flexible="4+", throttles="2+"):
-    """One answer per resource."""
-
     throttle_time_ms: int = int32()
     results: list[DescribeConfigsResult] = array(DescribeConfigsResult)

@@ -1,4 +1,4 @@
-"""DescribeGroups (key 15), versions 0 to 6: state and members of groups."""
+"""DescribeGroups (key 15), versions 0 to 6: state and members of classic groups."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class DescribeGroupsRequest(Request["DescribeGroupsResponse"], key=15, versions="0-6", flexible="5+"):
-    """Groups by id."""
-
     groups: list[str] = array("string")
     include_authorized_operations: bool = boolean("3+")
 
 
 class DescribedGroupMember(Struct):
-    """One member, with what it was assigned."""
+    """One member; metadata and assignment are in the format of the group's protocol type."""
 
     member_id: str = string()
     group_instance_id: str | None = string("4+", nullable="4+", default=None, ignorable=True)
@@ -25,8 +23,6 @@ class DescribedGroupMember(Struct):
 
 
 class DescribedGroup(Struct):
-    """One group with its members."""
-
     error_code: int = int16()
     error_message: str | None = string("6+", nullable="6+", default=None)
     group_id: str = string()
@@ -38,7 +34,5 @@ class DescribedGroup(Struct):
 
 
 class DescribeGroupsResponse(Response, key=15, versions="0-6", flexible="5+", throttles="2+"):
-    """One answer per group."""
-
     throttle_time_ms: int = int32("1+", ignorable=True)
     groups: list[DescribedGroup] = array(DescribedGroup)

@@ -1,4 +1,4 @@
-"""DescribeLogDirs (key 35), versions 1 to 5: what lies in a broker's directories, and how large it is."""
+"""DescribeLogDirs (key 35), versions 1 to 5: a broker's log directories, and the size of each replica."""
 
 from __future__ import annotations
 
@@ -7,21 +7,17 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class DescribableLogDirTopic(Struct):
-    """Partitions of one topic."""
-
     topic: str = string()
     partitions: list[int] = array("int32")
 
 
 class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"], key=35, versions="1-5", flexible="2+"):
-    """``topics=None`` asks for everything."""
+    """``topics=None`` requests all."""
 
     topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable="0+")
 
 
 class DescribeLogDirsPartition(Struct):
-    """One replica."""
-
     partition_index: int = int32()
     partition_size: int = int64()
     offset_lag: int = int64()
@@ -29,15 +25,11 @@ class DescribeLogDirsPartition(Struct):
 
 
 class DescribeLogDirsTopic(Struct):
-    """Partitions of one topic."""
-
     name: str = string()
     partitions: list[DescribeLogDirsPartition] = array(DescribeLogDirsPartition)
 
 
 class DescribeLogDirsResult(Struct):
-    """One directory."""
-
     error_code: int = int16()
     log_dir: str = string()
     topics: list[DescribeLogDirsTopic] = array(DescribeLogDirsTopic)
@@ -47,8 +39,6 @@ class DescribeLogDirsResult(Struct):
 
 
 class DescribeLogDirsResponse(Response, key=35, versions="1-5", flexible="2+", throttles="1+"):
-    """One answer per directory."""
-
     throttle_time_ms: int = int32()
     error_code: int = int16("3+", ignorable=True)
     results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult)

@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61), version 0: which producers a partition remembers."""
+"""DescribeProducers (key 61), version 0: the producers of which a partition keeps state."""
 
 from __future__ import annotations
 
@@ -7,21 +7,15 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class TopicRequest(Struct):
-    """Partitions of one topic."""
-
     name: str = string()
     partition_indexes: list[int] = array("int32")
 
 
 class DescribeProducersRequest(Request["DescribeProducersResponse"], key=61, versions="0", flexible="0+"):
-    """Partitions."""
-
     topics: list[TopicRequest] = array(TopicRequest)
 
 
 class ProducerState(Struct):
-    """One producer."""
-
     producer_id: int = int64()
     producer_epoch: int = int32()
     last_sequence: int = int32(default=-1)
@@ -31,8 +25,6 @@ class ProducerState(Struct):
 
 
 class PartitionResponse(Struct):
-    """The producers of one partition."""
-
     partition_index: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)
@@ -40,14 +32,10 @@ class PartitionResponse(Struct):
 
 
 class TopicResponse(Struct):
-    """Partitions of one topic."""
-
     name: str = string()
     partitions: list[PartitionResponse] = array(PartitionResponse)
 
 
 class DescribeProducersResponse(Response, key=61, versions="0", flexible="0+"):
-    """One answer per partition."""
-
     throttle_time_ms: int = int32()
     topics: list[TopicResponse] = array(TopicResponse)

@@ -1,4 +1,4 @@
-"""DescribeQuorum (key 55), versions 0 to 2: who votes in the cluster's metadata, and how far each has got."""
+"""DescribeQuorum (key 55), versions 0 to 2: voters and observers of the metadata log."""
 
 from __future__ import annotations
 
@@ -7,26 +7,24 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class AskedPartition(Struct):
-    """The metadata log has partition 0 alone."""
+    """The metadata log has only partition 0. Kafka calls this ``PartitionData``."""
 
     partition_index: int = int32()
 
 
 class AskedTopic(Struct):
-    """``__cluster_metadata`` is the only topic with a quorum."""
+    """Only ``__cluster_metadata`` has a quorum. Kafka calls this ``TopicData``."""
 
     topic_name: str = string()
     partitions: list[AskedPartition] = array(AskedPartition)
 
 
 class DescribeQuorumRequest(Request["DescribeQuorumResponse"], key=55, versions="0-2", flexible="0+"):
-    """The same in all versions."""
-
     topics: list[AskedTopic] = array(AskedTopic)
 
 
 class ReplicaState(Struct):
-    """A voter or an observer; -1 for what is not known of it."""
+    """A voter or an observer; values that the leader does not know are -1."""
 
     replica_id: int = int32()
     replica_directory_id: bytes = uuid("2+")
@@ -36,8 +34,6 @@ class ReplicaState(Struct):
 
 
 class PartitionData(Struct):
-    """The quorum of one partition."""
-
     partition_index: int = int32()
     error_code: int = int16()
     error_message: str | None = string("2+", nullable="2+", ignorable=True)
@@ -49,14 +45,12 @@ class PartitionData(Struct):
 
 
 class TopicData(Struct):
-    """The quorums of one topic."""
-
     topic_name: str = string()
     partitions: list[PartitionData] = array(PartitionData)
 
 
 class Listener(Struct):
-    """Where a controller is reached."""
+    """An address of a controller."""
 
     name: str = string("2+")
     host: str = string("2+")
@@ -64,14 +58,12 @@ class Listener(Struct):
 
 
 class Node(Struct):
-    """A controller of the quorum."""
-
     node_id: int = int32("2+")
     listeners: list[Listener] = array(Listener, "2+")
 
 
 class DescribeQuorumResponse(Response, key=55, versions="0-2", flexible="0+", throttles="none"):
-    """One answer per partition; from version 2 on the addresses of the controllers."""
+    """From version 2 on it also has the addresses of the controllers."""
 
     error_code: int = int16()
     error_message: str | None = string("2+", nullable="2+", ignorable=True)

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (key 75), version 0: partitions of topics, a page at a time."""
+"""DescribeTopicPartitions (key 75), version 0: partitions of topics in pages."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class TopicRequest(Struct):
-    """One topic."""
-
     name: str = string()
 
 
 class Cursor(Struct):
-    """Where a page begins."""
+    """The topic and partition at which a page begins."""
 
     topic_name: str = string()
     partition_index: int = int32()
@@ -22,7 +20,7 @@ class Cursor(Struct):
 class DescribeTopicPartitionsRequest(
     Request["DescribeTopicPartitionsResponse"], key=75, versions="0", flexible="0+"
 ):
-    """Topics in order, and where the last page ended."""
+    """``cursor`` is the ``next_cursor`` of the previous page, null for the first."""
 
     topics: list[TopicRequest] = array(TopicRequest)
     response_partition_limit: int = int32(default=2000)
@@ -30,8 +28,6 @@ class DescribeTopicPartitionsRequest(
 
 
 class DescribeTopicPartitionsResponsePartition(Struct):
-    """One partition."""
-
     error_code: int = int16()
     partition_index: int = int32()
     leader_id: int = int32()
@@ -44,8 +40,6 @@ class DescribeTopicPartitionsResponsePartition(Struct):
 
 
 class DescribeTopicPartitionsResponseTopic(Struct):
-    """One topic."""
-
     error_code: int = int16()
     name: str | None = string(nullable="0+")
     topic_id: bytes = uuid(ignorable=True)
@@ -57,7 +51,7 @@ class DescribeTopicPartitionsResponseTopic(Struct):
 
 
 class DescribeTopicPartitionsResponse(Response, key=75, versions="0", flexible="0+", throttles="0+"):
-    """One page; ``next_cursor`` where there is more."""
+    """One page; ``next_cursor`` is null after the last."""
 
     throttle_time_ms: int = int32(ignorable=True)
     topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic)

@@ -9,21 +9,15 @@ from splashdam.wire.message import Request, Response, Struct
 class DescribeTransactionsRequest(
     Request["DescribeTransactionsResponse"], key=65, versions="0", flexible="0+"
 ):
-    """Transactional ids."""
-
     transactional_ids: list[str] = array("string")
 
 
 class TopicData(Struct):
-    """Partitions of one topic."""
-
     topic: str = string()
     partitions: list[int] = array("int32")
 
 
 class TransactionState(Struct):
-    """One transactional id."""
-
     error_code: int = int16()
     transactional_id: str = string()
     transaction_state: str = string()
@@ -35,7 +29,5 @@ class TransactionState(Struct):
 
 
 class DescribeTransactionsResponse(Response, key=65, versions="0", flexible="0+"):
-    """One answer per id."""
-
     throttle_time_ms: int = int32()
     transaction_states: list[TransactionState] = array(TransactionState)

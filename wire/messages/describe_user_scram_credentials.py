@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (key 50), version 0: which SCRAM credentials users have; never the secrets."""
+"""DescribeUserScramCredentials (key 50), version 0: mechanisms and iterations of users."""
 
 from __future__ import annotations
 
@@ -7,29 +7,23 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class UserName(Struct):
-    """One user."""
-
     name: str = string()
 
 
 class DescribeUserScramCredentialsRequest(
     Request["DescribeUserScramCredentialsResponse"], key=50, versions="0", flexible="0+"
 ):
-    """``users=None`` asks for all."""
+    """``users=None`` requests all."""
 
     users: list[UserName] | None = array(UserName, nullable="0+")
 
 
 class CredentialInfo(Struct):
-    """One mechanism."""
-
     mechanism: int = int8()
     iterations: int = int32()
 
 
 class DescribeUserScramCredentialsResult(Struct):
-    """One user's credentials."""
-
     user: str = string()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
@@ -37,8 +31,6 @@ class DescribeUserScramCredentialsResult(Struct):
 
 
 class DescribeUserScramCredentialsResponse(Response, key=50, versions="0", flexible="0+", throttles="0+"):
-    """One answer per user."""
-
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")

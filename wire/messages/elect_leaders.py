@@ -1,4 +1,4 @@
-"""ElectLeaders (key 43), versions 0 to 2: has leaders elected, preferred ones or, at a risk, any."""
+"""ElectLeaders (key 43), versions 0 to 2: elects preferred leaders, or unclean ones at the risk of loss."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class TopicPartitions(Struct):
-    """Partitions of one topic."""
-
     topic: str = string()
     partitions: list[int] = array("int32")
 
 
 class ElectLeadersRequest(Request["ElectLeadersResponse"], key=43, versions="0-2", flexible="2+"):
-    """``topic_partitions=None`` means all."""
+    """``topic_partitions=None`` means all partitions."""
 
     election_type: int = int8("1+")
     topic_partitions: list[TopicPartitions] | None = array(TopicPartitions, nullable="0+")
@@ -22,7 +20,7 @@ class ElectLeadersRequest(Request["ElectLeadersResponse"], key=43, versions="0-2
 
 
 class PartitionResult(Struct):
-    """What came of one election."""
+    """Error code 0: a new leader was elected."""
 
     partition_id: int = int32()
     error_code: int = int16()
@@ -30,15 +28,11 @@ class PartitionResult(Struct):
 
 
 class ReplicaElectionResult(Struct):
-    """Partitions of one topic."""
-
     topic: str = string()
     partition_result: list[PartitionResult] = array(PartitionResult)
 
 
 class ElectLeadersResponse(Response, key=43, versions="0-2", flexible="2+", throttles="0+"):
-    """One answer per partition."""
-
     throttle_time_ms: int = int32()
     error_code: int = int16("1+")
     replica_election_results: list[ReplicaElectionResult] = array(ReplicaElectionResult)

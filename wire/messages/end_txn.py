@@ -1,6 +1,6 @@
 """EndTxn (key 26), versions 0 to 5: commits or aborts a transaction.
 
-From version 5 (KIP-890) the answer carries the identity for the next transaction.
+From version 5 (KIP-890) on the response contains producer id and epoch for the next transaction.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from splashdam.wire.message import Request, Response
 
 
 class EndTxnRequest(Request["EndTxnResponse"], key=26, versions="0-5", flexible="3+"):
-    """``committed`` is false for an abort."""
+    """``committed`` is False for an abort."""
 
     transactional_id: str = string()
     producer_id: int = int64()
@@ -19,7 +19,7 @@ class EndTxnRequest(Request["EndTxnResponse"], key=26, versions="0-5", flexible=
 
 
 class EndTxnResponse(Response, key=26, versions="0-5", flexible="3+", throttles="1+"):
-    """Answered when the decision is on stable storage; markers may follow later."""
+    """Sent when the decision is durable; the markers may be written later."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

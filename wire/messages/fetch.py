@@ -1,6 +1,6 @@
-"""Fetch (key 1), versions 4 to 18: record batches from partitions, for consumers and followers.
+"""Fetch (key 1), versions 4 to 18: record batches of partitions, for consumers and followers.
 
-In version 18 a follower says which high watermark it knows (KIP-1166).
+In version 18 a follower sends the high watermark that it knows (KIP-1166).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class ReplicaState(Struct):
-    """Who a follower is; -1 for consumers."""
+    """Id and epoch of the follower; -1 for consumers."""
 
     replica_id: int = int32("15+", default=-1)
     replica_epoch: int = int64("15+", default=-1)
 
 
 class FetchPartition(Struct):
-    """Where to read one partition, and how much of it."""
+    """The offset from which to read one partition, and the limit of its bytes."""
 
     partition: int = int32()
     current_leader_epoch: int = int32("9+", default=-1, ignorable=True)
@@ -30,7 +30,7 @@ class FetchPartition(Struct):
 
 
 class FetchTopic(Struct):
-    """One topic, by name up to version 12 and by id from 13."""
+    """One topic: by name up to version 12, by topic id from version 13 on."""
 
     topic: str = string("0-12", ignorable=True)
     topic_id: bytes = uuid("13+", ignorable=True)
@@ -38,7 +38,7 @@ class FetchTopic(Struct):
 
 
 class ForgottenTopic(Struct):
-    """Partitions that leave the fetch session."""
+    """Partitions to remove from the fetch session."""
 
     topic: str = string("7-12", ignorable=True)
     topic_id: bytes = uuid("13+", ignorable=True)
@@ -46,7 +46,7 @@ class ForgottenTopic(Struct):
 
 
 class FetchRequest(Request["FetchResponse"], key=1, versions="4-18", flexible="12+"):
-    """Waits up to ``max_wait_ms`` for ``min_bytes``. ``isolation_level`` 1 is read_committed."""
+    """The broker waits up to ``max_wait_ms`` for ``min_bytes``. ``isolation_level`` 1 is read_committed."""
 
     cluster_id: str | None = string("12+", nullable="12+", default=None, tag=0, ignorable=True)
     replica_id: int = int32("0-14", default=-1)
@@ -63,14 +63,14 @@ class FetchRequest(Request["FetchResponse"], key=1, versions="4-18", flexible="1
 
 
 class EpochEndOffset(Struct):
-    """The last epoch, and its end, that leader and follower have in common; -1 for none."""
+    """Where a follower must truncate: the last epoch in common and its end offset; -1 for none."""
 
     epoch: int = int32("12+", default=-1)
     end_offset: int = int64("12+", default=-1)
 
 
 class LeaderIdAndEpoch(Struct):
-    """Who leads the partition now; -1 where unknown."""
+    """The present partition leader (KIP-951); -1 if unknown."""
 
     leader_id: int = int32("12+", default=-1)
     leader_epoch: int = int32("12+", default=-1)
@@ -84,16 +84,16 @@ class SnapshotId(Struct):
 
 
 class AbortedTransaction(Struct):
-    """Records of this producer from ``first_offset`` on, up to its abort marker, are not committed."""
+    """The producer's records from ``first_offset`` up to its next abort marker are aborted."""
 
     producer_id: int = int64("4+")
     first_offset: int = int64("4+")
 
 
 class PartitionData(Struct):
-    """Batches of one partition. The last batch in ``records`` may be cut off.
+    """Batches of one partition; the last one may be incomplete.
 
-    A broker may put a slice of a file into ``records``; decoded, it is a ``memoryview`` of the frame.
+    A broker may put a file slice into ``records``; decoded, it is a ``memoryview`` of the frame.
     """
 
     partition_index: int = int32()
@@ -112,15 +112,13 @@ class PartitionData(Struct):
 
 
 class FetchableTopicResponse(Struct):
-    """The partitions of one topic."""
-
     topic: str = string("0-12", ignorable=True)
     topic_id: bytes = uuid("13+", ignorable=True)
     partitions: list[PartitionData] = array(PartitionData)
 
 
 class NodeEndpoint(Struct):
-    """Where a broker named in ``current_leader`` is reached."""
+    """The address of a broker that ``current_leader`` names."""
 
     node_id: int = int32("16+")
     host: str = string("16+")
@@ -129,7 +127,7 @@ class NodeEndpoint(Struct):
 
 
 class FetchResponse(Response, key=1, versions="4-18", flexible="12+", throttles="8+"):
-    """What there is of the partitions asked for. ``session_id`` 0 means no fetch session."""
+    """``session_id`` 0 means that there is no fetch session (KIP-227)."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("7+", ignorable=True)

@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10), versions 0 to 6: who coordinates a group or a transactional id."""
+"""FindCoordinator (key 10), versions 0 to 6: the coordinator of a group or of a transactional id."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class FindCoordinatorRequest(Request["FindCoordinatorResponse"], key=10, versions="0-6", flexible="3+"):
-    """``key_type`` 0 is a group, 1 a transaction, 2 a share group. One ``key`` in 0-3, a list later."""
+    """``key_type``: 0 group, 1 transactional id, 2 share group. One ``key`` up to version 3, then a list."""
 
     key: str = string("0-3")
     key_type: int = int8("1+")
@@ -26,7 +26,7 @@ class Coordinator(Struct):
 
 
 class FindCoordinatorResponse(Response, key=10, versions="0-6", flexible="3+", throttles="2+"):
-    """One coordinator in place up to version 3, a list from 4."""
+    """Up to version 3 one coordinator in the response's own fields, from version 4 on a list."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0-3")

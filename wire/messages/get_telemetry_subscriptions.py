@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions (key 71), version 0: which metrics a broker wants of this client (KIP-714)."""
+"""GetTelemetrySubscriptions (key 71), version 0: the metrics that a broker subscribes to (KIP-714)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from splashdam.wire.message import Request, Response
 class GetTelemetrySubscriptionsRequest(
     Request["GetTelemetrySubscriptionsResponse"], key=71, versions="0", flexible="0+"
 ):
-    """An id of all zeros asks for one."""
+    """A ``client_instance_id`` of zeros requests a new id."""
 
     client_instance_id: bytes = uuid()
 
 
 class GetTelemetrySubscriptionsResponse(Response, key=71, versions="0", flexible="0+"):
-    """What to push, how often and how compressed; no ``requested_metrics`` means none."""
+    """An empty ``requested_metrics`` means that nothing is to be pushed."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

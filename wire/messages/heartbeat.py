@@ -1,4 +1,4 @@
-"""Heartbeat (key 12), versions 0 to 4: a member of a group is alive."""
+"""Heartbeat (key 12), versions 0 to 4: keeps a member in its classic group."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from splashdam.wire.message import Request, Response
 
 
 class HeartbeatRequest(Request["HeartbeatResponse"], key=12, versions="0-4", flexible="4+"):
-    """Of one member."""
-
     group_id: str = string()
     generation_id: int = int32()
     member_id: str = string()
@@ -16,7 +14,7 @@ class HeartbeatRequest(Request["HeartbeatResponse"], key=12, versions="0-4", fle
 
 
 class HeartbeatResponse(Response, key=12, versions="0-4", flexible="4+", throttles="2+"):
-    """Error 27 tells it to join again."""
+    """Error 27 (REBALANCE_IN_PROGRESS) tells the member to join again."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16()

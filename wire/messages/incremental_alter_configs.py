@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (key 44), versions 0 to 1: changes single settings of resources."""
+"""IncrementalAlterConfigs (key 44), versions 0 to 1: changes single configurations of resources."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ class AlterableConfig(Struct):
 
 
 class AlterConfigsResource(Struct):
-    """One resource and its changes."""
-
     resource_type: int = int8()
     resource_name: str = string()
     configs: list[AlterableConfig] = array(AlterableConfig)
@@ -25,14 +23,14 @@ class AlterConfigsResource(Struct):
 class IncrementalAlterConfigsRequest(
     Request["IncrementalAlterConfigsResponse"], key=44, versions="0-1", flexible="1+"
 ):
-    """What is not named stays."""
+    """Configurations that are not listed stay as they are."""
 
     resources: list[AlterConfigsResource] = array(AlterConfigsResource)
     validate_only: bool = boolean()
 
 
 class AlterConfigsResourceResponse(Struct):
-    """Whether the changes hold now."""
+    """Error code 0: the changes are in effect."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
@@ -41,7 +39,5 @@ class AlterConfigsResourceResponse(Struct):
 
 
 class IncrementalAlterConfigsResponse(Response, key=44, versions="0-1", flexible="1+", throttles="0+"):
-    """One answer per resource."""
-
     throttle_time_ms: int = int32()
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)

@@ -1,4 +1,4 @@
-"""InitProducerId (key 22), versions 0 to 5: a producer id and epoch, for idempotence and transactions.
+"""InitProducerId (key 22), versions 0 to 5: assigns producer id and epoch, for idempotence and transactions.
 
 Version 6 (two-phase commit, KIP-939) is not declared: its schema may still change.
 """
@@ -10,7 +10,7 @@ from splashdam.wire.message import Request, Response
 
 
 class InitProducerIdRequest(Request["InitProducerIdResponse"], key=22, versions="0-5", flexible="2+"):
-    """``transactional_id=None`` asks for plain idempotence. Id and epoch, if known, are for an epoch bump."""
+    """``transactional_id=None`` is for idempotence alone. A known id and epoch request the next epoch."""
 
     transactional_id: str | None = string(nullable="0+")
     transaction_timeout_ms: int = int32()
@@ -19,8 +19,6 @@ class InitProducerIdRequest(Request["InitProducerIdResponse"], key=22, versions=
 
 
 class InitProducerIdResponse(Response, key=22, versions="0-5", flexible="2+", throttles="1+"):
-    """The producer's identity."""
-
     throttle_time_ms: int = int32(ignorable=True)
     error_code: int = int16()
     producer_id: int = int64(default=-1)

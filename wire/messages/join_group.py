@@ -1,4 +1,4 @@
-"""JoinGroup (key 11), versions 0 to 9: a consumer enters a group, or a new round of one."""
+"""JoinGroup (key 11), versions 0 to 9: a member joins a classic group, or joins again in a rebalance."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class JoinGroupRequestProtocol(Struct):
-    """An assignor that the member knows, and what it says to it."""
+    """An assignor that the member supports, with its metadata for that assignor."""
 
     name: str = string()
     metadata: bytes = binary()
 
 
 class JoinGroupRequest(Request["JoinGroupResponse"], key=11, versions="0-9", flexible="6+"):
-    """An empty ``member_id`` asks for one. ``rebalance_timeout_ms`` is not carried by version 0."""
+    """An empty ``member_id`` requests a new one. Version 0 has no ``rebalance_timeout_ms``."""
 
     group_id: str = string()
     session_timeout_ms: int = int32()
@@ -27,7 +27,7 @@ class JoinGroupRequest(Request["JoinGroupResponse"], key=11, versions="0-9", fle
 
 
 class JoinGroupResponseMember(Struct):
-    """One member as the leader has to know it."""
+    """A member, for the leader, which computes the assignment."""
 
     member_id: str = string()
     group_instance_id: str | None = string("5+", nullable="5+", default=None, ignorable=True)
@@ -35,7 +35,7 @@ class JoinGroupResponseMember(Struct):
 
 
 class JoinGroupResponse(Response, key=11, versions="0-9", flexible="6+", throttles="3+"):
-    """Who leads the round; the leader gets all members and assigns."""
+    """The leader's response lists all members; those of followers list none."""
 
     throttle_time_ms: int = int32("2+", ignorable=True)
     error_code: int = int16()

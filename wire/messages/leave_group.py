@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13), versions 0 to 5: members leave a group."""
+"""LeaveGroup (key 13), versions 0 to 5: members leave a classic group."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class MemberIdentity(Struct):
-    """A member, by its id or by its static instance id."""
+    """A member, by its member id or by its ``group.instance.id``."""
 
     member_id: str = string("3+")
     group_instance_id: str | None = string("3+", nullable="3+", default=None)
@@ -15,7 +15,7 @@ class MemberIdentity(Struct):
 
 
 class LeaveGroupRequest(Request["LeaveGroupResponse"], key=13, versions="0-5", flexible="4+"):
-    """One member up to version 2, a list later."""
+    """One member up to version 2, a list from version 3 on."""
 
     group_id: str = string()
     member_id: str = string("0-2")
@@ -23,7 +23,7 @@ class LeaveGroupRequest(Request["LeaveGroupResponse"], key=13, versions="0-5", f
 
 
 class MemberResponse(Struct):
-    """Whether it has left."""
+    """Error code 0: the member has left."""
 
     member_id: str = string("3+")
     group_instance_id: str | None = string("3+", nullable="3+")
@@ -31,8 +31,6 @@ class MemberResponse(Struct):
 
 
 class LeaveGroupResponse(Response, key=13, versions="0-5", flexible="4+", throttles="2+"):
-    """What became of each."""
-
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16()
     members: list[MemberResponse] = array(MemberResponse, "3+")

@@ -1,4 +1,4 @@
-"""ListConfigResources (key 74), versions 0 to 1: which resources have settings of their own."""
+"""ListConfigResources (key 74), versions 0 to 1: the resources with configurations of their own."""
 
 from __future__ import annotations
 
@@ -9,21 +9,17 @@ from splashdam.wire.message import Request, Response, Struct
 class ListConfigResourcesRequest(
     Request["ListConfigResourcesResponse"], key=74, versions="0-1", flexible="0+"
 ):
-    """Kinds of resources; empty means all that the version knows."""
+    """An empty list means all resource types of the version."""
 
     resource_types: list[int] = array("int8", "1+")
 
 
 class ConfigResource(Struct):
-    """One resource."""
-
     resource_name: str = string()
     resource_type: int = int8("1+", default=16, ignorable=True)
 
 
 class ListConfigResourcesResponse(Response, key=74, versions="0-1", flexible="0+"):
-    """The resources."""
-
     throttle_time_ms: int = int32()
     error_code: int = int16()
     config_resources: list[ConfigResource] = array(ConfigResource)

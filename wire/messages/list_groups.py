@@ -1,4 +1,4 @@
-"""ListGroups (key 16), versions 0 to 5: the groups a broker coordinates."""
+"""ListGroups (key 16), versions 0 to 5: the groups that a broker coordinates."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class ListGroupsRequest(Request["ListGroupsResponse"], key=16, versions="0-5", flexible="3+"):
-    """Empty filters let everything through."""
+    """Empty filters match all groups."""
 
     states_filter: list[str] = array("string", "4+")
     types_filter: list[str] = array("string", "5+")
 
 
 class ListedGroup(Struct):
-    """One group."""
-
     group_id: str = string()
     protocol_type: str = string()
     group_state: str = string("4+", ignorable=True)
@@ -23,8 +21,6 @@ class ListedGroup(Struct):
 
 
 class ListGroupsResponse(Response, key=16, versions="0-5", flexible="3+", throttles="2+"):
-    """The groups."""
-
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16()
     groups: list[ListedGroup] = array(ListedGroup)

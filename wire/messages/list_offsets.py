@@ -1,4 +1,4 @@
-"""ListOffsets (key 2), versions 1 to 11: offsets by timestamp, earliest and latest among them."""
+"""ListOffsets (key 2), versions 1 to 11: offsets by timestamp, the earliest and the latest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class ListOffsetsPartition(Struct):
-    """A question: ``timestamp`` in ms, or -1 latest, -2 earliest, -3 of the largest timestamp."""
+    """``timestamp``: milliseconds, or -1 latest, -2 earliest, -3 record with the largest timestamp."""
 
     partition_index: int = int32()
     current_leader_epoch: int = int32("4+", default=-1, ignorable=True)
@@ -15,14 +15,12 @@ class ListOffsetsPartition(Struct):
 
 
 class ListOffsetsTopic(Struct):
-    """The partitions of one topic."""
-
     name: str = string()
     partitions: list[ListOffsetsPartition] = array(ListOffsetsPartition)
 
 
 class ListOffsetsRequest(Request["ListOffsetsResponse"], key=2, versions="1-11", flexible="6+"):
-    """Asked of leaders. ``replica_id`` is -1 for clients; ``isolation_level`` 1 is read_committed."""
+    """``replica_id`` is -1 for clients; ``isolation_level`` 1 is read_committed. Only leaders answer."""
 
     replica_id: int = int32()
     isolation_level: int = int8("2+")
@@ -31,7 +29,7 @@ class ListOffsetsRequest(Request["ListOffsetsResponse"], key=2, versions="1-11",
 
 
 class ListOffsetsPartitionResponse(Struct):
-    """An answer; offset and timestamp are -1 where no record qualifies."""
+    """Offset and timestamp are -1 if no record matches."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -41,14 +39,10 @@ class ListOffsetsPartitionResponse(Struct):
 
 
 class ListOffsetsTopicResponse(Struct):
-    """The partitions of one topic."""
-
     name: str = string()
     partitions: list[ListOffsetsPartitionResponse] = array(ListOffsetsPartitionResponse)
 
 
 class ListOffsetsResponse(Response, key=2, versions="1-11", flexible="6+", throttles="3+"):
-    """One answer per partition of the request."""
-
     throttle_time_ms: int = int32("2+", ignorable=True)
     topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse)

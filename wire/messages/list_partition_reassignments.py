@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46), version 0: moves of replicas under way."""
+"""ListPartitionReassignments (key 46), version 0: the reassignments in progress."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class ListPartitionReassignmentsTopics(Struct):
-    """Partitions of one topic."""
-
     name: str = string()
     partition_indexes: list[int] = array("int32")
 
@@ -16,7 +14,7 @@ class ListPartitionReassignmentsTopics(Struct):
 class ListPartitionReassignmentsRequest(
     Request["ListPartitionReassignmentsResponse"], key=46, versions="0", flexible="0+"
 ):
-    """``topics=None`` asks for all."""
+    """``topics=None`` requests all."""
 
     timeout_ms: int = int32(default=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = array(
@@ -25,8 +23,6 @@ class ListPartitionReassignmentsRequest(
 
 
 class OngoingPartitionReassignment(Struct):
-    """One move."""
-
     partition_index: int = int32()
     replicas: list[int] = array("int32")
     adding_replicas: list[int] = array("int32")
@@ -34,15 +30,11 @@ class OngoingPartitionReassignment(Struct):
 
 
 class OngoingTopicReassignment(Struct):
-    """Partitions of one topic."""
-
     name: str = string()
     partitions: list[OngoingPartitionReassignment] = array(OngoingPartitionReassignment)
 
 
 class ListPartitionReassignmentsResponse(Response, key=46, versions="0", flexible="0+", throttles="0+"):
-    """The moves."""
-
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")

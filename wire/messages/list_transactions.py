@@ -1,4 +1,4 @@
-"""ListTransactions (key 66), versions 0 to 2: the transactional ids a broker coordinates."""
+"""ListTransactions (key 66), versions 0 to 2: the transactional ids that a broker coordinates."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class ListTransactionsRequest(Request["ListTransactionsResponse"], key=66, versions="0-2", flexible="0+"):
-    """Empty filters let everything through."""
+    """Empty filters match all transactional ids."""
 
     state_filters: list[str] = array("string")
     producer_id_filters: list[int] = array("int64")
@@ -16,16 +16,12 @@ class ListTransactionsRequest(Request["ListTransactionsResponse"], key=66, versi
 
 
 class TransactionState(Struct):
-    """One transactional id."""
-
     transactional_id: str = string()
     producer_id: int = int64()
     transaction_state: str = string()
 
 
 class ListTransactionsResponse(Response, key=66, versions="0-2", flexible="0+"):
-    """The ids."""
-
     throttle_time_ms: int = int32()
     error_code: int = int16()
     unknown_state_filters: list[str] = array("string")

@@ -10,16 +10,16 @@ NO_OPERATIONS = -2_147_483_648
 
 
 class MetadataRequestTopic(Struct):
-    """A topic by name, or from version 12 by id with a null name."""
+    """A topic by name, from version 12 on also by topic id with a null name."""
 
     topic_id: bytes = uuid("10+", ignorable=True)
     name: str | None = string(nullable="10+")
 
 
 class MetadataRequest(Request["MetadataResponse"], key=3, versions="0-13", flexible="9+"):
-    """``topics=None`` asks for all; in version 0 the empty list does, later it asks for none.
+    """``topics=None`` requests all topics; in version 0 an empty list does, later it requests none.
 
-    Versions below 4 let the broker create missing topics in any case.
+    Below version 4 the broker may create missing topics in any case.
     """
 
     topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable="1+")
@@ -29,7 +29,7 @@ class MetadataRequest(Request["MetadataResponse"], key=3, versions="0-13", flexi
 
 
 class MetadataResponseBroker(Struct):
-    """A broker and its advertised address."""
+    """A broker with its advertised address."""
 
     node_id: int = int32()
     host: str = string()
@@ -38,7 +38,7 @@ class MetadataResponseBroker(Struct):
 
 
 class MetadataResponsePartition(Struct):
-    """A partition; ``leader_id`` is -1 while it has no leader."""
+    """``leader_id`` is -1 if the partition has no leader."""
 
     error_code: int = int16()
     partition_index: int = int32()
@@ -50,7 +50,7 @@ class MetadataResponsePartition(Struct):
 
 
 class MetadataResponseTopic(Struct):
-    """A topic. ``name`` is null only for an unknown topic that was asked for by id."""
+    """``name`` is null only for an unknown topic that was requested by id."""
 
     error_code: int = int16()
     name: str | None = string(nullable="12+")
@@ -61,7 +61,7 @@ class MetadataResponseTopic(Struct):
 
 
 class MetadataResponse(Response, key=3, versions="0-13", flexible="9+", throttles="6+"):
-    """The cluster as this broker knows it."""
+    """The cluster as this broker knows it, which may be out of date."""
 
     throttle_time_ms: int = int32("3+", ignorable=True)
     brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker)

@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8), versions 2 to 10: how far a group has read."""
+"""OffsetCommit (key 8), versions 2 to 10: commits a group's offsets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class OffsetCommitRequestPartition(Struct):
-    """How far one partition was read: the offset to read next."""
+    """``committed_offset`` is the next offset to read."""
 
     partition_index: int = int32()
     committed_offset: int = int64()
@@ -16,15 +16,13 @@ class OffsetCommitRequestPartition(Struct):
 
 
 class OffsetCommitRequestTopic(Struct):
-    """The partitions of one topic."""
-
     name: str = string("0-9", ignorable=True)
     topic_id: bytes = uuid("10+", ignorable=True)
     partitions: list[OffsetCommitRequestPartition] = array(OffsetCommitRequestPartition)
 
 
 class OffsetCommitRequest(Request["OffsetCommitResponse"], key=8, versions="2-10", flexible="8+"):
-    """``generation_id_or_member_epoch`` -1 and an empty ``member_id``: not sent by a member."""
+    """Epoch -1 and an empty ``member_id`` commit for a group without members."""
 
     group_id: str = string()
     generation_id_or_member_epoch: int = int32(default=-1, ignorable=True)
@@ -35,22 +33,18 @@ class OffsetCommitRequest(Request["OffsetCommitResponse"], key=8, versions="2-10
 
 
 class OffsetCommitResponsePartition(Struct):
-    """Whether the offset is kept."""
+    """Error code 0: the offset is committed."""
 
     partition_index: int = int32()
     error_code: int = int16()
 
 
 class OffsetCommitResponseTopic(Struct):
-    """The partitions of one topic."""
-
     name: str = string("0-9", ignorable=True)
     topic_id: bytes = uuid("10+", ignorable=True)
     partitions: list[OffsetCommitResponsePartition] = array(OffsetCommitResponsePartition)
 
 
 class OffsetCommitResponse(Response, key=8, versions="2-10", flexible="8+", throttles="4+"):
-    """One answer per partition."""
-
     throttle_time_ms: int = int32("3+", ignorable=True)
     topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic)

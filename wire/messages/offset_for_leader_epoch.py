@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23), versions 2 to 4: where a leader epoch ends in a log."""
+"""OffsetForLeaderEpoch (key 23), versions 2 to 4: the end offset of a leader epoch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class OffsetForLeaderPartition(Struct):
-    """One partition and the epoch asked for."""
+    """``leader_epoch`` is the one in question; ``current_leader_epoch`` fences an old leader."""
 
     partition: int = int32()
     current_leader_epoch: int = int32(default=-1, ignorable=True)
@@ -15,8 +15,6 @@ class OffsetForLeaderPartition(Struct):
 
 
 class OffsetForLeaderTopic(Struct):
-    """Partitions of one topic."""
-
     topic: str = string()
     partitions: list[OffsetForLeaderPartition] = array(OffsetForLeaderPartition)
 
@@ -24,14 +22,14 @@ class OffsetForLeaderTopic(Struct):
 class OffsetForLeaderEpochRequest(
     Request["OffsetForLeaderEpochResponse"], key=23, versions="2-4", flexible="4+"
 ):
-    """Asked by followers and by consumers that check for truncation."""
+    """Sent by followers, and by consumers that check for truncation."""
 
     replica_id: int = int32("3+", default=-2, ignorable=True)
     topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)
 
 
 class EpochEndOffset(Struct):
-    """The largest epoch not above the one asked for, and its end."""
+    """The largest epoch up to the requested one, and its end offset; -1 if there is none."""
 
     error_code: int = int16()
     partition: int = int32()
@@ -40,14 +38,10 @@ class EpochEndOffset(Struct):
 
 
 class OffsetForLeaderTopicResult(Struct):
-    """Partitions of one topic."""
-
     topic: str = string()
     partitions: list[EpochEndOffset] = array(EpochEndOffset)
 
 
 class OffsetForLeaderEpochResponse(Response, key=23, versions="2-4", flexible="4+"):
-    """End offset -1 where the epoch is not known."""
-
     throttle_time_ms: int = int32(ignorable=True)
     topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult)

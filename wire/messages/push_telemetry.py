@@ -7,7 +7,7 @@ from splashdam.wire.message import Request, Response
 
 
 class PushTelemetryRequest(Request["PushTelemetryResponse"], key=72, versions="0", flexible="0+"):
-    """``metrics`` is compressed with the codec whose id is ``compression_type``."""
+    """``metrics`` is compressed with the codec number ``compression_type``."""
 
     client_instance_id: bytes = uuid()
     subscription_id: int = int32()
@@ -17,7 +17,7 @@ class PushTelemetryRequest(Request["PushTelemetryResponse"], key=72, versions="0
 
 
 class PushTelemetryResponse(Response, key=72, versions="0", flexible="0+"):
-    """Whether the metrics were taken."""
+    """Error code 0: the broker has accepted the metrics."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

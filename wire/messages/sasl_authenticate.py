@@ -1,4 +1,4 @@
-"""SaslAuthenticate (key 36), versions 0 to 2: one token of a SASL exchange."""
+"""SaslAuthenticate (key 36), versions 0 to 2: one message of a SASL exchange."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from splashdam.wire.message import Request, Response
 
 
 class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"], key=36, versions="0-2", flexible="2+"):
-    """What the client says."""
-
     auth_bytes: bytes = binary()
 
     def __repr__(self) -> str:
@@ -16,7 +14,7 @@ class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"], key=36, versi
 
 
 class SaslAuthenticateResponse(Response, key=36, versions="0-2", flexible="2+"):
-    """What the broker says to it; 0 for ``session_lifetime_ms`` means without end (KIP-368)."""
+    """``session_lifetime_ms`` 0 means no limit (KIP-368)."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")

@@ -1,6 +1,6 @@
-"""SaslHandshake (key 17), versions 0 and 1: which SASL mechanism will be spoken.
+"""SaslHandshake (key 17), versions 0 and 1: selects the SASL mechanism.
 
-After version 0 the tokens follow as bare frames, after version 1 inside SaslAuthenticate.
+After version 0 the SASL messages follow as bare frames, after version 1 inside SaslAuthenticate.
 """
 
 from __future__ import annotations
@@ -10,13 +10,11 @@ from splashdam.wire.message import Request, Response
 
 
 class SaslHandshakeRequest(Request["SaslHandshakeResponse"], key=17, versions="0-1"):
-    """The client's choice."""
-
     mechanism: str = string()
 
 
 class SaslHandshakeResponse(Response, key=17, versions="0-1"):
-    """Error 33 where the broker does not offer the mechanism; ``mechanisms`` are those it does."""
+    """``mechanisms`` are those that the broker offers; error 33 if the requested one is not among them."""
 
     error_code: int = int16()
     mechanisms: list[str] = array("string")

@@ -1,4 +1,4 @@
-"""SyncGroup (key 14), versions 0 to 5: the leader tells who reads what, and every member hears its share."""
+"""SyncGroup (key 14), versions 0 to 5: the leader sends the assignment, and each member receives its part."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class SyncGroupRequestAssignment(Struct):
-    """The share of one member."""
+    """The assignment of one member."""
 
     member_id: str = string()
     assignment: bytes = binary()
@@ -26,7 +26,7 @@ class SyncGroupRequest(Request["SyncGroupResponse"], key=14, versions="0-5", fle
 
 
 class SyncGroupResponse(Response, key=14, versions="0-5", flexible="4+", throttles="2+"):
-    """The share of this member."""
+    """The assignment of this member."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16()

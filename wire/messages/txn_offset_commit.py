@@ -1,6 +1,6 @@
-"""TxnOffsetCommit (key 28), versions 0 to 6: offsets that hold once the transaction is committed.
+"""TxnOffsetCommit (key 28), versions 0 to 6: offsets that take effect when the transaction commits.
 
-Version 5 (KIP-890) adds the group to the transaction, too; version 6 (KIP-1319) names topics by id.
+Version 5 (KIP-890) also adds the group to the transaction; version 6 (KIP-1319) names topics by id.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class TxnOffsetCommitRequestPartition(Struct):
-    """How far one partition was read: the offset to read next."""
+    """``committed_offset`` is the next offset to read."""
 
     partition_index: int = int32()
     committed_offset: int = int64()
@@ -19,15 +19,13 @@ class TxnOffsetCommitRequestPartition(Struct):
 
 
 class TxnOffsetCommitRequestTopic(Struct):
-    """The partitions of one topic."""
-
     name: str = string("0-5", ignorable=True)
     topic_id: bytes = uuid("6+", ignorable=True)
     partitions: list[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition)
 
 
 class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"], key=28, versions="0-6", flexible="3+"):
-    """The transaction, the group, and from version 3 the member that has read so far (KIP-447)."""
+    """From version 3 on it names the member, so that a replaced one is fenced (KIP-447)."""
 
     transactional_id: str = string()
     group_id: str = string()
@@ -40,22 +38,18 @@ class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"], key=28, version
 
 
 class TxnOffsetCommitResponsePartition(Struct):
-    """Whether the offset is kept."""
+    """Error code 0: the offset is part of the transaction."""
 
     partition_index: int = int32()
     error_code: int = int16()
 
 
 class TxnOffsetCommitResponseTopic(Struct):
-    """The partitions of one topic."""
-
     name: str = string("0-5", ignorable=True)
     topic_id: bytes = uuid("6+", ignorable=True)
     partitions: list[TxnOffsetCommitResponsePartition] = array(TxnOffsetCommitResponsePartition)
 
 
 class TxnOffsetCommitResponse(Response, key=28, versions="0-6", flexible="3+", throttles="1+"):
-    """One answer per partition."""
-
     throttle_time_ms: int = int32()
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers (key 27), versions 1 and 2: a coordinator tells leaders how transactions ended."""
+"""WriteTxnMarkers (key 27), versions 1 and 2: a coordinator has leaders write commit and abort markers."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from splashdam.wire.message import Request, Response, Struct
 
 
 class WritableTxnMarkerTopic(Struct):
-    """The partitions of one topic."""
-
     name: str = string()
     partition_indexes: list[int] = array("int32")
 
 
 class WritableTxnMarker(Struct):
-    """The end of one transaction."""
+    """The end of one transaction: its producer, its partitions, and whether it committed."""
 
     producer_id: int = int64()
     producer_epoch: int = int16()
@@ -25,33 +23,25 @@ class WritableTxnMarker(Struct):
 
 
 class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"], key=27, versions="1-2", flexible="1+"):
-    """Markers of one coordinator."""
-
     markers: list[WritableTxnMarker] = array(WritableTxnMarker)
 
 
 class WritableTxnMarkerPartitionResult(Struct):
-    """Whether the marker is in the log."""
+    """Error code 0: the marker is in the log."""
 
     partition_index: int = int32()
     error_code: int = int16()
 
 
 class WritableTxnMarkerTopicResult(Struct):
-    """The partitions of one topic."""
-
     name: str = string()
     partitions: list[WritableTxnMarkerPartitionResult] = array(WritableTxnMarkerPartitionResult)
 
 
 class WritableTxnMarkerResult(Struct):
-    """What became of one marker."""
-
     producer_id: int = int64()
     topics: list[WritableTxnMarkerTopicResult] = array(WritableTxnMarkerTopicResult)
 
 
 class WriteTxnMarkersResponse(Response, key=27, versions="1-2", flexible="1+"):
-    """One answer per marker."""
-
     markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult)

@@ -1,4 +1,4 @@
-"""Build batches: records are encoded as they are appended; the straight path of ``send``.
+"""Build batches: records are encoded as they are appended; the fast path of ``send``.
 
 May import: outcomes.
 """

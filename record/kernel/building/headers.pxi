@@ -1,7 +1,7 @@
 """Headers of records.
 
-``headers`` is an exact list or tuple of exact pairs here; nothing below runs Python code, so a list cannot change
-between measuring and writing.
+``headers`` is an exact list or tuple of exact pairs here. Nothing below runs Python code, so a list cannot change
+between the computation of its size and the write.
 """
 
 
@@ -18,7 +18,7 @@ cdef inline Py_ssize_t header_count(object headers) noexcept:
 
 
 cdef object as_pairs(object headers):
-    """``headers`` itself where it is exactly what the encoder takes, else a checked copy.
+    """Return ``headers`` itself if the encoder can take it as it is, else a checked copy.
 
     Every key's UTF-8 form is made here, so that writing it later cannot fail.
     """
@@ -76,7 +76,7 @@ cdef inline object as_blob(object data, str what):
 
 
 cdef bint plain_headers(object headers) noexcept:
-    """Whether the encoder takes them as they are. Runs no Python code, and raises nothing."""
+    """Whether the encoder can take them as they are. Runs no Python code and raises nothing."""
     cdef Py_ssize_t position
     cdef Py_ssize_t size = 0
     cdef object pair, value
@@ -99,7 +99,7 @@ cdef bint plain_headers(object headers) noexcept:
 
 
 cdef Py_ssize_t payload_size(object headers) except -1:
-    """Bytes of all keys (as UTF-8) and values of checked headers."""
+    """Return the size of all keys (as UTF-8) and values of checked headers."""
     cdef Py_ssize_t position
     cdef Py_ssize_t total = 0
     cdef Py_ssize_t size = 0
@@ -113,7 +113,7 @@ cdef Py_ssize_t payload_size(object headers) except -1:
 
 
 cdef inline Py_ssize_t payload_limit(object headers) except -1:
-    """What checked headers take at most in a record."""
+    """Return an upper limit of the size of checked headers in a record."""
     return payload_size(headers) + HEADER_FRAMING_BYTES * header_count(headers)
 
 

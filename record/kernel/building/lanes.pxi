@@ -1,13 +1,14 @@
-"""Where records go that fit as they are: the open batch of each partition.
+"""The open batch of each partition, for records that take the fast path.
 
-The compiled appends run no Python code, so the GIL makes each of them one step and no lock is needed. What makes
-that safe is an order that everybody else keeps: who opens a batch publishes it last, who closes one withdraws it
-first and reads its size after. Whoever finds a buffer in a lane may append to it.
+The compiled appends run no Python code, so the GIL makes each of them one atomic step, and no lock is needed. All
+other code keeps an order: to open a batch, it publishes the buffer in the lane last; to close one, it withdraws the
+buffer first and reads its size afterwards. So code that finds a buffer in a lane may append to it
+(docs/decisions/batch-ownership.md).
 """
 
 
 cdef inline FutureCell new_cell(type future_type):
-    """An empty one. Made before a lane is looked at: an allocation may run a finalizer, which may do anything."""
+    """Make an empty future. Called before a lane is read: an allocation may run a finalizer, which may do anything."""
     return <FutureCell?>(<CTypeObject *>future_type).tp_new(<void *>future_type, EMPTY, NULL)
 
 
@@ -32,7 +33,7 @@ cdef int fill_cell(
 cdef bint append_to(
     PartitionLane lane, FutureCell future, int64_t timestamp_ms, object key, object value, object headers
 ) except -1:
-    """The record and its future into the lane's batch, if there is one and it has room. Runs no Python code."""
+    """Append the record to the lane's batch and bind its future, if there is room. Runs no Python code."""
     cdef BatchBuffer buffer = lane.buffer
     if buffer is None:
         return False
@@ -63,7 +64,7 @@ cdef class PartitionLane:
 
     def withdraw(self):
         """See ``lanes.PartitionLane.withdraw``."""
-        cdef BatchBuffer buffer = self.buffer  # kept to the end, so that nothing is freed in between
+        cdef BatchBuffer buffer = self.buffer  # freed at the end, so that no finalizer runs in between
         cdef BatchOutcome outcome = self.outcome
         self.buffer = None
         self.outcome = None

@@ -103,7 +103,7 @@ class TopicLanes:
         sticky_bytes: bytes sent to the sticky partition since it was chosen.
         sticky_limit_bytes: from this number on records with null keys take the slow path, which switches to
             another sticky partition.
-        missed: a key that the straight path has hashed and whose lane had no room, with that lane: so the
+        missed: a key that the fast path has hashed and whose lane had no room, with that lane: so the
             slow path does not hash it again.
     """
 

@@ -2,7 +2,7 @@
 
 
 def murmur2(data):
-    """See ``_kernel_py.murmur2``."""
+    """See ``murmur2.murmur2``."""
     if type(data) is not bytes:
         data = as_bytes(data, "key")
     if PyBytes_GET_SIZE(data) > MAX_KEY_BYTES:
@@ -11,7 +11,7 @@ def murmur2(data):
 
 
 cdef uint32_t hash_of(const uint8_t *at, uint32_t length) noexcept nogil:
-    """Of at most 2 GiB."""
+    """Hash a key of at most 2 GiB."""
     cdef uint32_t left = length
     cdef uint32_t hashed = <uint32_t>0x9747B28C ^ length
     cdef uint32_t word

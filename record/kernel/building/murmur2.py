@@ -18,7 +18,8 @@ def murmur2(data: Buffer) -> int:
         TypeError: ``data`` is not bytes-like.
         IllegalArgumentError: it has 2 GiB or more, the limit of Java arrays.
     """
-    data = as_bytes(data, "key")
+    if type(data) is not bytes:
+        data = as_bytes(data, "key")
     length = len(data)
     if length > _MAX_KEY_BYTES:
         raise IllegalArgumentError(f"a key of {length} bytes; at most {_MAX_KEY_BYTES}")

@@ -8,7 +8,7 @@ cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
 cdef inline Py_ssize_t varint_size(int64_t value) noexcept nogil:
     cdef uint64_t rest = zigzag(value)
     cdef Py_ssize_t size = 1
-    if rest <= 0x7F:  # most are that small: written out, it is no loop
+    if rest <= 0x7F:  # most numbers are that small; written out to save the loop
         return 1
     if rest <= 0x3FFF:
         return 2
@@ -36,7 +36,7 @@ cdef inline uint8_t *put_varint(uint8_t *out, int64_t value) noexcept nogil:
 
 
 cdef inline Py_ssize_t blob_size(object blob) noexcept:
-    """Length in front and bytes, of exact ``bytes`` or None."""
+    """Write a length-prefixed value: exact ``bytes`` or None."""
     if blob is None:
         return 1
     cdef Py_ssize_t size = PyBytes_GET_SIZE(blob)

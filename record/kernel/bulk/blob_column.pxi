@@ -1,14 +1,14 @@
-"""Keys and values as they lie in memory: Python sequences and Arrow's buffers behind one way to look at a row.
+"""Keys and values in memory: a Python sequence or Arrow's buffers, with one way to read a row.
 
-A ``RowBytes`` is borrowed. It holds until Python code runs or the GIL is given up: so the kernels look at it only in
+A ``RowBytes`` is borrowed: it is valid until Python code runs or the GIL is released. So the kernels use it only in
 the part of a call where neither happens.
 """
 
 cdef enum:
     NULL_BLOB = -1
-    ODD_BLOB = -2  # not bytes, or beyond what a sound column holds
+    ODD_BLOB = -2  # not bytes, or outside of the column's buffers
 
-cdef enum:  # record.arrow_column.Layout; 0 is a sequence of objects
+cdef enum:  # blob_column.Layout; 0 is a sequence of objects
     OBJECTS = 0
     OFFSETS_32 = 1
     OFFSETS_64 = 2
@@ -31,19 +31,19 @@ cdef struct ViewBuffer:
     int64_t size
 
 
-@cython.no_gc_clear  # the rows point into what the owner holds
+@cython.no_gc_clear  # the rows point into memory that the owner keeps alive
 cdef class BlobColumn:
-    """See ``arrow_column.BlobColumn``."""
+    """See ``blob_column.BlobColumn``."""
 
     cdef int layout
     cdef Py_ssize_t length
-    cdef object _source  # the sequence, or whoever keeps the buffers
+    cdef object _source  # the sequence, or the owner of the buffers
     cdef PyObject **_items
     cdef const uint8_t *_validity
     cdef const uint8_t *_offsets
     cdef const uint8_t *_data
     cdef Py_ssize_t _first
-    cdef int64_t _end  # of the data, where offsets say it; of a row, where all have the same
+    cdef int64_t _end  # size of the data if there are offsets, else the size of each row
     cdef ViewBuffer *_spans
     cdef Py_ssize_t _span_count
     cdef int _code_bytes
@@ -60,7 +60,7 @@ cdef class BlobColumn:
 
     @staticmethod
     def of_objects(source):
-        """See ``arrow_column.BlobColumn.of_objects``."""
+        """See ``blob_column.BlobColumn.of_objects``."""
         cdef BlobColumn column = BlobColumn.__new__(BlobColumn)
         if type(source) is not list and type(source) is not tuple:
             raise TypeError(f"a list or a tuple, not {type(source).__name__}")
@@ -70,7 +70,7 @@ cdef class BlobColumn:
 
     @staticmethod
     def of_arrow(parts):
-        """See ``arrow_column.BlobColumn.of_arrow``."""
+        """See ``blob_column.BlobColumn.of_arrow``."""
         cdef BlobColumn column = BlobColumn.__new__(BlobColumn)
         cdef Py_ssize_t position
         column.layout = parts.layout
@@ -95,7 +95,7 @@ cdef class BlobColumn:
         return column
 
     def close(self):
-        """See ``arrow_column.BlobColumn.close``."""
+        """See ``blob_column.BlobColumn.close``."""
         self.layout = OBJECTS
         self._source = ()
         self._dictionary = None
@@ -118,13 +118,13 @@ cdef class BlobColumn:
         return None if blob.size < 0 else blob.start[: blob.size]
 
     cdef void refresh(self) noexcept:
-        """A list may have grown, shrunk or moved since the last call."""
+        """Read the list's address and length again: it may have changed since the last call."""
         if self.layout == OBJECTS:
             self._items = PySequence_Fast_ITEMS(self._source)
             self.length = PySequence_Fast_GET_SIZE(self._source)
 
     cdef inline RowBytes at(self, Py_ssize_t row) noexcept:
-        """What row ``row``, which exists, holds."""
+        """Return a row's bytes; the row exists."""
         cdef PyObject *item
         cdef RowBytes blob
         cdef int64_t code
@@ -149,7 +149,7 @@ cdef class BlobColumn:
         return self.stored(row)
 
     cdef RowBytes plain(self, Py_ssize_t row) noexcept:
-        """As ``at`` of a column that is a dictionary, and so has none."""
+        """As ``at``, for the values of a dictionary, which has no dictionary itself."""
         cdef RowBytes blob
         row += self._first
         if self._validity is not NULL and not self._validity[row >> 3] >> (row & 7) & 1:
@@ -159,7 +159,7 @@ cdef class BlobColumn:
         return self.stored(row)
 
     cdef int64_t code(self, Py_ssize_t row) noexcept:
-        """The number in a dictionary, little-endian; one above 2**63 becomes negative, and no dictionary has it."""
+        """Read a row's index into the dictionary; one above 2**63 becomes negative, which is out of range as well."""
         cdef int size = -self._code_bytes if self._code_bytes < 0 else self._code_bytes
         cdef uint64_t code = 0
         cdef int unused = 64 - 8 * size
@@ -169,7 +169,7 @@ cdef class BlobColumn:
         return <int64_t>code
 
     cdef inline RowBytes stored(self, Py_ssize_t row) noexcept:
-        """The bytes at a place of the buffers; odd where they contradict each other."""
+        """Return the bytes between two offsets of the buffers; ODD if the buffers contradict each other."""
         cdef RowBytes blob
         cdef int64_t low, high
         blob.start = NULL
@@ -195,7 +195,7 @@ cdef class BlobColumn:
         return blob
 
     cdef RowBytes viewed(self, const uint8_t *view) noexcept:
-        """Length, then the bytes themselves if they are few, else four of them, a buffer and a place in it."""
+        """Read Arrow's view layout: length, then up to 12 bytes, or four bytes, a buffer's number and an offset in it."""
         cdef RowBytes blob
         cdef int32_t size = load_32(view)
         cdef int32_t number = load_32(view + 8)
@@ -212,7 +212,7 @@ cdef class BlobColumn:
 
 
 cdef inline int32_t load_32(const uint8_t *at) noexcept nogil:
-    """A number that need not lie where numbers lie well."""
+    """Read a number that may be unaligned."""
     cdef int32_t number
     memcpy(&number, at, 4)
     return number

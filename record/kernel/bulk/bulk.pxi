@@ -1,9 +1,9 @@
 """Many records in one call.
 
-A call of ``append`` or ``spread`` is one step for all threads, as ``lanes.pxi`` explains: from ``begin`` on it runs
-no Python code and keeps the GIL. It stops at the first row that is unusual in any way and raises nothing; the slow
-path says what is wrong with that row. Nor does it allocate: where a run of rows has to be written down, it stops as
-well, and ``RunTails.begin`` makes room first.
+A call of ``append`` or ``spread`` is one atomic step for all threads, as ``lanes.pxi`` explains: from ``begin`` on it
+runs no Python code and keeps the GIL. So it raises nothing: it stops at the first unusual row, and the slow path
+reports what is wrong with it. Nor does it allocate: it also stops where the rows of another batch begin, for which
+``RunTails.begin`` first makes room.
 """
 
 cdef enum:  # bulk.py has the same
@@ -12,7 +12,7 @@ cdef enum:  # bulk.py has the same
 
 
 cdef struct Tail:
-    int64_t next  # index behind the last record of the slot's last run
+    int64_t next  # index in the batch after the slot's last run
     int64_t length  # records of the slot
 
 
@@ -53,7 +53,7 @@ cdef class RunTails:
         self.check(slot)
         while lane.buffer is not None and not self.goes_on(slot, lane):
             run = (lane.outcome, lane.buffer.record_count)
-            # Making it may have run a finalizer.
+            # Its creation may have run a finalizer, which may have sent a record.
             if lane.buffer is not None and lane.outcome is run[0] and lane.buffer.record_count == <Py_ssize_t>run[1]:
                 self.put(slot, <object>PyTuple_GET_ITEM(run, 0), lane.buffer.record_count)
                 return run
@@ -90,7 +90,7 @@ cdef class RunTails:
         self.record_count += count
 
     cdef inline bint goes_on(self, Py_ssize_t slot, PartitionLane lane) noexcept:
-        """Whether the next row of the lane's open batch continues the slot's last run."""
+        """Whether the next record of the lane's open batch continues the slot's last run."""
         return (
             PyList_GET_ITEM(self._outcomes, slot) == <PyObject *>lane.outcome
             and self._tails[slot].next == lane.buffer.record_count
@@ -222,7 +222,7 @@ cdef class BulkRecords:
         return <uint16_t *>PyByteArray_AS_STRING(slots) + at
 
     cdef Py_ssize_t begin(self, Py_ssize_t start, Py_ssize_t stop) except -1:
-        """Where to end. From here to the end of the call nothing runs Python code."""
+        """Return the row to stop at. From here to the end of the call no Python code runs."""
         if start < 0:
             raise IllegalArgumentError(f"row {start}")
         self.values.refresh()
@@ -240,14 +240,14 @@ cdef class BulkRecords:
         return stop
 
     cdef bint take_block(self, Py_ssize_t row, RowBytes *block) noexcept:
-        """The row's own headers, if it has any, in place of none; False where they are odd."""
+        """Read the row's own headers, if it has any; False if they are ODD."""
         cdef RowBytes own = self._blocks.at(row)
         if own.size >= 0:
             block[0] = own
         return own.size != ODD_BLOB
 
     cdef inline Py_ssize_t put(self, BatchBuffer buffer, int64_t timestamp_ms, Py_ssize_t row) noexcept:
-        """Appends a row; the bytes it took, 0 if it is odd, too large or does not fit."""
+        """Append a row; return its size, 0 if it is ODD, too large or does not fit."""
         cdef RowBytes key
         cdef RowBytes value = self.values.at(row)
         cdef int64_t delta = 0
@@ -258,7 +258,7 @@ cdef class BulkRecords:
         key.size = NULL_BLOB
         if self.keys is not None:
             key = self.keys.at(row)
-        if value.size < 0 or key.size < 0:  # one of them may be null
+        if value.size < 0 or key.size < 0:  # null or ODD
             if value.size == ODD_BLOB or key.size == ODD_BLOB or value.size == key.size:
                 return 0
         block.start = <const uint8_t *>PyBytes_AS_STRING(self._headers)
@@ -306,7 +306,7 @@ cdef class BulkRecords:
 
 
 cdef inline Py_ssize_t size_of(Py_ssize_t size) noexcept nogil:
-    """Length in front and bytes; null has no bytes."""
+    """Write a length-prefixed value; null is the length -1 without bytes."""
     return 1 if size < 0 else varint_size(size) + size
 
 

@@ -1,7 +1,7 @@
-"""Headers of records as Arrow has them.
+"""Headers of records in Arrow's layout.
 
-A row is taken first, which reads each of its offsets once and measures it, and written then from what was noted. So
-memory that changes meanwhile under another thread's hands makes wrong headers at worst, as with keys and values.
+A row is first taken, which reads each of its offsets once and computes its size, and then written from those
+offsets. So memory that another thread changes meanwhile makes wrong headers at worst, as with keys and values.
 """
 
 cdef enum:
@@ -9,7 +9,7 @@ cdef enum:
 
 
 @cython.final
-@cython.no_gc_clear  # the rows point into what the columns hold
+@cython.no_gc_clear  # the rows point into memory that the columns keep alive
 cdef class HeaderLists:
     """See ``header_lists.HeaderLists``."""
 
@@ -23,7 +23,7 @@ cdef class HeaderLists:
     cdef Py_ssize_t _first
     cdef Py_ssize_t _first_present
     cdef bint _wide
-    cdef Py_ssize_t _count  # of the row that was taken, in _taken: key, value, key, …
+    cdef Py_ssize_t _count  # headers of the row in _taken: key, value, key, …
     cdef RowBytes _taken[2 * MAX_HEADERS]
 
     def __cinit__(self):
@@ -62,7 +62,7 @@ cdef class HeaderLists:
         return pairs_of(self._parts, self._keys, self._values, row)
 
     cdef Py_ssize_t take(self, Py_ssize_t row, Py_ssize_t max_bytes) noexcept:
-        """Notes the headers of a row that exists: the bytes they take in a record. Odd: beyond what can be noted."""
+        """Take a row's headers and return their size in a record; ODD if there are too many for the fast way."""
         cdef int64_t low, high, at
         cdef Py_ssize_t size
         cdef RowBytes *key
@@ -99,7 +99,7 @@ cdef class HeaderLists:
         return self._present is NULL or self._present[at >> 3] >> (at & 7) & 1
 
     cdef void write(self, uint8_t *out) noexcept:
-        """Writes the row that was taken; there is room for what ``take`` has answered."""
+        """Write the row that ``take`` took; there is room for as many bytes as it returned."""
         cdef Py_ssize_t place
         out = put_varint(out, self._count)
         for place in range(2 * self._count):

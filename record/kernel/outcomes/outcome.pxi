@@ -1,15 +1,15 @@
-"""What became of a batch.
+"""The outcome of a batch, and the futures of its records.
 
-Who adds a waiter looks at the state and stands in line without running Python code in between; who completes stores
-the state and then takes the whole line. So the GIL makes each one step, and the line holds everybody who saw the
-state before; the Python twin needs the longer protocol that it describes. Completing itself is not one step: as
-there, one thread at a time does it. Waiters are moved to the parts of a split one by one; each of those moves is
-again such an adding.
+To add a waiter, a thread reads the state and joins the queue without running Python code in between. To complete the
+batch, a thread stores the state and then takes the whole queue. The GIL makes each of the two atomic, so the queue
+holds every waiter that saw the old state; the Python twin needs the longer protocol that it describes. Completion as a
+whole is not atomic: one thread at a time does it, in both twins. After a split the waiters are added to the parts one
+by one, in the same way.
 """
 
 
-# Not the collector's, like futures and for the same reason: there may be one per record. A batch drops them when
-# it ends, and every batch ends.
+# Not tracked by the garbage collector, for the same reason as futures: there may be one per record. A batch drops
+# its handles when it ends, and every batch ends.
 @cython.no_gc
 cdef class Handle:
     """See ``outcome.Handle``."""
@@ -65,7 +65,7 @@ cdef class BatchOutcome:
         """See ``outcome.BatchOutcome.split``."""
         cdef Handle handle
         cdef object problem = None
-        bounds, children = tuple(bounds), tuple(children)  # read once: what was checked is what is kept
+        bounds, children = tuple(bounds), tuple(children)  # read once, so that what was checked is what is kept
         check_parts(bounds, [(<BatchOutcome?>child).state for child in children])
         takes(self.state, Event.SPLIT)
         self._bounds = bounds
@@ -74,7 +74,7 @@ cdef class BatchOutcome:
         for handle in self.take_waiters():
             try:
                 self.enqueue_at_parts(handle)
-            except Exception as error:  # the others wait for their records all the same
+            except Exception as error:  # the other waiters still need their results
                 problem = problem or error
         if problem is not None:
             raise problem
@@ -85,7 +85,7 @@ cdef class BatchOutcome:
         cdef object before = None
         cdef bint inside = False
         cdef Handle handle
-        cdef list taken = self.take_waiters()  # freed at the end: a finalizer is in no callback any more
+        cdef list taken = self.take_waiters()  # freed at the end, outside of all callbacks: a finalizer may wait
         for handle in taken:
             try:
                 try:
@@ -93,7 +93,7 @@ cdef class BatchOutcome:
                         try:
                             before = outcome_table.enter_callbacks()
                             inside = True
-                        finally:  # also if that was interrupted: a callback is called once
+                        finally:  # also if a signal handler raised in it: a callback runs once
                             run_callback(<Callback>handle)
                     elif handle.is_callback:
                         run_callback(<Callback>handle)
@@ -112,7 +112,7 @@ cdef class BatchOutcome:
                 raise interrupt
 
     cdef list take_waiters(self):
-        cdef list nobody = []  # made before the swap: an allocation may run a finalizer
+        cdef list nobody = []  # allocated before the swap, since an allocation may run a finalizer
         cdef list taken = self._waiters
         self._waiters = nobody
         return taken
@@ -199,9 +199,9 @@ cdef enum:  # as in outcome.py
     ON_FAILURE = 2
 
 
-# Millions may live, so the collector does not look at them. It cannot see a cycle through one either: nothing
-# that an outcome keeps for good may lead back to a future. Waiters are dropped when the batch ends; an error
-# that was raised leads to frames, so only copies of it are (outcome.fresh).
+# Millions may be alive, so the garbage collector does not track them, which would cost it a look at each. Then it
+# cannot find a cycle through one either: nothing that an outcome keeps may lead back to a future. Waiters are
+# dropped when the batch ends; a raised error refers to frames, so only copies of it are raised (outcome.fresh).
 @cython.no_gc
 cdef class FutureCell:
     """See ``outcome.FutureCell``."""
@@ -214,7 +214,7 @@ cdef class FutureCell:
     cdef readonly int header_size
 
     def __cinit__(self):
-        if PyObject_GC_IsTracked(self):  # every class made in Python is a collector's class
+        if PyObject_GC_IsTracked(self):  # a subclass defined in Python: the garbage collector tracks these
             PyObject_GC_UnTrack(<PyObject *>self)
 
     def __init__(
@@ -251,7 +251,7 @@ cdef class FutureCell:
         if leaf.state == SPLIT:
             leaf, index = leaf.leaf_of(index)
         if leaf.state != SUCCEEDED:
-            leaf.offset_of(index)  # which raises
+            leaf.offset_of(index)  # always raises here
         return metadata_of(self, leaf, index)
 
     def add_callback(self, function, /, *args, **kwargs):
@@ -281,11 +281,11 @@ cdef class Callback(Handle):
     cdef int kinds
     cdef object function
     cdef tuple arguments
-    cdef dict keywords  # None without any
+    cdef dict keywords  # None if there are none
 
 
 cdef int call_back(FutureCell future, int kinds, object function, tuple arguments, dict keywords) except -1:
-    """Stands in line, or calls at once if the record is done."""
+    """Register as a waiter, or call at once if the record is done."""
     cdef Callback callback = Callback.__new__(Callback)
     cdef object before = None
     cdef bint inside = False
@@ -304,7 +304,7 @@ cdef int call_back(FutureCell future, int kinds, object function, tuple argument
         try:
             before = outcome_table.enter_callbacks()
             inside = True
-        finally:  # also if that was interrupted: a callback is called once
+        finally:  # also if a signal handler raised in it: a callback runs once
             run_callback(callback)
     finally:
         if inside:
@@ -313,7 +313,7 @@ cdef int call_back(FutureCell future, int kinds, object function, tuple argument
 
 
 cdef int run_callback(Callback callback) except -1:
-    """Calls the application; what that raises goes to the hook, which lets little through."""
+    """Call the application's function; what it raises goes to ``on_callback_error``."""
     cdef FutureCell future = callback.future
     cdef BatchOutcome leaf = future.outcome
     cdef Py_ssize_t index = future.index
@@ -337,14 +337,14 @@ cdef int run_callback(Callback callback) except -1:
 
 
 cdef object metadata_of(FutureCell future, BatchOutcome leaf, Py_ssize_t index):
-    """Of a record that was delivered."""
+    """Make the metadata of a delivered record."""
     cdef object place = leaf.topic_partition
     cdef int64_t offset = -1 if leaf.base_offset < 0 else leaf.base_offset + index
     cdef int64_t timestamp_ms = leaf.log_append_time_ms
     if timestamp_ms < 0:
         timestamp_ms = future.timestamp_ms
     cdef object topic, partition
-    if type(place) is TopicPartition:  # by position: the lookup of two attributes costs as much as all the rest
+    if type(place) is TopicPartition:  # read by position: two attribute lookups cost as much as all else here
         topic = <object>PyTuple_GET_ITEM(place, 0)
         partition = <object>PyTuple_GET_ITEM(place, 1)
     else:
@@ -361,7 +361,7 @@ cdef object metadata_of(FutureCell future, BatchOutcome leaf, Py_ssize_t index):
         future.value_size,
         future.header_size,
     )
-    # Not tp_alloc and filled here: that leaves the hash wrong which tuples of Python 3.14 keep.
+    # Not allocated and filled by hand: tuples of Python 3.14 cache their hash, which would be wrong.
     return (<CTypeObject *>tuple).tp_new(<void *>RecordMetadata, (fields,), NULL)
 
 
@@ -379,7 +379,7 @@ def uncollected(cls):
     spec.flags = Py_TPFLAGS_DEFAULT
     spec.slots = slots
     made = PyType_FromSpecWithBases(&spec, (FutureCell,))
-    _type_names.append(name)  # the type points into it
+    _type_names.append(name)  # the type points into this string
     for attribute, thing in vars(cls).items():
         if attribute != "__slots__":
             setattr(made, attribute, thing)

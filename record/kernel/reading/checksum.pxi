@@ -1,5 +1,8 @@
-"""CRC-32C of what was just appended, while it is in the processor's cache: with its own instruction, three
-streams at a time. A batch is checksummed in steps as it fills, and the steps are put together."""
+"""CRC-32C of the bytes just appended, while they are in the processor's cache.
+
+It uses the processor's CRC instruction, which takes three cycles but can start in every cycle: so three parts are
+summed at a time. A batch is checksummed in steps as it fills.
+"""
 
 cdef extern from *:
     """
@@ -38,16 +41,16 @@ cdef extern from *:
 cdef enum:
     SUM_PART_BYTES = 2048
     SUM_STEP_BYTES = 3 * SUM_PART_BYTES
-    SUM_POWERS = 36  # enough for the bits of any batch's size
+    SUM_POWERS = 36  # as many as a batch's size has bits
     CRC_FROM = 21  # batch.CRC_FROM
 
-cdef uint32_t[SUM_POWERS] sum_powers  # x to the power of 2^n, the highest bit first
-cdef uint32_t[4][256] sum_shifts  # a checksum's bytes, SUM_PART_BYTES further on
+cdef uint32_t[SUM_POWERS] sum_powers  # x to the power of 2**n modulo the polynomial, highest bit first
+cdef uint32_t[4][256] sum_shifts  # by byte of a checksum: its share after SUM_PART_BYTES more bytes
 cdef bint can_sum = crc_instruction()
 
 
 cdef uint32_t times(uint32_t left, uint32_t right) noexcept nogil:
-    """The product of two polynomials, modulo CRC-32C's."""
+    """Multiply two polynomials modulo that of CRC-32C."""
     cdef uint32_t product = 0
     while left:
         if left >> 31:
@@ -58,7 +61,7 @@ cdef uint32_t times(uint32_t left, uint32_t right) noexcept nogil:
 
 
 cdef uint32_t shift_by(Py_ssize_t size) noexcept nogil:
-    """What a checksum is multiplied with when so many bytes follow."""
+    """Return the factor that moves a checksum ``size`` bytes further."""
     cdef uint32_t factor = <uint32_t>0x80000000
     cdef int power = 3  # 8 bits a byte
     while size:
@@ -94,7 +97,7 @@ cdef inline uint32_t part_further(uint32_t state) noexcept nogil:
 
 
 cdef uint32_t sum_steps(uint32_t checksum, const uint8_t *at, Py_ssize_t steps) noexcept nogil:
-    """The checksum after so many times ``SUM_STEP_BYTES`` more."""
+    """Return the checksum after ``steps`` times ``SUM_STEP_BYTES`` more bytes."""
     cdef uint32_t[3] states
     cdef Py_ssize_t step
     states[0] = ~checksum
@@ -106,5 +109,5 @@ cdef uint32_t sum_steps(uint32_t checksum, const uint8_t *at, Py_ssize_t steps) 
 
 
 cdef uint32_t sum_rest(uint32_t checksum, const uint8_t *at, Py_ssize_t size) noexcept nogil:
-    """The checksum after ``size`` bytes more, which are few."""
+    """Return the checksum after ``size`` more bytes, without interleaving: for short pieces."""
     return ~crc_one(<uint32_t>~checksum, at, size)

@@ -2,14 +2,14 @@
 
 cdef enum:
     MAX_COLUMN_BYTES = 0x7FFFFFFF
-    RECORD_COST = 32  # two numbers of 8 bytes, up to three of 4, and bits
+    RECORD_COST = 32  # per record: two 8-byte numbers, up to three 4-byte offsets, and the null bits
     HEADER_COST = 8
 
 
-@cython.no_gc  # it refers to bytes only
+@cython.no_gc  # holds bytes only, so it cannot be part of a reference cycle
 @cython.final
 cdef class ByteColumn:
-    """Byte strings one behind the other, where each ends, and which of them are null."""
+    """A column of byte strings: their bytes in a row, the end of each, and a bit for each that is not null."""
 
     cdef object validity
     cdef object offsets
@@ -33,7 +33,7 @@ cdef class ByteColumn:
         return reserve(self.data, self.used + size)
 
     cdef inline void put(self, Blob *blob) noexcept:
-        """One more; its room is reserved."""
+        """Append one value, for which there is room."""
         cdef uint8_t *bits = <uint8_t *>PyByteArray_AS_STRING(self.validity) + (self.count >> 3)
         cdef int bit = self.count & 7
         cdef int below = bits[0] & ((1 << bit) - 1) if bit else 0
@@ -48,7 +48,7 @@ cdef class ByteColumn:
         (<int32_t *>PyByteArray_AS_STRING(self.offsets))[self.count] = <int32_t>self.used
 
     cdef int put_text(self, Blob *blob, int64_t more) except -1:
-        """One more, whose text is made sound, with room for more bytes behind it; 1 where it has no room."""
+        """Append a text, with U+FFFD for malformed UTF-8, and keep ``more`` bytes free; return 1 if there is no room."""
         cdef Blob sound
         if self.used + 3 * blob.size + more > MAX_COLUMN_BYTES:
             return 1
@@ -73,10 +73,10 @@ cdef class ByteColumn:
         return self.null_count, self.validity if self.null_count else None, self.offsets, self.data
 
 
-@cython.no_gc  # it refers to bytes only
+@cython.no_gc  # holds bytes only, so it cannot be part of a reference cycle
 @cython.final
 cdef class ColumnBuffers:
-    """See ``column_buffers.ColumnBuffers``."""
+    """See ``columns.ColumnBuffers``."""
 
     cdef int64_t first_offset
     cdef int64_t last_offset
@@ -127,7 +127,7 @@ cdef class ColumnBuffers:
         self.header_values = ByteColumn.__new__(ByteColumn)
 
     def add(self, records, int64_t record_count, int64_t base_offset, int64_t base_timestamp, append_time):
-        """See ``column_buffers.ColumnBuffers.add``."""
+        """See ``columns.ColumnBuffers.add``."""
         cdef Py_buffer view
         cdef Walk walk
         cdef bint has_append_time = append_time is not None
@@ -138,7 +138,7 @@ cdef class ColumnBuffers:
         if self.finished:
             PyBuffer_Release(&view)
             raise IllegalStateError("these columns are finished")
-        # From here on nothing runs Python code: other threads see all of the batch or nothing of it.
+        # From here on no Python code runs, so other threads see the whole batch or nothing of it.
         self.mark()
         try:
             status = start_walk(&walk, &view, record_count)
@@ -168,7 +168,7 @@ cdef class ColumnBuffers:
         int64_t append_time,
         int64_t *stopped,
     ) except -2:
-        """The next record: 0 when it is in or not wanted, 1 where it does not fit, -1 for damage."""
+        """Append the next record; return 0 (also if it is not wanted), 1 if it does not fit, -1 if it is damaged."""
         cdef Blob key, value
         cdef int64_t offset = 0, header_count = 0, cost
         cdef Py_ssize_t row
@@ -237,7 +237,7 @@ cdef class ColumnBuffers:
         return 0
 
     cdef int reserve_rows(self, int64_t record_count) except -1:
-        """As many as the batch can add: its count was compared with its bytes."""
+        """Reserve room for all records that the batch can hold; its count was checked against its size."""
         cdef int64_t room = max(min(self.max_records - self.record_count, self.max_bytes // RECORD_COST + 1), 1)
         cdef int64_t rows = min(record_count, room)
         reserve(self.offsets, (self.record_count + rows) * <int64_t>sizeof(int64_t))
@@ -267,7 +267,7 @@ cdef class ColumnBuffers:
         self.header_values.go_back()
 
     def finish(self):
-        """See ``column_buffers.ColumnBuffers.finish``."""
+        """See ``columns.ColumnBuffers.finish``."""
         cdef object headers = None
         if self.finished:
             raise IllegalStateError("these columns are finished")
@@ -288,7 +288,7 @@ cdef class ColumnBuffers:
 
 
 cdef inline int reserve(object memory, int64_t size) except -1:
-    """Makes a bytearray that nobody else has at least so large, with room for more of the kind."""
+    """Grow a bytearray that only this object refers to, to ``size`` bytes at least, with room to grow further."""
     cdef int64_t has = PyByteArray_GET_SIZE(memory)
     if has < size:
         PyByteArray_Resize(memory, max(size, 2 * has))

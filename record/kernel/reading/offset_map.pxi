@@ -1,7 +1,7 @@
-"""What compaction goes by: the newest offset of each key. ``offset_map.py`` says what each method does.
+"""The newest offset of each key, from which compaction decides; ``offset_map.py`` documents the methods.
 
-The passes over a batch give up the GIL: a map belongs to one cleaning, which uses it from one thread at a time.
-Who breaks that is refused (``_begin``), because the walk must find the table as it left it.
+The passes over a batch release the GIL. A map belongs to one cleaning, which uses it from one thread at a time;
+``_begin`` refuses a second thread, because a pass relies on a table that only it changes.
 """
 
 cdef extern from "stdlib.h":
@@ -14,9 +14,9 @@ cdef enum:
 cdef struct Slot:
     uint64_t low
     uint64_t high
-    int64_t next  # the offset behind the key's newest, 0 in a free slot: fresh memory is free slots
+    int64_t next  # one more than the key's newest offset; 0 marks a free slot, so zeroed memory is an empty map
 
-cdef struct Pass:  # one pass over a batch that is kept in part
+cdef struct Pass:  # one pass over a batch of which some records are kept
     int64_t base_offset
     int64_t base_timestamp
     int64_t append_time
@@ -45,7 +45,7 @@ cdef inline uint64_t finished(uint64_t value) noexcept nogil:
 
 
 cdef void murmur3_x64_128(const uint8_t *key, int64_t size, uint64_t *low, uint64_t *high) noexcept nogil:
-    """MurmurHash3 (x64, 128 bits, seed 0), as ``mmh3.hash128`` has it."""
+    """Compute MurmurHash3 (x64, 128 bits, seed 0), the same as ``mmh3.hash128``."""
     cdef uint64_t c1 = <uint64_t>0x87c37b91114253d5
     cdef uint64_t c2 = <uint64_t>0x4cf5ad432745937f
     cdef uint64_t h1 = 0, h2 = 0, k1, k2
@@ -182,7 +182,7 @@ cdef class OffsetMap:
         try:
             if start_walk(&walk, &view, record_count) < 0:
                 raise damage_of(&walk)
-            # A number that stands for the time takes nine bytes more at most, which may make the length longer.
+            # Another base timestamp changes each record's delta, by nine bytes at most, and so the length before it.
             stays = <uint8_t *>PyMem_Malloc(record_count + 1)
             out = <uint8_t *>PyMem_Malloc(view.len + record_count * 16 + 1)
             if stays == NULL or out == NULL:
@@ -217,7 +217,7 @@ cdef class OffsetMap:
         return 0
 
     cdef Slot *_find(self, Blob *key) noexcept nogil:
-        """The slot of a key, or the free one that it would get."""
+        """Return the slot of a key, or the free slot that it would get."""
         cdef uint64_t low = 0, high = 0, place
         cdef int64_t tries = 0, slot
         murmur3_x64_128(key.data, key.size, &low, &high)
@@ -260,7 +260,7 @@ cdef class OffsetMap:
         return check_end(walk)
 
     cdef int _choose(self, Walk *walk, int64_t record_count, Pass *plan, uint8_t *stays) noexcept nogil:
-        """Notes in ``stays`` which records are kept."""
+        """Mark in ``stays`` the records that are kept."""
         cdef Blob key, value
         cdef int64_t offset = 0, number, timestamp
         cdef bint stay
@@ -306,7 +306,7 @@ cdef inline int64_t new_base(Pass *plan) noexcept nogil:
 cdef uint8_t *write_kept(
     Walk *walk, int64_t record_count, Pass *plan, const uint8_t *stays, uint8_t *out
 ) noexcept nogil:
-    """Encodes the records that are kept; returns the end, NULL where the bytes were changed meanwhile."""
+    """Encode the records that are kept; return the end, NULL if the bytes were changed meanwhile."""
     cdef Blob key, value
     cdef int64_t base = new_base(plan), delta, rest
     while walk.number < record_count:

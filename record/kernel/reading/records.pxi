@@ -1,8 +1,8 @@
-"""Batches that are read: scan their records, or make an object of each."""
+"""Reads batches: checks their records, or makes an object of each."""
 
 
 cdef enum:
-    # Below it a walk takes less time than a busy program may take to give the GIL back.
+    # Below this size a walk takes less time than to get the GIL back in a busy program.
     SCANNED_WITH_GIL_BYTES = 1 << 20
     TRANSACTIONAL_BIT = 0x10
 
@@ -16,7 +16,7 @@ cdef struct Scan:
 
 
 def scan_records(records, int64_t record_count, int64_t base_timestamp, bint exact=False):
-    """See ``records.scan_records``; the GIL is released for more than a MiB."""
+    """See ``records.scan_records``; the GIL is released for more than 1 MiB."""
     cdef Py_buffer view
     cdef Walk walk
     cdef Scan scan
@@ -33,7 +33,7 @@ def scan_records(records, int64_t record_count, int64_t base_timestamp, bint exa
     PyBuffer_Release(&view)
     if status < 0:
         raise damage_of(&walk)
-    # By ``tuple.__new__``, as in record_of: a scan is due for every batch that a producer sends.
+    # By ``tuple.__new__``, as in record_of: the broker scans every batch that a producer sends.
     cdef object found = (
         scan.smallest, scan.largest, scan.null_keys, scan.misplaced, scan.misplaced_delta, scan.misplaced_position
     )
@@ -109,7 +109,7 @@ cdef inline uint64_t big_endian(const uint8_t *at, int size) noexcept nogil:
 cdef bint is_usual_body(
     Walk *walk, Scan *scan, Py_buffer *records, int64_t count, int64_t base_timestamp, uint32_t checksum
 ) noexcept nogil:
-    """Whether records have the checksum that their header names, and are what it says, without a fault."""
+    """Whether the records have the batch's checksum and count, and consecutive offsets."""
     cdef const uint8_t *at
     cdef Py_ssize_t steps
     if can_sum:
@@ -128,10 +128,10 @@ cdef bint is_usual_body(
 
 
 cdef int scan_all(Walk *walk, Scan *scan, int64_t record_count, int64_t base_timestamp) noexcept nogil:
-    """Passes all records: at once where they are as most are, else field by field, which tells the damage.
+    """Walk through all records: by a shortcut for usual ones, else field by field, which finds the damage.
 
-    This is done for each record that a producer sends, so every instruction counts: numbers are compared as they are
-    encoded, and a timestamp is decoded where it is not that of the record before.
+    The broker does this for every record that a producer sends, so every instruction counts: numbers are compared
+    in their encoded form, and a timestamp is decoded only if it differs from that of the record before.
     """
     cdef const uint8_t *at = walk.at
     cdef const uint8_t *end
@@ -178,7 +178,7 @@ cdef inline void note_time(
 
 
 cdef inline int scan_record(Walk *walk, bint *null_key) noexcept nogil:
-    """Passes one record; of its numbers only the timestamp delta counts."""
+    """Walk through one record; of its numbers only the timestamp delta is kept."""
     cdef uint32_t timestamp = 0, offset = 0, key = 0
     cdef const uint8_t *end = usual_record(walk.at, walk.stop, &timestamp, &offset, &key)
     if end is NULL:
@@ -199,9 +199,9 @@ cdef enum:
 cdef inline const uint8_t *usual_record(
     const uint8_t *at, const uint8_t *stop, uint32_t *timestamp, uint32_t *offset, uint32_t *key
 ) noexcept nogil:
-    """Where the record ends that begins here; NULL for one with headers, with large numbers, or damaged.
+    """Return the end of a usual record; NULL for one with headers, with large numbers, or damaged.
 
-    The numbers are left as they are encoded, zigzag: a length is twice itself, and 1 says null, whose half is none.
+    The numbers are returned in their zigzag form: a length is doubled, and 1 stands for null.
     """
     cdef const uint8_t *end
     cdef uint32_t number = 0
@@ -229,14 +229,14 @@ cdef inline const uint8_t *usual_record(
     at = short_number(at, &number)
     if at is NULL or number & 1 and number != 1:
         return NULL
-    # Whoever has gone past the end on the way here does not meet it.
+    # A walk that has run past the record's end does not arrive exactly there, so one check is enough.
     if end - at != (number >> 1) + 1 or end[-1]:  # headers, or damage
         return NULL
     return end
 
 
 cdef inline const uint8_t *short_number(const uint8_t *at, uint32_t *out) noexcept nogil:
-    """Where the number ends that begins here; NULL for one of more than three bytes, all of which must be there."""
+    """Return the end of a varint of up to three bytes, else NULL; three bytes must be readable."""
     cdef uint32_t number = at[0]
     if number >= 1 << 7:
         number = (number & 0x7F) | <uint32_t>at[1] << 7
@@ -251,7 +251,7 @@ cdef inline const uint8_t *short_number(const uint8_t *at, uint32_t *out) noexce
 
 
 cdef inline int64_t signed(uint32_t number) noexcept nogil:
-    """What a zigzag number says."""
+    """Decode a zigzag number."""
     return <int32_t>(number >> 1) ^ -<int32_t>(number & 1)
 
 
@@ -340,7 +340,7 @@ def decode_records(
 
 
 cdef object next_record(Walk *walk, int64_t base_offset, int64_t base_timestamp, object append_time):
-    """The record at hand, None where it is damaged."""
+    """Return the current record; None if it is damaged."""
     cdef int64_t offset = 0, header_count = 0
     cdef Blob key, value
     cdef object headers = ()
@@ -365,7 +365,7 @@ cdef object next_record(Walk *walk, int64_t base_offset, int64_t base_timestamp,
 
 cdef object next_headers(Walk *walk, int64_t header_count):
     cdef Blob key, value
-    cdef list headers = []  # grows with what is there: a count alone makes nothing
+    cdef list headers = []  # grows as headers are read: a huge count allocates nothing
     while header_count:
         if take_header(walk, &key, &value) < 0:
             return None
@@ -379,9 +379,9 @@ cdef inline object bytes_of(Blob *blob):
 
 
 cdef object record_of(object offset, object timestamp, object key, object value, object headers):
-    """A ``Record`` by ``tuple.__new__``: its own is Python code, and would cost more than all the rest.
+    """Make a ``Record`` by ``tuple.__new__``: its own constructor is Python code and costs more than all else here.
 
-    It holds numbers, bytes and strings alone, so the collector need not look at it.
+    It holds only numbers, bytes and strings, so the garbage collector need not track it.
     """
     cdef object arguments = ((offset, timestamp, key, value, headers),)
     cdef object made = (<CTypeObject *>tuple).tp_new(<void *>Record, arguments, NULL)
@@ -415,7 +415,7 @@ def find_by_time(
             status = -1
             if begin_record(&walk) < 0 or offset_of_record(&walk, base_offset, &offset) < 0:
                 break
-            walk.at = walk.end  # what the record holds is not asked for
+            walk.at = walk.end  # key, value and headers are not needed
             walk.number += 1
             status = 0
             timestamp = (

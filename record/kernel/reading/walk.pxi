@@ -1,7 +1,7 @@
-"""The walk through a batch's records, on bytes that anybody may have written and somebody may be changing.
+"""The walk through a batch's records, on bytes from an untrusted source that may change during the walk.
 
-A number is read once, compared with the bytes that are left, and only then used; nothing is read a second time on
-the word of an earlier look. So bytes that change meanwhile (a mapped file, a finalizer) make a wrong record at worst.
+Each number is read once, compared with the bytes that are left, and only then used; no byte is read twice. So bytes
+that change meanwhile (in a mapped file, or by a finalizer) make a wrong record at worst, and never a wild read.
 """
 
 cdef enum:
@@ -39,15 +39,15 @@ cdef struct Blob:
 cdef struct Walk:
     const uint8_t *start
     const uint8_t *at
-    const uint8_t *stop  # behind all records
-    const uint8_t *end  # behind the record at hand
-    int64_t number  # of the record at hand
+    const uint8_t *stop  # end of the last record
+    const uint8_t *end  # end of the current record
+    int64_t number  # of the current record
     int64_t record_bytes
     int64_t timestamp_delta
     int64_t offset_delta
     int64_t offset_delta_at
-    bint exact  # what some readers stop at is damage: see walk.scan_records
-    int damage  # 0 while nothing is wrong; then what damaged() is told
+    bint exact  # also reject what some other readers reject: see records.scan_records
+    int damage  # 0, or the kind of damage for damaged()
     int field
     int64_t position
     int64_t said
@@ -73,19 +73,19 @@ cdef int start_walk(Walk *walk, Py_buffer *records, int64_t record_count) noexce
     walk.at = walk.start
     walk.end = walk.start
     walk.stop = walk.start + records.len
-    # The first comparison keeps the product within 64 bits.
+    # The first comparison keeps the product of the second within 64 bits.
     if not 0 <= record_count <= records.len or record_count * SMALLEST_RECORD_BYTES > records.len:
         return fail(walk, WRONG_COUNT, FIELD_RECORD, 0, record_count, records.len)
     return 0
 
 
 cdef inline int take_number(Walk *walk, int field, int bits, int64_t *out) noexcept nogil:
-    """The zigzag number that begins here."""
+    """Read a zigzag varint."""
     cdef const uint8_t *at = walk.at
     cdef uint64_t byte
     if at < walk.end:
         byte = at[0]
-        if byte < 0x80:  # most are of one byte
+        if byte < 0x80:  # most numbers take one byte
             walk.at = at + 1
             out[0] = <int64_t>((byte >> 1) ^ (0 - (byte & 1)))
             return 0
@@ -93,7 +93,7 @@ cdef inline int take_number(Walk *walk, int field, int bits, int64_t *out) noexc
 
 
 cdef int take_long_number(Walk *walk, int field, int bits, int64_t *out) noexcept nogil:
-    """Bits above ``bits`` are dropped, as Java's readers do, unless the walk is exact."""
+    """Read a varint; drop bits above ``bits`` as Java's readers do, unless the walk is exact."""
     cdef const uint8_t *at = walk.at
     cdef uint64_t number = 0
     cdef uint64_t byte
@@ -132,7 +132,7 @@ cdef inline int take_blob(Walk *walk, int field, Blob *out) noexcept nogil:
 
 
 cdef inline int begin_record(Walk *walk) noexcept nogil:
-    """Reads the next record as far as its key."""
+    """Read the next record up to its key."""
     cdef int64_t position = walk.at - walk.start
     cdef int64_t length = 0
     cdef uint8_t attributes
@@ -145,7 +145,7 @@ cdef inline int begin_record(Walk *walk) noexcept nogil:
     walk.record_bytes = length
     if not length:
         return fail(walk, NO_ATTRIBUTES, FIELD_RECORD, walk.at - walk.start, 0, 0)
-    attributes = walk.at[0]  # none are defined
+    attributes = walk.at[0]  # Kafka defines no record attributes yet
     if walk.exact and attributes & 0x80:
         return fail(walk, WRONG_ATTRIBUTES, FIELD_RECORD, walk.at - walk.start, attributes, 0)
     walk.at += 1
@@ -156,7 +156,7 @@ cdef inline int begin_record(Walk *walk) noexcept nogil:
 
 
 cdef inline int offset_of_record(Walk *walk, int64_t base_offset, int64_t *out) noexcept nogil:
-    # The offset behind it must exist as well.
+    # The next offset has to fit 64 bits, too: readers continue from there.
     if walk.offset_delta >= 0 and base_offset >= LLONG_MAX - walk.offset_delta:
         return fail(walk, WRONG_OFFSET, FIELD_OFFSET_DELTA, walk.offset_delta_at, walk.offset_delta, 0)
     if walk.offset_delta < 0 and base_offset < LLONG_MIN - walk.offset_delta:
@@ -210,7 +210,7 @@ cdef int check_end(Walk *walk) noexcept nogil:
 
 
 cdef inline bint is_utf8(const uint8_t *at, int64_t size) noexcept nogil:
-    """Whether Python's own decoder takes it: the shortest form, no surrogates, nothing above U+10FFFF."""
+    """Whether Python's decoder accepts it: shortest forms, no surrogates, nothing above U+10FFFF."""
     cdef const uint8_t *end = at + size
     while at < end:
         if at[0] < 0x80:
@@ -221,7 +221,7 @@ cdef inline bint is_utf8(const uint8_t *at, int64_t size) noexcept nogil:
 
 
 cdef int64_t put_sound_text(const uint8_t *at, int64_t size, uint8_t *out) noexcept nogil:
-    """Writes U+FFFD for each malformed piece, as Python's decoder does; the size, three times ``size`` at most."""
+    """Copy text with U+FFFD for each malformed piece, as Python's decoder does; return its size, at most 3 * ``size``."""
     cdef const uint8_t *end = at + size
     cdef const uint8_t *start
     cdef uint8_t *began = out
@@ -239,7 +239,7 @@ cdef int64_t put_sound_text(const uint8_t *at, int64_t size, uint8_t *out) noexc
 
 
 cdef bint pass_character(const uint8_t **place, const uint8_t *end) noexcept nogil:
-    """Goes behind the character that begins here; if it is malformed, behind what could have begun one, and 0."""
+    """Skip a character; return 0 if it is malformed, and skip only its well-formed beginning."""
     cdef const uint8_t *at = place[0]
     cdef uint8_t lead = at[0], low = 0x80, high = 0xBF
     cdef int more

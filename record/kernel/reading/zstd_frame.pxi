@@ -1,4 +1,4 @@
-"""How long a zstd frame is: its blocks say so, one by one; other threads run meanwhile."""
+"""The length of a zstd frame, from the headers of its blocks; without the GIL."""
 
 
 def zstd_frame(data, int64_t position, int64_t header_bytes, bint has_checksum):

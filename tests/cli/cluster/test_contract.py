@@ -57,7 +57,7 @@ def test_the_list() -> None:
     [(("--area", "weather"), ", ".join(AREAS)), (("--client", "telnet"), "splashdam, kafka-python")],
 )
 def test_wrong_usage(arguments: tuple[str, ...], named: str) -> None:
-    """What there is, is named."""
+    """The error lists the existing ones."""
     done = run("contract", *arguments)
     assert done.returncode == 2
     assert named in done.stderr.decode()

@@ -69,7 +69,7 @@ def silent(connection: socket.socket) -> None:
 
 
 def http(connection: socket.socket) -> None:
-    """What nginx says to bytes that are no request."""
+    """An answer as nginx sends it to bytes that are no request."""
     connection.recv(4096)
     connection.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
 

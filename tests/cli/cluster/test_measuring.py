@@ -43,7 +43,7 @@ def test_the_short_run_has_the_first_contenders() -> None:
     assert turns.shortened(attrs.evolve(SEND, short=0)).contenders == ()
 
 
-def test_who_is_not_installed_takes_no_part() -> None:
+def test_clients_that_are_not_installed_are_left_out() -> None:
     """It is named in the report instead."""
     absent = attrs.evolve(SEND.contenders[1], needs=("no_such_module",))
     scenario = attrs.evolve(SEND, contenders=(SEND.contenders[0], absent))
@@ -95,7 +95,7 @@ def test_bulk_values_are_the_same_records() -> None:
 
 
 def test_a_task_travels_as_json() -> None:
-    """What the process reads is what was meant."""
+    """The process reads the same options."""
     assert Task.from_json(TASK.to_json()) == TASK
 
 

@@ -81,9 +81,7 @@ def test_the_life_of_a_topic(invoke: Invoke) -> None:
         (("groups", "reset", "g", "--to-latest", "--topic", "t:x"), 1, "'t:x' is not TOPIC"),
     ],
 )
-def test_what_is_refused_is_explained(
-    invoke: Invoke, command: tuple[str, ...], status: int, said: str
-) -> None:
+def test_refusals_are_explained(invoke: Invoke, command: tuple[str, ...], status: int, said: str) -> None:
     """One message, and a status that scripts can use."""
     invoke("topics", "create", "t", "--partitions", "1")
     result = invoke(*command)

@@ -72,7 +72,7 @@ def test_compacted_topics_are_named(tmp_path: Path) -> None:
     assert run(str(tmp_path / "data"), "--compacted", "compacted").exit_code == 0
 
 
-def test_what_is_no_log(tmp_path: Path) -> None:
+def test_directories_without_a_log(tmp_path: Path) -> None:
     """One message, status 1; a setting of storage without a value is wrong usage."""
     result = run(str(tmp_path))
     assert (result.exit_code, "neither a data directory" in result.output) == (1, True)
@@ -82,7 +82,7 @@ def test_what_is_no_log(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments", [("gone",), (".", "--report", "gone/audit.html"), (".", "--memory", "1x")]
 )
-def test_what_is_wrong_is_said_before_a_jvm_is_started(
+def test_wrong_arguments_are_reported_before_a_jvm_starts(
     arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A missing directory, a page that could not be written after the audit, a heap that no JVM takes."""

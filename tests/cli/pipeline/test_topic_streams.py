@@ -95,7 +95,7 @@ def test_a_missing_sink_cost_the_start_of_a_session(
     assert (done.exit_code, "topic 'gone'" in done.output) == (1, True)
 
 
-def test_a_sink_is_no_matter_of_who_may_see_configurations(
+def test_a_sink_needs_no_right_to_describe_configs(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a broker does not say whether it creates topics, the sink finds out."""

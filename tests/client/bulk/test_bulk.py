@@ -132,7 +132,7 @@ async def test_serializers_are_asked_for_every_record(cluster: Any, autojump_clo
 
 
 async def test_an_own_partitioner_is_asked_for_every_record(cluster: Any, autojump_clock: Any) -> None:
-    """And is obeyed."""
+    """Its choice counts."""
     async with cluster.producer(partitioner=RoundRobinPartitioner()) as producer:
         delivery = await producer.send_many("six", VALUES[:60])
         assert await delivery

@@ -103,7 +103,7 @@ def test_arrow_tables(tcp_cluster: Any) -> None:
 
 
 def test_a_row_with_neither_value_nor_key(tcp_cluster: Any) -> None:
-    """Is a record where the call says so, between others and alone."""
+    """With ``may_be_empty`` it is a record, between others and alone."""
     pa = pytest.importorskip("pyarrow")
     table = pa.table({"value": [b"a", None, b"c"], "key": pa.array([None, None, b"k"], pa.binary())})
     with KafkaProducer(bootstrap_servers=tcp_cluster.address) as producer:

@@ -30,7 +30,7 @@ from splashdam.model.errors import (
     KafkaTimeoutError,
 )
 from splashdam.model.values import TopicPartition
-from splashdam.record.bulk_places import BulkPlaces
+from splashdam.record.bulk_locations import BulkLocations
 from splashdam.wire.messages.produce import ProduceRequest
 
 VALUES = [b"%03d" % number + bytes(97) for number in range(300)]
@@ -172,7 +172,7 @@ async def test_batches_that_are_split(cluster: Any, keys: Any, autojump_clock: A
 
 
 async def test_closing_half_way(cluster: Any, autojump_clock: Any) -> None:
-    """Who waits in ``send_many`` is told; what was queued is delivered by ``close``."""
+    """The waiting ``send_many`` raises; ``close`` delivers the queued records."""
     cluster.scripted.produce_script.append(Trouble(delay_ms=5_000))
     errors: list[BulkSendError] = []
     async with cluster.producer(buffer_memory=20_000, batch_size=4_000) as producer:
@@ -194,7 +194,7 @@ async def test_closing_half_way(cluster: Any, autojump_clock: Any) -> None:
 
 
 async def test_an_interrupt_half_way(cluster: Any, autojump_clock: Any) -> None:
-    """It comes through as it is; what was queued stays queued, and the producer goes on."""
+    """It is raised unchanged; the queued records stay queued, and the producer remains usable."""
 
     def serialize(value: int) -> bytes:
         if value == 50:
@@ -241,7 +241,7 @@ def kept_bytes(has_keys: bool) -> int:
 
 
 async def test_many_wait_for_one_delivery(cluster: Any, autojump_clock: Any) -> None:
-    """And for single records of it: all wake."""
+    """Threads that wait for the delivery and for single records of it all wake."""
     cluster.scripted.trouble_for = lambda message: Trouble(
         delay_ms=1_000 if isinstance(message, ProduceRequest) else 0
     )
@@ -275,11 +275,11 @@ class Outcome:
 
 def test_two_threads_that_ask_whether_it_is_done() -> None:
     """Neither makes the other skip a batch that is not done."""
-    places = BulkPlaces(spread=False)
+    locations = BulkLocations(spread=False)
     first, second = Outcome(done=True), Outcome(done=False)
     for outcome in (first, second):
-        places.add(outcome, 0)  # type: ignore[arg-type]  # all that is asked of it
-    delivery = BulkDelivery(places)
+        locations.add(outcome, 0)  # type: ignore[arg-type]  # all that is asked of it
+    delivery = BulkDelivery(locations)
     first.ask = delivery.done
     assert not delivery.done()
     second.is_done = True
@@ -317,7 +317,10 @@ class Interrupted:
 async def test_a_signal_handler_that_raises_behind_the_kernel(
     cluster: Any, autojump_clock: Any, monkeypatch: pytest.MonkeyPatch, keys: Any
 ) -> None:
-    """What the kernel has appended is counted: who goes on from ``index`` sends nothing twice."""
+    """The records that the kernel has appended are counted.
+
+    A caller that continues at ``index`` sends none twice.
+    """
     async with cluster.producer(linger_ms=1, batch_size=4_000) as producer:
         await producer.prepare("one")
         with monkeypatch.context() as patched:

@@ -271,7 +271,7 @@ async def test_arrow_headers_that_cannot_be_sent(cluster: Any, autojump_clock: A
     data=st.data(),
 )
 def test_a_negative_timestamp_is_found_wherever_it_is(times: Any, negative: int, data: Any) -> None:
-    """It was once stored as it was given; one look at all signs finds it."""
+    """It was once stored as it was given; now the signs of a whole column are checked at once."""
     place = data.draw(st.integers(0, len(times)))
     times.insert(place, negative)
     with pytest.raises(IllegalArgumentError, match=f"record {place}: timestamp_ms={negative} is negative"):

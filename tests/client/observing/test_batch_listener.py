@@ -54,7 +54,7 @@ async def test_bulk_purged_expired_split_and_closed(cluster: Any, autojump_clock
 
 
 def test_what_it_raises_is_logged(tcp_cluster: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """And the next batch is told all the same, and it may send."""
+    """The listener is called for the next batch all the same, and it may send."""
     heard: list[BatchMetadata] = []
 
     def on_batch(batch: BatchMetadata) -> None:

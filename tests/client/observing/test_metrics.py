@@ -1,4 +1,4 @@
-"""``metrics()``: the names of kafka-python, and figures that are right."""
+"""``metrics()``: the names of kafka-python, and the right values."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_page_shows_the_table() -> None:
     assert (ROOT / "docs/reference/metrics.md").read_text().endswith(as_markdown())
 
 
-async def test_figures_of_some_batches(cluster: Any, autojump_clock: Any) -> None:
+async def test_values_of_some_batches(cluster: Any, autojump_clock: Any) -> None:
     """Ten records in two batches of one request: everything that follows from that."""
     async with cluster.producer(linger_ms=50, batch_size=10_000) as producer:
         await producer.prepare("two")
@@ -80,24 +80,24 @@ async def test_figures_of_some_batches(cluster: Any, autojump_clock: Any) -> Non
         assert producer.metrics()["producer-metrics"]["batches-queued"] == 2
         await producer.flush()
         groups = producer.metrics()
-    figures = groups["producer-metrics"]
-    assert figures["record-send-total"] == figures["record-ack-total"] == 10
-    assert figures["batch-send-total"] == 2
-    assert figures["produce-request-total"] == 1
-    assert figures["records-per-request-avg"] == 10
-    assert figures["compression-rate-avg"] == 1
-    assert figures["batch-size-avg"] == figures["batch-size-max"] == figures["byte-total"] / 2
-    assert figures["record-size-avg"] == figures["batch-size-avg"] / 5
-    assert figures["record-send-rate"] == pytest.approx(10 / 30, rel=0.1)
-    assert figures["request-total"] - before["request-total"] in (1, 2)  # the batches, perhaps a producer id
-    assert figures["outgoing-byte-total"] > figures["byte-total"]
-    assert figures["incoming-byte-total"] > 0
-    assert figures["network-io-total"] == figures["request-total"] + figures["response-total"]
-    assert figures["connection-creation-total"] - figures["connection-close-total"] == 1
-    assert figures["metadata-wait-time-ns-total"] >= 0
+    values = groups["producer-metrics"]
+    assert values["record-send-total"] == values["record-ack-total"] == 10
+    assert values["batch-send-total"] == 2
+    assert values["produce-request-total"] == 1
+    assert values["records-per-request-avg"] == 10
+    assert values["compression-rate-avg"] == 1
+    assert values["batch-size-avg"] == values["batch-size-max"] == values["byte-total"] / 2
+    assert values["record-size-avg"] == values["batch-size-avg"] / 5
+    assert values["record-send-rate"] == pytest.approx(10 / 30, rel=0.1)
+    assert values["request-total"] - before["request-total"] in (1, 2)  # the batches, perhaps a producer id
+    assert values["outgoing-byte-total"] > values["byte-total"]
+    assert values["incoming-byte-total"] > 0
+    assert values["network-io-total"] == values["request-total"] + values["response-total"]
+    assert values["connection-creation-total"] - values["connection-close-total"] == 1
+    assert values["metadata-wait-time-ns-total"] >= 0
     assert groups["producer-topic-metrics.two"]["record-send-total"] == 10
-    assert groups["producer-topic-metrics.two"]["byte-total"] == figures["byte-total"]
-    assert groups["producer-node-metrics.node-1"]["request-total"] == figures["request-total"]
+    assert groups["producer-topic-metrics.two"]["byte-total"] == values["byte-total"]
+    assert groups["producer-node-metrics.node-1"]["request-total"] == values["request-total"]
 
 
 async def test_windows_are_those_of_the_options(cluster: Any, autojump_clock: Any) -> None:
@@ -121,11 +121,11 @@ async def test_waiting_for_memory_is_counted(cluster: Any, autojump_clock: Any) 
         producer.send_nowait("one", bytes(3_000))
         with pytest.raises(BufferExhaustedError):
             await producer.send("one", bytes(3_000))
-        figures = producer.metrics()["producer-metrics"]
-        assert figures["buffer-exhausted-total"] == 1
-        assert figures["bufferpool-wait-time-ns-total"] == pytest.approx(3e9)
-        assert figures["bufferpool-wait-ratio"] == pytest.approx(3 / 33, rel=0.01)
-        assert figures["produce-throttle-time-max"] == figures["throttle-time-max"] == 2_000_000_000
+        values = producer.metrics()["producer-metrics"]
+        assert values["buffer-exhausted-total"] == 1
+        assert values["bufferpool-wait-time-ns-total"] == pytest.approx(3e9)
+        assert values["bufferpool-wait-ratio"] == pytest.approx(3 / 33, rel=0.01)
+        assert values["produce-throttle-time-max"] == values["throttle-time-max"] == 2_000_000_000
         await producer.close(0)
 
 

@@ -127,7 +127,7 @@ def test_without_an_sdk_records_are_as_they_were(broker: EmbeddedBroker) -> None
 
 
 def test_spans_whose_headers_were_taken_away_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(otel, "MOST_OPEN_SPANS", 2)
+    monkeypatch.setattr(otel, "OPEN_SPANS_LIMIT", 2)
     rig = Rig()
     for number in range(5):
         rig.tracing.on_send(ProducerRecord("t", b"%d" % number))

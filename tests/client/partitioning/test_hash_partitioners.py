@@ -44,7 +44,7 @@ def place(name: str, key: bytes | None, leaders: list[int]) -> int:
     ],
 )
 def test_vectors(key: bytes, crc32: int, murmur2: int, fnv1a: int) -> None:
-    """Of 12 partitions."""
+    """Each vector's partition is one of 12."""
     assert [hashed(key) % 12 for hashed in (crc32_hash, murmur2_hash, fnv1a_hash)] == [crc32, murmur2, fnv1a]
     for name, expected in zip(HASHED, (crc32, crc32, murmur2, murmur2, fnv1a, fnv1a), strict=True):
         assert place(name, key, [0, -1] * 6) == expected
@@ -83,7 +83,7 @@ def test_records_without_a_key_stay_together() -> None:
 
 @pytest.mark.parametrize("name", HASHED)
 def test_keys_agree_with_confluent_kafka(name: str) -> None:
-    """Where librdkafka itself puts them, in a topic of 12 partitions."""
+    """Each key goes to the partition that librdkafka chooses, in a topic with 12 partitions."""
     confluent_kafka = pytest.importorskip("confluent_kafka")
     placed: dict[bytes, int] = {}
     keys = [*KEYS, *(b"key-%d" % number for number in range(60))]

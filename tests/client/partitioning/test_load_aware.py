@@ -89,7 +89,7 @@ def test_nodes_that_lag_are_left_out() -> None:
 
 
 def test_availability_is_off_without_a_limit() -> None:
-    """And a node that was never noted does not lag."""
+    """A node without any note does not count as lagging either."""
     off, on = NodeAvailability(0), NodeAvailability(50)
     off.note(1, 0, writable=True)
     off.note(1, 1e6, writable=False)

@@ -79,7 +79,7 @@ def test_null_keys_use_partitions_with_a_leader() -> None:
 
 
 def test_sticky_stays_until_a_batch_is_complete() -> None:
-    """And then goes to another partition, not to the same one again."""
+    """Then the sticky partition changes to another one, never to the same again."""
     partitioner = StickyPartitioner(draws(0.5, 0.0))
     view = cluster_view([0, 0, 0])
     assert [choose(partitioner, view) for _ in range(3)] == [1, 1, 1]

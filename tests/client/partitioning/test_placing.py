@@ -1,4 +1,4 @@
-"""One partition rule: the slow ways, the straight path of both twins, and the rows of a bulk."""
+"""One partition rule: the slow ways, the fast path of both twins, and the rows of a bulk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from splashdam.client.partitioning.partitioners import hashed_partition
 from splashdam.client.partitioning.placing import fill_slots, lane_of_slot, place
 from splashdam.model.values import TopicPartition
-from splashdam.net.guard import Guard
+from splashdam.net.reentrant_lock import ReentrantLock
 from splashdam.record import kernel as chosen
 from splashdam.record.kernel.bulk.bulk import NULL_KEY_SLOT
 
@@ -28,14 +28,14 @@ def kernel_named(twin: str) -> ModuleType:
 
 
 class Topic:
-    """A topic with an open batch in every partition, and the straight path over it."""
+    """A topic with an open batch in every partition, and the fast path over it."""
 
     def __init__(self, kernel: ModuleType, count: int) -> None:
         self.kernel = kernel
         self.lanes = [kernel.PartitionLane(TopicPartition("t", number)) for number in range(count)]
         self.route = kernel.TopicLanes(self.lanes, self.lanes[count // 2], 61, 1 << 20)
-        self.path = kernel.StraightPath(
-            wall_ns=lambda: 0, future_type=kernel.FutureCell, fits_bytes=1000, guard=Guard()
+        self.path = kernel.FastPath(
+            wall_ns=lambda: 0, future_type=kernel.FutureCell, fits_bytes=1000, guard=ReentrantLock()
         )
         self.path.publish("t", self.route)
 
@@ -44,14 +44,14 @@ class Topic:
             lane.open(self.kernel.BatchBuffer(200), self.kernel.BatchOutcome(lane.topic_partition))
 
     def number(self, lane: Any) -> int:
-        """Of the lane, or of the sticky one for None."""
+        """Return the lane's partition number; that of the sticky one for None."""
         return int((self.route.sticky if lane is None else lane).topic_partition.partition)
 
 
 @TWINS
 @given(data=st.data(), count=COUNTS, key=KEYS)
-def test_the_straight_path_follows_the_rule(twin: str, data: st.DataObject, count: int, key: Any) -> None:
-    """Of a random topic: the given partition, else the key's hash, else the sticky partition."""
+def test_the_fast_path_follows_the_rule(twin: str, data: st.DataObject, count: int, key: Any) -> None:
+    """A record goes to the given partition, else by its key's hash, else to the sticky partition."""
     partition = data.draw(st.none() | st.integers(min_value=0, max_value=count - 1))
     topic = Topic(kernel_named(twin), count)
     topic.open()
@@ -106,7 +106,7 @@ def test_the_rows_of_a_bulk_follow_the_rule(count: int, rows: list[tuple[Any, in
 
 
 def test_the_applications_partitioner_comes_before_the_key() -> None:
-    """And after the partition that it gave."""
+    """A partition given with the record comes before both."""
     topic = Topic(chosen, 5)
     assert place(topic.route, None, b"key", lambda: 4) is topic.lanes[4]
     assert place(topic.route, 2, b"key", lambda: 4) is topic.lanes[2]

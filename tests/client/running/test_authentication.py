@@ -27,7 +27,10 @@ async def test_the_right_password(autojump_clock: MockClock, mechanism: str) -> 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 async def test_a_wrong_password_fails_at_once(autojump_clock: MockClock, mechanism: str) -> None:
-    """Not after max_block_ms; the next send asks again, so that a user who is added later gets in."""
+    """``send`` fails before ``max_block_ms``.
+
+    The next one tries again, so that a user who is added later gets in.
+    """
     cluster = MemoryCluster(autojump_clock)
     async with (
         cluster.broker() as broker,
@@ -77,7 +80,7 @@ async def test_a_mechanism_that_is_not_offered(autojump_clock: MockClock) -> Non
 
 
 async def test_records_that_wait_fail_when_the_password_is_changed(autojump_clock: MockClock) -> None:
-    """Whoever waits for the broker's next connection is told; what was written stays written."""
+    """Records that wait for the next connection fail; acknowledged ones stay acknowledged."""
     cluster = MemoryCluster(autojump_clock)
     async with cluster.broker() as broker, cluster.producer() as producer:
         await (await producer.send("orders", b"first"))
@@ -91,7 +94,10 @@ async def test_records_that_wait_fail_when_the_password_is_changed(autojump_cloc
 
 
 async def test_time_outs_name_the_cause(autojump_clock: MockClock) -> None:
-    """Where another broker may still let us in, it is waited for; then the error says what happened."""
+    """While another broker may accept the credentials, callers wait for it.
+
+    Then the error names the cause.
+    """
     cluster = MemoryCluster(autojump_clock)
     options = {"bootstrap_servers": "broker:9092,other:9092", "max_block_ms": 350}
     async with cluster.broker(), cluster.producer("wrong", **options) as producer:

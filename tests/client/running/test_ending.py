@@ -145,8 +145,8 @@ def test_closing_takes_the_waiters_for_metadata_under_the_guard(
     assert all(held)
 
 
-def test_an_errand_that_raises_index_error_is_not_hushed_up(tcp_cluster: Any) -> None:
-    """It is an error like any other, and the later errands are still there."""
+def test_a_loop_call_that_raises_index_error_is_not_swallowed(tcp_cluster: Any) -> None:
+    """The caller sees the error, and later calls still run: the queue's own IndexError is not meant."""
     core = KafkaProducer(bootstrap_servers=tcp_cluster.address)._core
     core.begin_close()
     assert wait_in_thread(core.finished, 30)
@@ -227,7 +227,7 @@ async def test_a_producer_is_entered_once(tmp_path: Any) -> None:
 
 
 def test_ctrl_c_in_the_block_waits_for_the_exit_timeout_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A silent broker would otherwise hold whoever interrupts until ``delivery_timeout_ms``."""
+    """A silent broker would otherwise delay Ctrl-C until ``delivery_timeout_ms``."""
     limits: list[float | None] = []
     monkeypatch.setattr(KafkaProducer, "close", lambda _producer, timeout=None: limits.append(timeout))
     for interruption in (KeyboardInterrupt, ValueError):
@@ -238,7 +238,7 @@ def test_ctrl_c_in_the_block_waits_for_the_exit_timeout_only(monkeypatch: pytest
 
 
 def test_under_asyncio_the_trio_producer_says_what_to_use() -> None:
-    """The first thing that somebody who comes from asyncio tries."""
+    """It is the first mistake of users who come from asyncio."""
 
     async def enter() -> None:
         async with AsyncKafkaProducer(bootstrap_servers="127.0.0.1:1"):

@@ -91,7 +91,7 @@ async def test_a_cancelled_wait_leaks_nothing(away: Any, autojump_clock: Any) ->
 
 
 async def test_closing_ends_every_wait(away: Any, autojump_clock: Any) -> None:
-    """Who waits for metadata or memory learns at once that it is over."""
+    """Callers that wait for metadata or memory raise at once."""
     ends: list[str] = []
     async with away.producer(buffer_memory=4_000) as producer:
         await fill(away, producer)

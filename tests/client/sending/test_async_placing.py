@@ -61,7 +61,7 @@ async def test_a_partitioner_of_ones_own(cluster: Any, autojump_clock: Any) -> N
 
 @pytest.mark.parametrize("chosen", [-1, 6, None])
 async def test_a_partitioner_that_chooses_nothing(cluster: Any, autojump_clock: Any, chosen: Any) -> None:
-    """Is an error of the caller's, and nothing is queued."""
+    """The caller gets an error, and nothing is queued."""
     async with cluster.producer(partitioner=lambda *_arguments: chosen) as producer:
         with pytest.raises(
             ValueError,
@@ -84,7 +84,7 @@ async def test_on_new_batch_is_asked_before_a_batch_is_opened(cluster: Any, auto
 
 
 async def test_a_serializers_error_reaches_the_caller_once(cluster: Any, autojump_clock: Any) -> None:
-    """And the next record is sent."""
+    """The next record is sent."""
     calls: list[Any] = []
 
     def serialize(data: Any) -> bytes:

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from splashdam.client.producer import KafkaProducer
-from splashdam.client.sending.lookup import DOUBT_MS
+from splashdam.client.sending.lookup import MISSING_PARTITION_MS
 from splashdam.model.errors import BulkSendError, IllegalArgumentError, WouldBlock
 from splashdam.wire.messages.metadata import MetadataRequest
 
@@ -26,7 +26,7 @@ def questions(cluster: Any) -> int:
 async def test_a_missing_partition_is_refused_after_one_question(
     cluster: Any, autojump_clock: Any, prepared: bool
 ) -> None:
-    """Not after ``max_block_ms``, which is 60 s; the error is a ``ValueError``, as kafka-python's."""
+    """It does not take ``max_block_ms`` (60 s); the error is a ``ValueError``, as kafka-python's."""
     async with cluster.producer() as producer:
         if prepared:
             await producer.prepare("two")
@@ -97,7 +97,7 @@ async def test_send_nowait_refuses_once_the_answer_is_there(cluster: Any, autoju
             producer.send_nowait("two", b"v", partition=9)
         await trio.sleep(2)
         cluster.scripted.create_topic("two", 10)
-        await trio.sleep(DOUBT_MS / 1000)
+        await trio.sleep(MISSING_PARTITION_MS / 1000)
         with pytest.raises(WouldBlock):  # that answer is too old to refuse by
             producer.send_nowait("two", b"v", partition=9)
         await trio.sleep(2)

@@ -67,7 +67,7 @@ async def test_records_that_wait_for_a_retry(cluster: Any, autojump_clock: Any) 
     assert cluster.values("one")[-1] == b"after"
 
 
-def test_from_a_callback_and_late_records(tcp_cluster: Any, undelivered: Any) -> None:
+def test_from_a_callback_and_deferred_records(tcp_cluster: Any, undelivered: Any) -> None:
     """A record that waits to be brought in goes, too; in a callback it does not wait."""
     late: list[Any] = []
 

@@ -52,7 +52,7 @@ def test_every_option_of_kafka_python_is_an_option_here() -> None:
 
 @pytest.mark.parametrize(("name", "value"), [(n, v) for n, vs in WITHOUT_EFFECT.items() for v in vs])
 def test_options_without_effect_are_taken(name: str, value: Any) -> None:
-    """And say so."""
+    """They warn that they have no effect."""
     producer_settings({name: value})
     field = next(each for each in values_of_settings() if each.name == name)
     assert "as no effect" in field.metadata["doc"] or "always so" in field.metadata["doc"]
@@ -98,7 +98,7 @@ def test_options_of_2_x_are_taken_with_a_warning(options: dict[str, Any], words:
 
 
 def test_the_time_out_of_2_x_is_the_one_for_bootstrapping() -> None:
-    """Not both."""
+    """Both names together are refused."""
     with pytest.warns(DeprecationWarning, match="is now bootstrap_timeout_ms") as caught:
         settings = producer_settings({"api_version_auto_timeout_ms": 2_000})
     assert settings.bootstrap_timeout_ms == 2_000
@@ -108,7 +108,7 @@ def test_the_time_out_of_2_x_is_the_one_for_bootstrapping() -> None:
 
 
 def test_a_warning_names_the_line_that_makes_the_producer(closed_port: str) -> None:
-    """Where it is to be changed."""
+    """That is the line to change."""
     with pytest.warns(DeprecationWarning, match="sock_chunk") as caught:
         KafkaProducer(bootstrap_servers=closed_port, sock_chunk_bytes=4096).close()  # type: ignore[call-arg]  # 2.x
     assert caught[0].filename == __file__
@@ -228,7 +228,7 @@ def test_the_constructor_waits_where_it_is_asked_to(tcp_cluster: Any, closed_por
 
 
 async def test_the_trio_producers_block_waits_where_it_is_asked_to(cluster: Any, autojump_clock: Any) -> None:
-    """And is left again if nobody answers."""
+    """If no broker answers, entering the block raises."""
     async with cluster.producer(bootstrap_timeout_ms=1_000) as producer:
         assert producer.bootstrap_connected()
     producer = cluster.producer(bootstrap_servers="nobody:1", bootstrap_timeout_ms=1_000)
@@ -272,5 +272,5 @@ def test_error_on_callbacks(
 
 
 def test_no_logger_is_replaced(tcp_cluster: Any) -> None:
-    """``null_logger`` is accepted, for those who call ``close`` as kafka-python's own ``__del__`` does."""
+    """``null_logger`` is accepted, since kafka-python's own ``__del__`` calls ``close`` with it."""
     KafkaProducer(bootstrap_servers=tcp_cluster.address).close(5, null_logger=True)

@@ -273,7 +273,7 @@ def test_the_page_of_options_shows_the_table() -> None:
 
 
 def test_the_page_of_options_has_all_of_them() -> None:
-    """Also those of a class that is new among the settings."""
+    """It also has the options of a class that was newly added to the settings."""
     page = (ROOT / "docs/reference/options.md").read_text()
     for field in attrs.fields(ProducerSettings):
         assert page.count(f"\n| `{field.name}` | ") == 1

@@ -156,9 +156,9 @@ def test_javas_properties(tmp_path: Path) -> None:
         ),
         (
             {"ssl.truststore.location": "a", "ssl.truststore.certificates": "b"},
-            "another property says the same",
+            "another property with the same meaning",
         ),
-        ({"sasl.jaas.config": JAAS, "sasl.plain.username": "x"}, "another property says the same"),
+        ({"sasl.jaas.config": JAAS, "sasl.plain.username": "x"}, "another property with the same meaning"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

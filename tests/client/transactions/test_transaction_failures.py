@@ -58,7 +58,7 @@ async def test_retriable_errors_do_not_fail_it(
 async def test_an_answer_that_is_lost_does_not_fail_it(
     autojump_clock: MockClock, cluster: Any, transactional: Any
 ) -> None:
-    """Of Produce, or of a coordinator."""
+    """A lost response, to Produce or of a coordinator, does not fail the transaction."""
     async with transactional() as producer:
         await producer.init_transactions()
         script = cluster.scripted.coordinator.script
@@ -174,7 +174,7 @@ async def test_an_expired_batch_fails_it(autojump_clock: MockClock, cluster: Any
 async def test_a_partition_that_is_being_added_holds_up_no_other(
     autojump_clock: MockClock, cluster: Any, transactional: Any, level: int
 ) -> None:
-    """Of the same node: its records go while the coordinator takes its time."""
+    """Other partitions of the same node are sent while the coordinator takes its time."""
     async with transactional(linger_ms=0) as producer:
         await producer.init_transactions()
         await producer.begin_transaction()
@@ -208,7 +208,7 @@ async def test_a_fatal_produce_error_ends_the_producer(
 async def test_47_in_a_produce_answer_only_fails_the_transaction(
     autojump_clock: MockClock, cluster: Any, transactional: Any
 ) -> None:
-    """Since Kafka 2.7 it does not say who is fenced: the coordinator does."""
+    """Since Kafka 2.7 only a coordinator's response means that the producer is fenced."""
     async with transactional(linger_ms=0) as producer:
         await producer.init_transactions()
         cluster.scripted.produce_script.append(Trouble(code=47))
@@ -307,7 +307,7 @@ async def test_a_request_that_cannot_be_made_fails_waiting_records_at_once(
 async def test_an_illegal_call_says_what_to_do_instead(
     autojump_clock: MockClock, cluster: Any, transactional: Any
 ) -> None:
-    """And not what its table calls the event: 'cannot BEGIN' helped nobody."""
+    """The message does not name the state table's event: 'cannot BEGIN' helped nobody."""
     async with transactional() as producer:
         for call in (producer.begin_transaction, producer.commit_transaction, producer.abort_transaction):
             with pytest.raises(

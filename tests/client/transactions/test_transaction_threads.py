@@ -17,7 +17,7 @@ from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.model.errors import IllegalStateError
 
 
-@pytest.mark.parametrize("serializer", [None, bytes], ids=["straight", "slow"])
+@pytest.mark.parametrize("serializer", [None, bytes], ids=["fast path", "slow path"])
 def test_threads_that_send_while_another_one_commits(tmp_path: Path, serializer: Any) -> None:
     """Each record is refused, or it is in exactly the transaction in which its ``send`` returned."""
     with (
@@ -109,7 +109,7 @@ def test_ctrl_c_in_a_block_aborts_it_without_waiting(tmp_path: Path) -> None:
 
 
 def test_a_block_that_ends_its_transaction_itself(tmp_path: Path) -> None:
-    """Is left alone."""
+    """The block does not end it a second time."""
     with KafkaProducer(bootstrap_servers=f"embedded:{tmp_path}", transactional_id="x") as producer:
         producer.init_transactions()
         with producer.transaction():

@@ -85,7 +85,7 @@ async def test_batches_carry_the_transaction(
 
 
 async def test_an_exception_aborts(autojump_clock: MockClock, cluster: Any, transactional: Any) -> None:
-    """It leaves the block as it is; nothing is committed, and the next transaction is."""
+    """The exception is raised unchanged; nothing is committed, and the next transaction works."""
     async with transactional(linger_ms=0) as producer:
         await producer.init_transactions()
 
@@ -122,7 +122,7 @@ async def test_undrained_records_fail_on_abort(
 async def test_empty_transactions_cost_no_request(
     autojump_clock: MockClock, cluster: Any, transactional: Any
 ) -> None:
-    """Where nothing was added, the coordinator need not be told."""
+    """If nothing was added, the coordinator is not asked to end the transaction."""
     async with transactional() as producer:
         await producer.init_transactions()
         before = len(cluster.scripted.received)
@@ -165,10 +165,10 @@ async def test_records_need_a_transaction(
     assert cluster.values("one") == [b"in"] * 3
 
 
-async def test_records_go_straight_inside_a_transaction(
+async def test_records_take_the_fast_path_inside_a_transaction(
     autojump_clock: MockClock, cluster: Any, transactional: Any
 ) -> None:
-    """The flag is set once for all records: the straight path takes them, and not outside."""
+    """The flag is set once for all records: the fast path takes them, and not outside."""
     async with transactional(linger_ms=1000) as producer:
         await producer.init_transactions()
         path = producer._path

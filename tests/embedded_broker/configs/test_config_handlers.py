@@ -90,7 +90,7 @@ async def test_where_values_come_from(talk: Talk, broker: Broker) -> None:
     assert await value_of(talk, BROKER, "", "log.retention.ms") == ("30", below[1:2])
 
 
-async def test_what_nobody_may_see_is_not_shown(talk: Talk, broker: Broker) -> None:
+async def test_secrets_are_not_shown(talk: Talk, broker: Broker) -> None:
     """Passwords and keys are named, and have no value; nor have settings that nobody here knows."""
     broker.configs.static = BrokerSettings.from_properties({"ssl.key.password": "secret"})
     assert await alter(talk, BROKER, "1", ("my.plugin.key", SET, "secret")) == 0
@@ -113,7 +113,7 @@ async def test_tls_is_described_as_in_kafka(talk: Talk) -> None:
 
 
 @pytest.mark.parametrize("name", ["super.users", "allow.everyone.if.no.acl.found"])
-async def test_what_only_the_authorizer_knows_is_described_where_it_is_set(
+async def test_settings_of_the_authorizer_are_described_if_they_are_set(
     talk: Talk, broker: Broker, name: str
 ) -> None:
     """As in Kafka, whose broker has no such setting of its own."""
@@ -213,7 +213,7 @@ async def test_a_resource_or_a_name_twice(talk: Talk) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_replacing_takes_away_what_is_not_named(talk: Talk, version: int) -> None:
+async def test_replacing_removes_configs_that_are_not_named(talk: Talk, version: int) -> None:
     """AlterConfigs, of every version."""
     await alter(talk, TOPIC, "t", ("segment.ms", SET, "5"), ("retention.ms", SET, "6"))
     assert await replace(talk, TOPIC, "t", {"retention.ms": "7"}, version, validate_only=True) == 0
@@ -234,7 +234,7 @@ async def test_a_topics_options_take_effect_at_once(talk: Talk, broker: Broker) 
     assert len(broker.logs.logs[T0].segments) == 2
 
 
-async def test_retention_that_a_broker_is_told_takes_effect(
+async def test_a_brokers_new_retention_takes_effect(
     talk: Talk, broker: Broker, autojump_clock: MockClock
 ) -> None:
     """Where the topic sets none: at the next look."""
@@ -258,7 +258,7 @@ async def test_a_brokers_settings_take_effect_at_once(talk: Talk, broker: Broker
     assert (await produce(talk, "t", batch(b"x" * 200))).error_code == 0
 
 
-async def test_what_is_set_survives(autojump_clock: MockClock) -> None:
+async def test_dynamic_configs_survive_a_restart(autojump_clock: MockClock) -> None:
     """A crash, too: of topics, brokers, groups and client metrics."""
     network, files, clock = MemoryNetwork(), MemoryFiles(), VirtualClock(autojump_clock)
     for is_first in (True, False):
@@ -324,6 +324,6 @@ async def test_levels_of_loggers(talk: Talk) -> None:
      (BROKER, "9" * 5000, 42),
      (LOGGER, "", 42), (LOGGER, "2", 42), (CLIENT_METRICS, "", 42), (GROUP, "", 42), (0, "x", 42)],
 )  # fmt: skip
-async def test_what_cannot_be_described(talk: Talk, kind: int, name: str, code: int) -> None:
+async def test_resources_that_cannot_be_described(talk: Talk, kind: int, name: str, code: int) -> None:
     """The code beside no entries."""
     assert await describe(talk, kind, name) == (code, [])

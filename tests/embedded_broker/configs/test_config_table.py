@@ -94,7 +94,7 @@ def test_an_older_name_of_the_node_id() -> None:
     ],
     ids=str,
 )
-def test_mistakes_are_told(config: dict[str, str], text: str) -> None:
+def test_mistakes_are_reported(config: dict[str, str], text: str) -> None:
     """With the right name where there is one, and the name that was written."""
     with pytest.raises(KafkaConfigurationError, match=text):
         BrokerSettings.from_properties(config)
@@ -103,7 +103,7 @@ def test_mistakes_are_told(config: dict[str, str], text: str) -> None:
 @pytest.mark.parametrize(
     "name", sorted({row.name for row in BROKER_ROWS if row.kind in ("boolean", "integer", "text")})
 )
-def test_no_setting_takes_what_it_is_not(name: str) -> None:
+def test_no_setting_accepts_another_type(name: str) -> None:
     """Each is refused by its name: 'false' where True or False belongs counted as true before."""
     for value in (None, b"x", [], 1.5, 10**30):
         with pytest.raises(KafkaConfigurationError, match=re.escape(name)):
@@ -160,7 +160,7 @@ log.retention.check.interval.ms 300000
 
 
 async def test_kafkas_own_server_properties_start_a_broker(caplog: pytest.LogCaptureFixture) -> None:
-    """What changes nothing here is told, with the reason; nothing else is."""
+    """Settings without effect are logged with the reason, and no others."""
     pairs = [pair.split(" ", 1) for pair in STOCK.strip().replace("\n", "|").split("|")]
     config = dict(pairs)
     async with open_broker("/data", port=None, files=MemoryFiles(), config=config) as broker:
@@ -171,7 +171,7 @@ async def test_kafkas_own_server_properties_start_a_broker(caplog: pytest.LogCap
     assert not any("retention" in line or "socket.request" in line for line in told)
 
 
-def test_what_is_declared_without_effect_says_so() -> None:
+def test_settings_without_effect_are_declared_as_such() -> None:
     """Options of the cleaner, for example, whatever they are set to."""
     settings = BrokerSettings.from_properties(
         {"log.cleaner.backoff.ms": "5", "log.cleaner.threads": "2", "num.partitions": "2"}

@@ -41,7 +41,7 @@ def test_kafkas_dotted_names() -> None:
         ({"compression_type": "brotli"}, "zstd"),
     ],
 )
-def test_mistakes_are_told(options: dict[str, object], text: str) -> None:
+def test_mistakes_are_reported(options: dict[str, object], text: str) -> None:
     """The right name or the legal values are in the text."""
     with pytest.raises(KafkaConfigurationError, match=text):
         BrokerSettings.from_options(options)

@@ -46,7 +46,7 @@ async def in_sync(cluster: Cluster, *nodes: int) -> None:
 
 
 async def test_a_broker_that_is_killed_is_led_for_by_another(kit: Kit) -> None:
-    """What was acknowledged by all is there; the dead one catches up when it is back, at its old port."""
+    """Records with acks=all are there; the killed broker catches up when it is back, at its old port."""
     async with kit.opened() as cluster:
         create(cluster, 1, 2, 3)
         assert await send(cluster, 1, b"a") == 0
@@ -76,7 +76,7 @@ async def test_a_broker_that_stops_hands_over_first(kit: Kit) -> None:
         assert (cluster.leader_of("t"), cluster.isr_of("t")) == (1, (1,))
 
 
-async def test_nobody_leads_while_nobody_in_sync_is_there(kit: Kit) -> None:
+async def test_there_is_no_leader_while_no_replica_in_sync_is_up(kit: Kit) -> None:
     """The last of the ISR stays in it and is waited for; with unclean elections anybody leads."""
     async with kit.opened() as cluster:
         create(cluster, 1, 2)
@@ -91,7 +91,7 @@ async def test_nobody_leads_while_nobody_in_sync_is_there(kit: Kit) -> None:
         assert cluster.leader_of("t") == 1
 
 
-async def test_an_unclean_election_loses_what_the_others_had(kit: Kit) -> None:
+async def test_an_unclean_election_loses_records_of_the_others(kit: Kit) -> None:
     """Only where the topic's options say that this is better than waiting."""
     async with kit.opened() as cluster:
         create(cluster, 1, 2, unclean_leader_election_enable="true")
@@ -135,7 +135,7 @@ async def test_topics_change_while_a_broker_is_down(kit: Kit) -> None:
         assert len([each for each in cluster.broker(2).logs.logs if each.topic == "longer"]) == 3
 
 
-async def test_a_leader_moves_only_to_who_can_lead(kit: Kit) -> None:
+async def test_leadership_moves_only_to_eligible_replicas(kit: Kit) -> None:
     """107 for a broker that is down or not in sync; 3 for a partition that is not there."""
     async with kit.opened() as cluster:
         create(cluster, 1, 2)
@@ -153,7 +153,7 @@ async def test_a_leader_moves_only_to_who_can_lead(kit: Kit) -> None:
         (3, r"its replicas are \[1, 2\]"),
     ],
 )
-async def test_who_cannot_lead_was_told_without_a_remedy(kit: Kit, to: int, words: str) -> None:
+async def test_the_error_of_an_ineligible_leader_names_a_remedy(kit: Kit, to: int, words: str) -> None:
     """Somebody who is down has to be started first."""
     async with kit.opened() as cluster:
         create(cluster, 1, 2)
@@ -162,7 +162,7 @@ async def test_who_cannot_lead_was_told_without_a_remedy(kit: Kit, to: int, word
             cluster.move_leader("t", 0, to)
 
 
-async def test_metadata_names_who_is_alive(kit: Kit) -> None:
+async def test_metadata_lists_live_brokers(kit: Kit) -> None:
     """With the listeners' addresses; a broker that is down is not among them."""
     async with kit.opened() as cluster:
         await cluster.kill(3)

@@ -142,7 +142,7 @@ async def test_reassignments_that_make_no_sense(cluster: Cluster, replicas: list
 async def test_coordinators_are_the_leaders_of_their_partitions(
     cluster: Cluster, key_type: int, topic: str
 ) -> None:
-    """Whoever is asked; several brokers have their share, and who is down has none."""
+    """Every broker gives the same answer; a partition is on several brokers, and on none that is down."""
     keys = [f"key-{number}" for number in range(20)]
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=keys)
 

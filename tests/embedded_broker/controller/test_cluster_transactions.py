@@ -31,7 +31,7 @@ async def cluster(kit: Kit) -> AsyncIterator[Cluster]:
 
 
 def committed(cluster: Cluster, partition: int) -> list[bytes | None]:
-    """What a partition's leader has, which is decided and replicated to its end."""
+    """The records of a partition's leader, which are decided and fully replicated."""
     log = cluster.broker(cluster.leader_of("t", partition)).logs.logs[TopicPartition("t", partition)]
     assert log.last_stable_offset == log.high_watermark == log.log_end_offset
     return [

@@ -29,7 +29,7 @@ async def test_options_are_in_force_at_every_broker(autojump_clock: MockClock) -
             assert node.broker.configs.of_group("g") == {"consumer.session.timeout.ms": "50000"}
 
 
-async def test_what_was_set_while_a_broker_was_down(autojump_clock: MockClock) -> None:
+async def test_configs_set_while_a_broker_was_down(autojump_clock: MockClock) -> None:
     """It hears of it when it comes back: options, partitions, settings of all brokers."""
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3)
@@ -46,7 +46,7 @@ async def test_what_was_set_while_a_broker_was_down(autojump_clock: MockClock) -
         assert TopicPartition("t", 1) in broker.logs.logs
 
 
-async def test_replicas_are_chosen_and_told(autojump_clock: MockClock) -> None:
+async def test_replicas_are_chosen_and_reported(autojump_clock: MockClock) -> None:
     """As many as are asked for, 38 for more than there are brokers; those that are down are named so."""
     async with open_cluster(autojump_clock, default_replication_factor=2) as cluster:
         talk = await cluster.talk(1)

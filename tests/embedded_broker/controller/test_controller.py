@@ -98,7 +98,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @rule(topic=topics, isr=st.lists(nodes, unique=True), behind=st.sampled_from([0, 0, 0, 1, -1]))
     def alter(self, topic: str, isr: list[int], behind: int) -> None:
-        """Whoever leads names another ISR."""
+        """The leader proposes another ISR."""
         where = TopicPartition(topic, 0)
         before = self.controller.state.partitions[where]
         member = self.members.get(before.leader)
@@ -160,7 +160,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @invariant()
     def holds(self) -> None:
-        """What is always so."""
+        """The invariants."""
         state = self.controller.state
         for where, each in state.partitions.items():
             self.check_one(where, each)
@@ -194,7 +194,7 @@ TestController = ControllerMachine.TestCase
 
 
 def test_isrs_of_one_question_are_one_change_each_with_its_own_answer() -> None:
-    """What is refused keeps nothing from the others, and the disk is asked once for all of them."""
+    """A refused change does not affect the others, and all are written to the disk at once."""
     files = MemoryFiles()
     files.make_directory("/c")
     journal = Journal(files, "/c")

@@ -20,7 +20,7 @@ def peers_of(clock: MockClock, connect: Any, start_soon: Any) -> InterBrokerClie
     return InterBrokerClient(1, VirtualClock(clock), connect, start_soon)
 
 
-async def test_a_broker_that_is_being_started_keeps_nobody_from_the_others(autojump_clock: MockClock) -> None:
+async def test_a_starting_broker_does_not_block_the_others(autojump_clock: MockClock) -> None:
     """They are asked, while one question waits for the start."""
 
     async def connect(node_id: int) -> MemoryStream:
@@ -42,7 +42,7 @@ async def test_a_broker_that_is_being_started_keeps_nobody_from_the_others(autoj
         assert trio.current_time() > 10
 
 
-async def test_who_gives_up_leaves_no_connection_behind(autojump_clock: MockClock) -> None:
+async def test_a_cancelled_request_leaves_no_connection(autojump_clock: MockClock) -> None:
     """Nobody else would ever use or close it."""
     ours, theirs = memory_stream_pair()
 

@@ -60,7 +60,7 @@ def disk() -> MemoryFiles:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(changes, max_size=5), st.integers(0, 5))
-def test_what_was_kept_comes_back(kept: list[ClusterChange], restart_at: int) -> None:
+def test_kept_changes_are_read_back(kept: list[ClusterChange], restart_at: int) -> None:
     """Whenever it is read, and read again."""
     files, state = disk(), ClusterState()
     journal = Journal(files, "/c")
@@ -105,7 +105,7 @@ def test_a_damaged_file_is_told(content: bytes) -> None:
         Journal(files, "/c").read()
 
 
-def test_a_change_that_makes_no_sense_is_told() -> None:
+def test_a_senseless_change_is_reported() -> None:
     """Its file is named, too."""
     files = disk()
     journal = Journal(files, "/c")

@@ -26,7 +26,7 @@ def ids(replicas: list[dict[str, Any]]) -> list[int]:
     return [each["replica_id"] for each in replicas]
 
 
-def test_an_admin_client_sees_who_controls_the_cluster(tmp_path: Path) -> None:
+def test_an_admin_client_sees_the_controller(tmp_path: Path) -> None:
     """Another broker votes when that one is down; whoever is up has everything that changed."""
     with EmbeddedCluster(tmp_path, fsync=False) as cluster:
         addresses = cluster.bootstrap_servers.split(",")

@@ -240,7 +240,7 @@ async def test_a_follower_that_cannot_serve_is_not_named(autojump_clock: MockClo
         assert (part.preferred_read_replica, values_of(part)) == (-1, [b"x", b"y"])
 
 
-async def test_a_session_with_nothing_new_still_hears_of_the_follower(autojump_clock: MockClock) -> None:
+async def test_a_session_without_news_still_learns_of_the_follower(autojump_clock: MockClock) -> None:
     """An incremental fetch leaves out what has not changed; that another replica is nearer is news."""
     async with open_cluster(
         autojump_clock, racks=RACKS, replica_selector_class=RACK_AWARE_SELECTOR
@@ -276,7 +276,7 @@ async def test_a_consumer_of_a_follower_waited_for_its_whole_time(autojump_clock
         assert trio.current_time() - began < 5
 
 
-async def test_what_a_follower_may_not_show_and_what_it_has_not(autojump_clock: MockClock) -> None:
+async def test_offsets_that_a_follower_does_not_serve(autojump_clock: MockClock) -> None:
     """Above its high watermark nothing is read; beyond its end the offset is out of range."""
     async with open_cluster(autojump_clock, racks=RACKS) as cluster:
         cluster.create(1, 2, 3)

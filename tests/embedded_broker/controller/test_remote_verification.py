@@ -95,7 +95,7 @@ async def test_no_batch_is_appended_behind_its_marker(remote: Remote) -> None:
     assert remote.log.producers.first_unstable_offset is None
 
 
-async def test_requests_do_not_share_what_was_said(remote: Remote) -> None:
+async def test_requests_do_not_share_answers(remote: Remote) -> None:
     """One request's end took the coordinator's answer from another one, on a new connection."""
     plain = [("u", batch(b"v"))] * 20_000
     retry, old = remote.talk(), remote.talk()

@@ -311,7 +311,7 @@ async def test_pipelined_requests_share_a_turn(broker: Broker, talk: Talk, unpac
 
 
 async def test_small_batches_pay_for_no_thread(broker: Broker, talk: Talk, unpacked: UnpackedBytes) -> None:
-    """A usual batch is admitted in its turn, on the straight way too."""
+    """A usual batch is admitted in its turn, on the fast path too."""
     broker.topics.create("t", 1, {"compression.type": "gzip"})
     usual = build_batch([(1000 + i, None, b"value", None) for i in range(500)], Compression.parse("lz4"))
     for _ in range(3):
@@ -331,9 +331,7 @@ async def test_a_batch_that_lies_about_its_size(broker: Broker, talk: Talk, unpa
     assert broker.turns.beside == 1
 
 
-async def test_the_straight_way_tries_in_vain_once(
-    broker: Broker, talk: Talk, unpacked: UnpackedBytes
-) -> None:
+async def test_the_fast_path_tries_in_vain_once(broker: Broker, talk: Talk, unpacked: UnpackedBytes) -> None:
     """A batch that was seen to be too much for a turn was tried by the long way once more."""
     broker.topics.create("t", 1, COMPACTED)
     lying = bytearray(bomb(4 * MIB, "gzip"))
@@ -371,7 +369,7 @@ async def test_a_bomb_beyond_every_limit_is_refused(broker: Broker, talk: Talk) 
     assert "limit of 100000000" in (answer.error_message or "")
 
 
-async def test_what_became_too_large_is_not_kept(broker: Broker, talk: Talk) -> None:
+async def test_buffers_that_became_too_large_are_released(broker: Broker, talk: Talk) -> None:
     """A batch that is stored unpacked has to keep to max.message.bytes: 10, as Kafka."""
     broker.topics.create("t", 1, {"compression.type": "uncompressed"})
     assert (await produce(talk, "t", bomb(4 * MIB))).error_code == 10
@@ -393,7 +391,7 @@ async def held(broker: Broker, talk: Talk, files: GatedFiles) -> Talk:
 
 
 async def test_others_go_on(held: Talk, network: MemoryNetwork, broker: Broker, files: GatedFiles) -> None:
-    """What is done beside the loop holds its own connection alone, even where it is to the same partition."""
+    """Work beside the loop blocks only its own connection, even if others write to the same partition."""
     async with (await another(network)).stream as stream:
         talk = Talk(stream)
         assert (await produce(talk, "t", build_batch([(1, b"k", b"v", None)]))).base_offset == 0
@@ -401,7 +399,7 @@ async def test_others_go_on(held: Talk, network: MemoryNetwork, broker: Broker, 
     assert (await held.answer()).responses[0].partition_responses[0].base_offset == 1
 
 
-async def test_the_straight_way_does_not_overtake(held: Talk, broker: Broker, files: GatedFiles) -> None:
+async def test_the_fast_path_does_not_overtake(held: Talk, broker: Broker, files: GatedFiles) -> None:
     """The sequence numbers of a connection stay in order, packed or not; a repeat is known as one."""
     second = build_batch([(1, b"k", b"v", None)], producer_id=7, producer_epoch=0, base_sequence=1)
     third = bomb(MIB, producer_id=7, producer_epoch=0, base_sequence=2)
@@ -524,7 +522,7 @@ async def inline(work: Callable[[], T]) -> T:
 
 
 async def settled(answer: Answer) -> Any:
-    """What a plain or parked answer comes to."""
+    """The response of a plain or a parked answer."""
     wait: Callable[[], Awaitable[Any]] | None = getattr(answer, "wait", None)
     return answer if wait is None else await wait()
 
@@ -661,7 +659,7 @@ async def test_neither_light_nor_heavy_work_starves(autojump_clock: object) -> N
     assert shop.done[12:].count("light") >= 8
 
 
-async def test_what_only_may_be_heavy_is_light_first(autojump_clock: object) -> None:
+async def test_possibly_heavy_work_is_tried_as_light_first(autojump_clock: object) -> None:
     """By the worst ratio of its codec nearly every batch was heavy; now it is so once it was seen to be."""
     turns = Turns(inline, no_time)
     light, heavy = Doing(MIB, 100_000), Doing(8 * MIB, 100_000)
@@ -669,7 +667,7 @@ async def test_what_only_may_be_heavy_is_light_first(autojump_clock: object) -> 
     assert (light.limits, heavy.limits) == ([HEAVY_BYTES], [HEAVY_BYTES, MAX_DECOMPRESSED_BYTES])
 
 
-async def test_who_leaves_the_line_takes_no_place(autojump_clock: object) -> None:
+async def test_a_cancelled_waiter_takes_no_place(autojump_clock: object) -> None:
     """Waiting for a place can be cancelled, and the others get theirs."""
     shop = Workshop()
     turns = Turns(shop.run, no_time)

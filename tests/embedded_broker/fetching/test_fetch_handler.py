@@ -206,7 +206,9 @@ async def test_empty_fetch_waits_its_time(talk: Talk, autojump_clock: MockClock)
     ],
     ids=["no minimum", "no wait", "out of range", "unknown"],
 )
-async def test_what_does_not_wait(talk: Talk, autojump_clock: MockClock, request_: FetchRequest) -> None:
+async def test_fetches_that_do_not_wait(
+    talk: Talk, autojump_clock: MockClock, request_: FetchRequest
+) -> None:
     """B23: nothing to wait for, or an error: the answer comes at once."""
     before = trio.current_time()
     await fetch(talk, request_)
@@ -257,7 +259,7 @@ async def test_repeats_do_not_wake(talk: Talk, network: MemoryNetwork, autojump_
     assert fetched(await talk.answer())[0].records == b""
 
 
-async def test_what_came_in_time_is_answered(
+async def test_records_that_arrive_in_time_are_answered(
     talk: Talk, network: MemoryNetwork, autojump_clock: MockClock
 ) -> None:
     """B23: at the end of the wait the answer holds what there is, less than the minimum."""

@@ -99,7 +99,7 @@ def test_a_full_fetch_opens_a_session_and_an_incremental_one_answers_changes() -
     ],
     ids=lambda fields: next(iter(fields)),
 )
-def test_what_makes_a_partition_worth_an_answer(fields: dict[str, object]) -> None:
+def test_changes_that_put_a_partition_into_the_answer(fields: dict[str, object]) -> None:
     """Each change is answered once, an error each time, and the end of an error, too."""
     sessions = FetchSessions(1)
     session_id = fetch(sessions, question([0])).session_id
@@ -203,7 +203,9 @@ def test_no_room() -> None:
     ],
     ids=["used lately", "stale", "stale follower", "larger but both new", "follower", "two followers"],
 )
-def test_who_gives_way(old: dict[str, int], new: dict[str, int], now_ms: int, evicts: bool) -> None:
+def test_which_session_is_evicted(
+    old: dict[str, int], new: dict[str, int], now_ms: int, evicts: bool
+) -> None:
     """A stale session to all; one of a client to a follower."""
     sessions = FetchSessions(1)
     first, second = (

@@ -206,7 +206,7 @@ async def test_divergence_is_answered_at_once(talk: Talk, log: Log, autojump_clo
 
 
 async def test_a_session_goes_on_in_a_version_that_knows_no_divergence(talk: Talk, log: Log) -> None:
-    """What the session knew of epochs made an answer that Fetch 10 cannot hold: the client was hung up on."""
+    """The session's epochs led to an answer that Fetch 10 cannot encode: the connection was closed."""
     request = fetch_request("t", 3, max_wait_ms=0)
     request.session_epoch = 0
     request.topics[0].partitions[0].last_fetched_epoch = 0

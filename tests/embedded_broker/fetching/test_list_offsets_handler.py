@@ -150,7 +150,7 @@ def packed_by(codec: Codec, records: bytes) -> bytes:
     return bytes(changed)
 
 
-async def test_codec_whose_library_is_missing_is_told(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_codec_library_is_reported(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     """76 for the partition; the connection goes on."""
     monkeypatch.setitem(sys.modules, "lz4", None)
     monkeypatch.setitem(sys.modules, "lz4.frame", None)

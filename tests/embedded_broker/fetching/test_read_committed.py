@@ -69,7 +69,7 @@ async def test_aborted_transactions_are_named(talk: Talk, broker: Broker, log: L
 async def test_an_aborted_transaction_whose_marker_is_not_stable_yet(
     talk: Talk, broker: Broker, log: Log
 ) -> None:
-    """What is below the last stable offset may be of a transaction that was aborted behind it."""
+    """Records below the last stable offset may belong to a transaction that was aborted later."""
     write(broker, log, 1, b"a")
     write(broker, log, 2, b"open")
     end(broker, log, 1, commit=False)
@@ -102,7 +102,7 @@ async def test_the_end_of_a_transaction_wakes(
     assert trio.current_time() == before
 
 
-async def test_a_marker_is_bytes_for_those_who_read_everything(
+async def test_a_marker_counts_as_bytes_for_read_uncommitted(
     talk: Talk, broker: Broker, log: Log, autojump_clock: MockClock
 ) -> None:
     """They wait for their minimum: a marker counts as what it adds."""
@@ -130,7 +130,7 @@ async def test_the_earliest_offset_of_an_empty_log_bug(talk: Talk, log: Log) -> 
     assert [await offset_at(talk, timestamp) for timestamp in (-2, -4, -1)] == [0, 0, 0]
 
 
-async def test_offsets_of_what_is_not_stable(talk: Talk, broker: Broker, log: Log) -> None:
+async def test_offsets_above_the_last_stable_offset(talk: Talk, broker: Broker, log: Log) -> None:
     """B26: the latest is the last stable offset; by time nothing is found from there on."""
     write(broker, log, 1, b"a")
     assert [await offset_at(talk, timestamp) for timestamp in (-2, -1, 0, -3)] == [0, 0, -1, -1]

@@ -67,13 +67,15 @@ async def test_followers_read_up_to_the_end(talk: Talk, broker: Broker, log: Log
 
 
 @pytest.mark.parametrize(("epoch", "code"), [(-1, 6), (0, 75)])
-async def test_who_is_no_replica_is_told(talk: Talk, broker: Broker, log: Log, epoch: int, code: int) -> None:
+async def test_a_node_that_is_no_replica_gets_an_error(
+    talk: Talk, broker: Broker, log: Log, epoch: int, code: int
+) -> None:
     """As Kafka: 75 where the fetch names the leader epoch, 6 otherwise."""
     part = await ask(talk, broker, 12, request_of(12, 0, current_leader_epoch=epoch))
     assert (part.error_code, part.records) == (code, b"")
 
 
-async def test_what_wakes_whom(
+async def test_which_events_wake_which_fetches(
     talk: Talk, network: MemoryNetwork, broker: Broker, log: Log, autojump_clock: MockClock
 ) -> None:
     """Followers wait for the log's end, consumers for the high watermark."""

@@ -224,7 +224,7 @@ async def test_offsets_expire_a_while_after_the_last_member_left(
 async def test_a_partition_that_moves_away(
     broker: Broker, network: MemoryNetwork, autojump_clock: MockClock
 ) -> None:
-    """Who waits is told 16 at once; until it is read 14; then all is as before, with sessions begun anew."""
+    """Waiting requests get 16, later ones 14 until it is read; then all is as before, in new sessions."""
     async with members_of(network, 2) as (first, second):
         await settle(first)
         await second.begin_join()

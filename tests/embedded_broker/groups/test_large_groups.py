@@ -42,7 +42,7 @@ LIMIT = 10
 
 @pytest.fixture(autouse=True)
 def _decoded_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What goes beside the loop in these tests is not the decoding."""
+    """In these tests the decision runs beside the loop, not the decoding."""
     monkeypatch.setattr(dispatch, "TURN_ELEMENTS", 1 << 30)
     monkeypatch.setattr(dispatch, "TURN_BYTES", 1 << 30)
 
@@ -158,7 +158,7 @@ async def test_the_group_changes_while_a_large_heartbeat_is_decided_on(
     assert list(group.membership.group.members) == ["second"]
 
 
-async def test_a_heartbeat_that_always_comes_too_late_is_heard(
+async def test_a_heartbeat_that_is_always_outrun_is_answered(
     broker: Broker, talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Quicker ones of the group made it decide anew for ever; after a few rounds it decides in the loop."""

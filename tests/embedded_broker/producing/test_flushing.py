@@ -73,7 +73,7 @@ async def test_one_wake_shares_a_sync(talk: Talk, syncs: GatedSyncs, broker: Bro
 async def test_clients_share_a_sync(
     talk: Talk, syncs: GatedSyncs, network: MemoryNetwork, broker: Broker
 ) -> None:
-    """Who comes while a sync runs waits for the next one, with all the others."""
+    """A request that comes while a sync runs waits for the next one, with all the others."""
     others = [Talk(await network.connect("broker", 9092)) for _ in range(10)]
     await send_together(talk, 1)
     await wait_all_tasks_blocked()
@@ -100,7 +100,7 @@ async def test_other_requests_wait_for_their_turn(talk: Talk, syncs: GatedSyncs)
     assert await partition_answer(talk) == (0, 2)
 
 
-async def test_what_follows_a_produce_has_no_effect_before_its_answer(
+async def test_requests_after_a_produce_have_no_effect_before_its_answer(
     talk: Talk, syncs: GatedSyncs, broker: Broker
 ) -> None:
     """Requests of one client take effect in their order; only produces may overlap."""
@@ -177,7 +177,7 @@ async def test_acks_0(talk: Talk, syncs: GatedSyncs, broker: Broker, files: Memo
     assert await partition_answer(talk) == (0, 1)
 
 
-async def test_interval_counts_what_no_sync_covers(talk: Talk, syncs: GatedSyncs, broker: Broker) -> None:
+async def test_the_interval_counts_unsynced_records(talk: Talk, syncs: GatedSyncs, broker: Broker) -> None:
     """flush.messages=3: two records wait for nothing, and a sync under way counts for what it covers."""
     broker.topics.create("third", 1, {"flush.messages": "3"})
     syncs.open()

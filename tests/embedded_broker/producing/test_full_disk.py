@@ -54,7 +54,7 @@ def sequences(broker: Broker) -> list[int]:
 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["unknown producer", "known producer"])
-async def test_what_is_behind_a_refused_batch_gets_its_cause(
+async def test_batches_behind_a_refused_one_get_its_cause(
     broker: Broker, talk: Talk, files: MemoryFiles, first: int
 ) -> None:
     """The large one does not fit, the small ones behind it would: they are answered 56 too, and not 45."""
@@ -91,7 +91,7 @@ async def test_a_gap_is_a_gap_again_once_the_refused_batch_was_given_up(
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS])
-async def test_a_trouble_is_said_once_and_once_that_it_is_over(
+async def test_a_disk_failure_is_logged_once_and_so_is_its_end(
     broker: Broker, talk: Talk, files: MemoryFiles, number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Not for each batch, nor for each partition."""
@@ -247,7 +247,7 @@ async def test_a_topic_that_a_full_disk_refuses_is_refused_at_once_and_logged_on
     assert said.startswith("cannot create topic 'u': could not ")
 
 
-async def test_a_group_that_a_full_disk_keeps_from_committing_hears_why(
+async def test_a_commit_that_a_full_disk_refuses_names_the_cause(
     broker: Broker,
     network: MemoryNetwork,
     files: MemoryFiles,

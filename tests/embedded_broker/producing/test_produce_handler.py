@@ -79,7 +79,7 @@ async def test_other_acks_are_refused(talk: Talk, broker: Broker, acks: int) -> 
     assert log_end(broker) == 0
 
 
-async def test_an_id_of_no_topic_is_told_before_wrong_acks(talk: Talk) -> None:
+async def test_an_unknown_topic_id_is_reported_before_wrong_acks(talk: Talk) -> None:
     """100, as in Kafka."""
     request = produce_request("", batch(b"a"), acks=2)
     (topic,) = (await talk.ask(request, 13)).responses
@@ -149,7 +149,9 @@ def damaged(position: int, value: int, *, sound_checksum: bool = False) -> bytes
         pytest.param(damaged(22, 0x10, sound_checksum=True), 53, id="transactional, and nobody's"),
     ],
 )
-async def test_what_no_log_should_hold(talk: Talk, broker: Broker, records: bytes | None, code: int) -> None:
+async def test_invalid_batches_are_refused(
+    talk: Talk, broker: Broker, records: bytes | None, code: int
+) -> None:
     """B14, B15: one sound batch of format 2 and nothing else; the answer says why (v8+)."""
     answer = await produce(talk, "t", records)
     assert (answer.error_code, answer.base_offset) == (code, -1)
@@ -206,9 +208,7 @@ async def test_a_repeat_is_answered_with_its_newest_timestamp(
 
 
 @pytest.mark.parametrize("version", [5, 9])
-async def test_who_refuses_records_says_where_the_log_starts(
-    talk: Talk, broker: Broker, version: int
-) -> None:
+async def test_a_refusal_names_the_log_start_offset(talk: Talk, broker: Broker, version: int) -> None:
     """As on Kafka 4.4: where records were looked at (87, 45), and not where a batch is damaged (2)."""
     broker.topics.create("c", 1, {"cleanup.policy": "compact"})
     for sequence in range(3):

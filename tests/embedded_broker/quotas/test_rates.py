@@ -69,7 +69,7 @@ def test_how_long_to_wait() -> None:
     assert rate.throttle_ms(1500, 500) == 1500  # 2400 a second by now
 
 
-def test_what_is_old_counts_no_more() -> None:
+def test_old_windows_do_not_count() -> None:
     """A client that was silent for all windows begins anew."""
     rate = Rate(WINDOWS)
     rate.record(6000, 0)
@@ -119,7 +119,7 @@ def test_precedence() -> None:
     assert quota_for(quotas, "producer_byte_rate", "u", "c") is None
 
 
-def test_who_has_no_client_id_is_held_to_the_users_quota() -> None:
+def test_a_client_without_an_id_has_its_users_quota() -> None:
     """Client ids' defaults are not theirs."""
     quotas = {entity(client_id=None): {"x": 1.0}, entity(user="u"): {"x": 2.0}}
     found = quota_for(quotas, "x", "u", "")
@@ -150,7 +150,7 @@ def test_addresses() -> None:
         [("user", "")],
     ],
 )
-def test_what_is_no_entity(pairs: list[tuple[str, str]]) -> None:
+def test_invalid_entities(pairs: list[tuple[str, str]]) -> None:
     """42 for each."""
     with pytest.raises(InvalidRequestError):
         check_entity(pairs)
@@ -167,7 +167,7 @@ def test_what_is_no_entity(pairs: list[tuple[str, str]]) -> None:
         ("speed", 1.0),
     ],
 )
-def test_what_is_no_quota_of_a_user(key: str, value: float) -> None:
+def test_invalid_quotas_of_a_user(key: str, value: float) -> None:
     """42 for each."""
     with pytest.raises(InvalidRequestError):
         check_quota(entity(user="u"), key, value)

@@ -180,7 +180,7 @@ async def test_describe(talk: Talk, autojump_clock: MockClock) -> None:
     assert (await talk.ask(DescribeClientQuotasRequest(components=[unknown]), 0)).error_code == 35
 
 
-async def test_what_is_refused_changes_nothing(talk: Talk, autojump_clock: MockClock) -> None:
+async def test_a_refused_change_changes_nothing(talk: Talk, autojump_clock: MockClock) -> None:
     """One wrong value, and the entity stays as it was; validate_only likewise."""
     assert await alter(talk, {"user": "u"}, producer_byte_rate=10, consumer_byte_rate=-1) == 42
     assert await alter(talk, {"user": "u"}, connection_creation_rate=1) == 42
@@ -221,7 +221,7 @@ def test_a_file_that_holds_no_quotas(files: MemoryFiles, data: bytes) -> None:
         QuotaStore(files, "/data", lambda _: None)
 
 
-async def test_who_leaves_while_not_heard_is_forgotten(
+async def test_a_client_that_leaves_while_muted_is_forgotten(
     talk: Talk, admin: Talk, broker: Broker, network: MemoryNetwork, autojump_clock: MockClock
 ) -> None:
     """A connection in its waiting time ends with its stream, however long that time is."""

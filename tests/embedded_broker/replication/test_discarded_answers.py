@@ -83,7 +83,7 @@ async def step(fetcher: LeaderFetcher, leader: Leader) -> None:
     await fetcher.step(cast(Connection, leader))
 
 
-async def test_a_discarded_answer_has_the_leader_told_where_the_log_ends(
+async def test_after_a_discarded_answer_the_leader_learns_the_log_end(
     log: Log, fetcher: LeaderFetcher
 ) -> None:
     """Its session once kept the old offset, and the same bytes came again with every fetch."""

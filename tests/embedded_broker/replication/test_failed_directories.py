@@ -17,7 +17,7 @@ NONE = ErrorCode.NONE
 
 
 @pytest.mark.parametrize("failing", [1, 2])
-async def test_others_lead_what_a_disk_has_lost(autojump_clock: MockClock, failing: int) -> None:
+async def test_other_brokers_lead_partitions_of_a_lost_disk(autojump_clock: MockClock, failing: int) -> None:
     """The leader's or a follower's: it leaves the ISR, nothing acknowledged is lost, and it comes back."""
     settings = {"log_dirs": "/second", "min_insync_replicas": 2, "replica_lag_time_max_ms": 2000}
     async with open_cluster(autojump_clock, **settings) as cluster:
@@ -54,7 +54,9 @@ async def test_others_lead_what_a_disk_has_lost(autojump_clock: MockClock, faili
 
 
 @pytest.mark.parametrize("failing", [1, 2])
-async def test_others_lead_what_could_not_be_synced(autojump_clock: MockClock, failing: int) -> None:
+async def test_other_brokers_lead_partitions_whose_sync_failed(
+    autojump_clock: MockClock, failing: int
+) -> None:
     """A log that failed takes nothing more until a restart; it does not go on to lead, nor is it in sync."""
     async with open_cluster(autojump_clock, replica_lag_time_max_ms=2000) as cluster:
         cluster.create(1, 2, 3, flush_messages="1")

@@ -40,7 +40,7 @@ def test_where_a_log_is_cut(leader: EpochEnd, expected: int) -> None:
 def said(
     session: FetchSession, wanted: dict[TopicPartition, Wanted], *unwanted: TopicPartition
 ) -> tuple[object, ...]:
-    """What a request holds, in short."""
+    """The contents of a request, in short."""
     request = FetchRequest(topics=[])
     session.fill(request, wanted, unwanted)
     return (
@@ -59,7 +59,7 @@ def at(partition: int, offset: int, topic_id: bytes = b"1" * 16) -> Wanted:
     return Wanted(topic_id, FetchPartition(partition=partition, fetch_offset=offset))
 
 
-def test_a_session_says_what_changed() -> None:
+def test_a_session_reports_changes() -> None:
     """Everything, then differences; and everything again after an error or without a session."""
     session = FetchSession()
     everything = [("a", 0, 5), ("a", 1, 6), ("b", 0, 7)]
@@ -79,8 +79,8 @@ def test_a_session_says_what_changed() -> None:
     assert said(session, another) == ((0, 0), [("a", 1, 0), ("b", 0, 7)], [])
 
 
-def test_a_session_goes_by_what_may_be_news() -> None:
-    """What is not named stays as it was said; what is let go of and taken up again is forgotten by nobody."""
+def test_a_session_checks_only_partitions_with_news() -> None:
+    """Partitions that a request does not name stay; one that is dropped and added again is not forgotten."""
     session = FetchSession()
     said(session, {A0: at(0, 5), A1: at(1, 6), B0: at(0, 7, b"2" * 16)})
     session.answered(99)
@@ -91,7 +91,7 @@ def test_a_session_goes_by_what_may_be_news() -> None:
     assert said(session, {A0: at(0, 6), A1: at(1, 7)}) == ((99, 3), [("a", 0, 6), ("a", 1, 7)], [])
 
 
-def test_the_sessions_epoch_begins_anew_after_the_largest() -> None:
+def test_the_sessions_epoch_starts_again_after_the_largest() -> None:
     """With 1: 0 would open another session."""
     session = FetchSession()
     session._epoch = 2**31 - 1
@@ -99,7 +99,7 @@ def test_the_sessions_epoch_begins_anew_after_the_largest() -> None:
     assert said(session, {})[0] == (4, 1)
 
 
-def test_a_follower_that_made_no_use_of_the_high_watermark_is_told_again() -> None:
+def test_a_high_watermark_that_a_follower_did_not_use_is_repeated() -> None:
     """It came beside a diverging epoch; left out as known, both asked and answered for ever."""
     partition = SessionPartition(FetchPartition(partition=0, fetch_offset=144, high_watermark=134), A0, b"")
     answer = PartitionData(

@@ -87,7 +87,7 @@ async def test_an_idle_cluster_looks_at_no_partition(autojump_clock: MockClock, 
         assert not work
 
 
-async def test_work_is_as_much_as_what_happens(autojump_clock: MockClock, work: Counter[str]) -> None:
+async def test_work_is_proportional_to_events(autojump_clock: MockClock, work: Counter[str]) -> None:
     """A batch in one of the partitions has that one looked at, and no other."""
     async with open_cluster(autojump_clock) as cluster:
         create_many(cluster)
@@ -101,7 +101,7 @@ async def test_work_is_as_much_as_what_happens(autojump_clock: MockClock, work: 
         assert 0 < work["check_isr"] <= 2
 
 
-async def test_who_rested_for_long_is_in_sync_at_the_next_append(autojump_clock: MockClock) -> None:
+async def test_a_long_idle_follower_is_in_sync_at_the_next_append(autojump_clock: MockClock) -> None:
     """The time of the rest counts: a look at the ISR between an append and the next fetch drops nobody."""
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3)
@@ -117,7 +117,7 @@ async def test_who_rested_for_long_is_in_sync_at_the_next_append(autojump_clock:
         assert [node.log.high_watermark for node in cluster.nodes.values()] == [1, 1, 1]
 
 
-async def test_who_is_cut_off_while_it_rests_leaves_the_isr_in_time(autojump_clock: MockClock) -> None:
+async def test_an_idle_follower_that_is_cut_off_leaves_the_isr_in_time(autojump_clock: MockClock) -> None:
     """Not before something is written, and then ``replica.lag.time.max.ms`` after its last fetch."""
     async with open_cluster(autojump_clock, replica_lag_time_max_ms=10_000) as cluster:
         cluster.create(1, 2, 3)
@@ -148,7 +148,7 @@ async def test_a_follower_that_starts_again_comes_up(autojump_clock: MockClock) 
         assert cluster.values(3, up_to_high_watermark=True) == [b"a", b"b"]
 
 
-async def test_a_start_that_moves_is_told_in_the_rest(autojump_clock: MockClock) -> None:
+async def test_a_moved_log_start_offset_is_reported_by_an_idle_follower(autojump_clock: MockClock) -> None:
     """Deleted records go from all replicas, with no record to carry the news."""
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3)

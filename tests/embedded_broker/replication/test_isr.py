@@ -67,7 +67,7 @@ def test_a_proposed_member_counts_at_once() -> None:
     assert leader.high_watermark(0, 9, 0) == 5
 
 
-def test_under_min_isr_it_stands_still() -> None:
+def test_below_min_isr_the_high_watermark_does_not_move() -> None:
     """KIP-966; acks=all is refused before an append, and after it where the ISR shrank meanwhile."""
     leader = leader_of((1, 2), min_isr=2)
     leader.check_enough_in_sync()
@@ -92,7 +92,7 @@ def test_min_isr_is_not_more_than_there_are_replicas() -> None:
     ("fetched", "high_watermark", "epoch_start", "joins"),
     [(5, 5, 0, True), (4, 5, 0, False), (5, 4, 6, False), (6, 4, 6, True)],
 )
-def test_who_has_the_high_watermark_and_the_epochs_start_joins(
+def test_a_follower_with_high_watermark_and_epoch_start_joins(
     fetched: int, high_watermark: int, epoch_start: int, *, joins: bool
 ) -> None:
     """With both of them; in the order of the replicas."""
@@ -112,7 +112,7 @@ def test_one_change_at_a_time() -> None:
     assert leader.shrink(20, 10 * LAG_MS) is None
 
 
-def test_who_has_not_caught_up_for_too_long_leaves() -> None:
+def test_a_follower_that_lags_for_too_long_leaves() -> None:
     """Fetching alone does not help: the leader's end at the fetch before has to be reached."""
     leader = leader_of()
     now, end = 0, 0
@@ -123,7 +123,7 @@ def test_who_has_not_caught_up_for_too_long_leaves() -> None:
     assert leader.shrink(end, now) == (1, 2)
 
 
-def test_who_has_everything_stays_however_long_ago_it_fetched() -> None:
+def test_a_follower_with_all_records_stays_however_old_its_fetch() -> None:
     """There was nothing to fetch."""
     leader = leader_of()
     leader.followers[2].fetched(7, 7, 0)
@@ -219,7 +219,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_committed_can_be_lost(self) -> None:
-        """Whoever the controller may make leader has everything below the high watermark."""
+        """Every replica that the controller may elect has all records below the high watermark."""
         for node in self.controller.isr:
             assert self.end[node] >= self.high_watermark
 

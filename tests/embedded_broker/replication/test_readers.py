@@ -39,7 +39,7 @@ def values_of(part: PartitionData) -> list[bytes | None]:
     return [record.value for record in records_of(part.records)]
 
 
-async def test_consumers_see_what_all_replicas_in_sync_have(autojump_clock: MockClock) -> None:
+async def test_consumers_see_records_of_all_in_sync_replicas(autojump_clock: MockClock) -> None:
     """A fetch that waits is answered when the last follower has it, not when the leader has."""
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3)
@@ -56,7 +56,7 @@ async def test_consumers_see_what_all_replicas_in_sync_have(autojump_clock: Mock
         assert trio.current_time() - began < 3
 
 
-async def test_a_consumer_of_the_old_leader_hears_of_the_new_epoch(autojump_clock: MockClock) -> None:
+async def test_a_consumer_of_the_old_leader_learns_the_new_epoch(autojump_clock: MockClock) -> None:
     """Also one that waits there; and also where the new leader has written nothing yet."""
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3)
@@ -108,7 +108,7 @@ async def test_followers_know_of_transactions(autojump_clock: MockClock) -> None
             assert [each.producer_id for each in found.aborted_transactions(0, 9)] == [7]
 
 
-async def test_a_follower_of_yesterday_is_not_heard(autojump_clock: MockClock) -> None:
+async def test_a_fetch_of_an_earlier_broker_epoch_is_refused(autojump_clock: MockClock) -> None:
     """A fetch that a broker made before its last start proves nothing of what it has now."""
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2)
@@ -123,7 +123,7 @@ async def test_a_follower_of_yesterday_is_not_heard(autojump_clock: MockClock) -
 
 
 async def test_a_topic_that_is_deleted_and_made_again(autojump_clock: MockClock) -> None:
-    """Who waits is answered; nothing of the old one comes into the new one."""
+    """Waiting requests are answered; no record of the old topic gets into the new one."""
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3)
         assert await cluster.produce(b"old") == NONE
@@ -193,7 +193,7 @@ async def test_a_partition_named_ten_thousand_times_is_waited_for_once(
 
 
 async def test_brokers_have_no_quotas(autojump_clock: MockClock) -> None:
-    """What slows consumers down must not throw followers out of the ISR."""
+    """A fault that slows consumers down must not remove followers from the ISR."""
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2)
         assert await quota_talk.alter(await cluster.talk(1), {"client-id": None}, consumer_byte_rate=10) == 0

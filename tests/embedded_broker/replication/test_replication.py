@@ -22,7 +22,7 @@ from splashdam.storage.manager.topic_registry import NewTopic
 NONE = 0
 
 
-async def test_followers_have_what_the_leader_has_and_learn_the_high_watermark(
+async def test_followers_copy_the_leaders_log_and_learn_the_high_watermark(
     autojump_clock: MockClock,
 ) -> None:
     """The same bytes; the high watermark comes with the next fetch."""
@@ -47,7 +47,7 @@ async def test_only_the_leader_takes_records(autojump_clock: MockClock) -> None:
             assert code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-async def test_what_is_acknowledged_by_all_survives_a_failover(autojump_clock: MockClock) -> None:
+async def test_records_with_acks_all_survive_a_failover(autojump_clock: MockClock) -> None:
     """The leader is killed; the next one has every record, and takes more; the old one comes back."""
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3, min_insync_replicas="2")
@@ -64,7 +64,7 @@ async def test_what_is_acknowledged_by_all_survives_a_failover(autojump_clock: M
             assert cluster.values(node_id) == [b"%d" % number for number in range(21)]
 
 
-async def test_what_the_leader_alone_acknowledged_may_be_lost(autojump_clock: MockClock) -> None:
+async def test_records_with_acks_1_may_be_lost(autojump_clock: MockClock) -> None:
     """acks=1: the followers had no line to the leader; its own tail goes when it follows another."""
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3)
@@ -151,7 +151,7 @@ async def test_the_isr_shrank_after_the_append(autojump_clock: MockClock) -> Non
         assert cluster.nodes[1].log.high_watermark == 1
 
 
-async def test_producers_that_wait_hear_that_another_leads(autojump_clock: MockClock) -> None:
+async def test_waiting_producers_learn_that_the_leader_has_changed(autojump_clock: MockClock) -> None:
     """6 at once, not after their time."""
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3)
@@ -173,7 +173,7 @@ async def test_producers_that_wait_hear_that_another_leads(autojump_clock: MockC
         assert trio.current_time() - began < 0.5
 
 
-async def test_a_batch_is_not_acknowledged_for_what_another_leader_put_in_its_place(
+async def test_a_batch_is_not_acknowledged_if_another_leader_replaced_it(
     autojump_clock: MockClock,
 ) -> None:
     """It waits behind another partition of its request; this broker leads again when it is its turn."""
@@ -224,8 +224,8 @@ async def test_logs_that_parted_become_one(autojump_clock: MockClock, unclean: s
             ]
 
 
-async def test_a_log_below_the_leaders_start_begins_anew(autojump_clock: MockClock) -> None:
-    """What was deleted meanwhile is not fetched."""
+async def test_a_log_below_the_leaders_start_starts_again(autojump_clock: MockClock) -> None:
+    """A topic that was deleted meanwhile is not fetched."""
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3, segment_bytes="100")
         await cluster.nodes[3].end()
@@ -304,7 +304,7 @@ async def test_a_lost_answer_of_the_controller_is_asked_again(autojump_clock: Mo
 
 
 async def test_flush_messages_holds_on_followers(autojump_clock: MockClock) -> None:
-    """What all acknowledged survives when the power goes at all of them."""
+    """Records that all replicas acknowledged survive a power cut of all brokers."""
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3, flush_messages="1")
         for node in cluster.nodes.values():
@@ -329,7 +329,7 @@ async def test_a_disk_that_refuses_a_follower(autojump_clock: MockClock) -> None
         assert cluster.values(2) == [b"a"]
 
 
-async def test_what_nobody_foresaw_in_one_partition_keeps_no_other_waiting(
+async def test_an_unexpected_error_in_one_partition_does_not_stop_others(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The fetcher logs it, and goes on with the others on the same connection."""

@@ -91,6 +91,6 @@ async def storm(mock_clock: MockClock, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_what_all_acknowledged_survives_a_storm(autojump_clock: MockClock, seed: int) -> None:
+async def test_records_with_acks_all_survive_a_storm(autojump_clock: MockClock, seed: int) -> None:
     """Kills, power cuts, cut lines, questions and answers of the controller that get lost, other leaders."""
     await storm(autojump_clock, seed)

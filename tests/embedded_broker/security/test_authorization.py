@@ -159,7 +159,9 @@ async def test_fetch_and_offsets(asker: Talk, guarded: Broker) -> None:
     assert fetched(by_id)[0].error_code == TOPIC
 
 
-async def test_who_is_no_broker_moves_no_high_watermark(asker: Talk, guarded: Broker) -> None:
+async def test_a_client_that_is_no_broker_cannot_move_the_high_watermark(
+    asker: Talk, guarded: Broker
+) -> None:
     """Replication never hears of a replica's fetch that a client makes up: it would count as in sync."""
     heard = []
     guarded.replicas.on_fetch = lambda log, fetch: heard.append(fetch)  # type: ignore[method-assign]
@@ -184,7 +186,7 @@ async def test_groups_that_cannot_be_described(asker: Talk, guarded: Broker) -> 
 
 
 async def test_a_session_ends_no_check(asker: Talk, guarded: Broker) -> None:
-    """Who may read no more is told so in the next answer of a fetch session."""
+    """A reader that loses its right learns that in the next answer of its fetch session."""
     allow(guarded, Op.READ)
     opened = await asker.ask(fetch_request("mine", 0, session_epoch=0), 11)
     assert opened.session_id
@@ -216,10 +218,10 @@ async def test_metadata(asker: Talk, guarded: Broker, version: int) -> None:
 
 
 @pytest.mark.parametrize("names", [["victim"], ["victim", "victim-2"]])
-async def test_a_topic_deleted_after_the_guard_is_not_made_anew(
+async def test_a_topic_deleted_after_the_guard_is_not_created_again(
     asker: Talk, guarded: Broker, monkeypatch: pytest.MonkeyPatch, names: list[str]
 ) -> None:
-    """Who may describe a topic asks for it and is let in; when its turn comes the topic is gone."""
+    """A request for a topic is allowed; when its turn comes the topic is gone."""
     for name in names:
         allow(guarded, Op.DESCRIBE, name=name)
     monkeypatch.setattr(topics, "_may_create", lambda *_: lambda _: True)  # the guard saw them
@@ -232,7 +234,7 @@ async def test_a_topic_deleted_after_the_guard_is_not_made_anew(
     assert [each.error_code for each in answer.topics] == [0] * len(names)
 
 
-async def test_bits_of_what_one_may_do(asker: Talk, guarded: Broker) -> None:
+async def test_bits_of_authorized_operations(asker: Talk, guarded: Broker) -> None:
     """READ with the DESCRIBE that it implies; of the cluster nothing without DESCRIBE on it."""
     allow(guarded, Op.READ)
     request = MetadataRequest(
@@ -340,7 +342,7 @@ async def test_producers(asker: Talk, guarded: Broker) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"host": ""}, {"principal": ""}, {"principal": "anna"}], ids=str)
-async def test_an_acl_of_nobody_or_nowhere_is_not_made(
+async def test_an_acl_without_principal_or_host_is_refused(
     asker: Talk, guarded: Broker, wrong: dict[str, str]
 ) -> None:
     """42 in every version, as on Kafka 4.4; the right one beside it is made."""
@@ -360,7 +362,7 @@ async def test_an_acl_of_nobody_or_nowhere_is_not_made(
     assert {(each.principal, each.host) for each in made} == {("User:anna", "*")}
 
 
-async def test_a_page_of_topics_told_the_name_of_a_forbidden_one(asker: Talk, guarded: Broker) -> None:
+async def test_a_page_of_topics_does_not_name_a_forbidden_one(asker: Talk, guarded: Broker) -> None:
     """As the cursor of the next page."""
     for name in ("a", "b", "zzz"):
         guarded.topics.create(name)
@@ -377,7 +379,7 @@ async def test_a_page_of_topics_told_the_name_of_a_forbidden_one(asker: Talk, gu
     assert pages == [["a"], ["mine"], ["zzz"]]
 
 
-async def test_who_may_not_write_markers_was_hung_up_on(asker: Talk, guarded: Broker) -> None:
+async def test_an_unauthorized_writer_of_markers_gets_an_answer(asker: Talk, guarded: Broker) -> None:
     """Each partition is refused."""
     topics = [WritableTxnMarkerTopic(name="mine", partition_indexes=[0, 1])]
     marker = WritableTxnMarker(producer_id=7, producer_epoch=0, transaction_result=True, topics=topics)
@@ -390,7 +392,7 @@ async def test_who_may_not_write_markers_was_hung_up_on(asker: Talk, guarded: Br
     ]
 
 
-async def test_what_is_refused_was_left_out(asker: Talk) -> None:
+async def test_refused_elements_are_in_the_answer(asker: Talk) -> None:
     """Each user and each partition stands in the answer, as in Kafka, and nothing about it."""
     users = [UserName(name="anna"), UserName(name="anna")]
     described = await asker.ask(DescribeUserScramCredentialsRequest(users=users), 0)
@@ -406,7 +408,9 @@ async def test_what_is_refused_was_left_out(asker: Talk) -> None:
 
 
 @pytest.mark.parametrize("name", ["theirs", "missing"])
-async def test_what_nobody_can_ask_was_a_refusal(asker: Talk, guarded: Broker, name: str) -> None:
+async def test_invalid_requests_are_invalid_before_they_are_refused(
+    asker: Talk, guarded: Broker, name: str
+) -> None:
     """As in Kafka; that a topic is missing is not told."""
     known = guarded.topics.get("theirs")
     assert known is not None
@@ -498,7 +502,7 @@ async def test_acls_over_the_wire(asker: Talk, guarded: Broker) -> None:
     ]
 
 
-async def test_many_acls_were_told_in_one_step(
+async def test_many_acls_are_described_in_steps(
     asker: Talk, guarded: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """10,000 of them kept the loop for a quarter of a second."""

@@ -132,7 +132,7 @@ def test_super_users_are_not_asked() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_acl(wrong: Acl) -> None:
+def test_invalid_acls(wrong: Acl) -> None:
     """42 for each."""
     with pytest.raises(InvalidRequestError):
         check_acl(wrong)
@@ -160,7 +160,7 @@ def test_filters() -> None:
 
 
 def test_acls_survive_and_are_shared() -> None:
-    """Whoever opens the directory finds them; who was told of the store decides by the new ones at once."""
+    """Every start finds them, and a running authorizer uses the new ones at once."""
     files = MemoryFiles()
     store = AclStore(files, "/data")
     told = StandardAuthorizer()
@@ -184,6 +184,6 @@ def test_a_damaged_file_lets_nobody_in(content: bytes) -> None:
 
 
 def test_bits_are_kafkas() -> None:
-    """What a broker without an authorizer answers; read off a real one."""
+    """The answers of a broker without an authorizer, as of a real one."""
     assert all_operation_bits(R.TOPIC) == 0b1101_1111_1000
     assert all_operation_bits(R.CLUSTER) == 0b1_1111_1010_0000

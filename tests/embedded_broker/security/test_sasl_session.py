@@ -285,7 +285,7 @@ async def test_a_client_that_speaks_tls_to_a_plaintext_listener(
 
 
 async def test_a_token_validator_of_ones_own(autojump_clock: MockClock, caplog: Any) -> None:
-    """What it raises closes the door, and is not logged: it may hold the token."""
+    """An exception of it refuses the client, and its text is not logged: it may hold the token."""
     from splashdam.net.sasl.mechanisms import Authenticated
 
     def check(token: str) -> Authenticated:
@@ -325,7 +325,7 @@ def test_the_table_of_states_has_an_end() -> None:
         max_size=8,
     )
 )
-def test_whatever_is_asked_nobody_gets_in_without_a_proof(steps: list[Any]) -> None:
+def test_no_sequence_of_requests_avoids_authentication(steps: list[Any]) -> None:
     """A session against a model: known only after the right password, behind a handshake that was taken."""
     session = SaslSession(Users(anna="s3cret"), ["PLAIN", "SCRAM-SHA-256"], 0, SystemClock())
     chosen = ""

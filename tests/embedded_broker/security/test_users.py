@@ -57,7 +57,7 @@ def test_the_example_of_the_page() -> None:
 
 
 def test_add_change_delete(users: UserStore, tmp_path: Path) -> None:
-    """What one sees, all see."""
+    """All stores see a change of one."""
     again = UserStore(DiskFiles(), str(tmp_path / "data"))
     users.add("anna", "one")
     assert again.names() == ["anna"]
@@ -163,7 +163,7 @@ def test_a_stranger_is_asked_for_as_many_iterations_as_most_users(users: UserSto
 
 
 def test_a_new_file_is_its_owners_from_the_first_moment(users: UserStore, tmp_path: Path) -> None:
-    """Who opens it before its mode is changed goes on reading; so does who has one that a crash left."""
+    """A process that opened it before its mode changed reads on; so does one with a leftover of a crash."""
     (tmp_path / "data").mkdir()
     left = tmp_path / "data" / f"{FILE_NAME}.tmp"
     left.write_bytes(b"")

@@ -34,7 +34,7 @@ def test_a_request_that_holds_the_loop_is_found(kind: str, monkeypatch: pytest.M
 
 
 def test_every_api_is_asked_in_every_version() -> None:
-    """What the fuzzer asks is what the broker serves."""
+    """The fuzzer sends every request that the broker serves."""
     maker, asked = RequestMaker(random.Random(1)), set()
     for _ in range(4000):
         request, version = maker.request()
@@ -44,7 +44,7 @@ def test_every_api_is_asked_in_every_version() -> None:
     assert {key for key, _ in asked} == set(registered_apis())
 
 
-def test_what_is_asked_is_bounded_before_it_is_made() -> None:
+def test_requests_of_the_fuzzer_are_bounded() -> None:
     """Lists in lists of long texts came to 8 GB, and the fuzzer died of its own request."""
 
     class LargestCounts(random.Random):

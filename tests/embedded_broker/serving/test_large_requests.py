@@ -479,7 +479,7 @@ async def test_refusals_were_made_in_one_step(
     name: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever may do nothing kept the loop with many names, each of which was refused by itself."""
+    """A client without any right held the loop with many names, each of which was refused separately."""
     async with guarded_broker(files, network, autojump_clock) as (broker, talk):
         turns = count_turns(broker, monkeypatch)
         answer = await talk.ask(*LARGE[name])
@@ -487,7 +487,7 @@ async def test_refusals_were_made_in_one_step(
         assert turns
 
 
-async def test_what_acks_0_may_write_is_written_before_the_connection_ends(
+async def test_batches_with_acks_0_are_written_before_the_connection_ends(
     files: MemoryFiles, network: MemoryNetwork, autojump_clock: MockClock
 ) -> None:
     """Many partitions that are allowed take several turns; those after the first were thrown away."""

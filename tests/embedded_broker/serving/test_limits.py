@@ -55,7 +55,7 @@ async def limited(clock: MockClock, **options: Any) -> AsyncIterator[tuple[Broke
 
 
 async def test_connections_of_all_and_of_one_address(autojump_clock: MockClock) -> None:
-    """Who comes when all places are taken is closed; when one leaves there is one."""
+    """A connection beyond the limit is closed; when another one leaves there is room."""
     overrides = "10.0.0.9:0, [::1]:2"
     assert parse_overrides(overrides) == {"10.0.0.9": 0, "::1": 2}
     async with limited(
@@ -110,7 +110,7 @@ async def test_an_address_beyond_its_rate_is_closed_late(autojump_clock: MockClo
         assert (await come("10.0.0.2").ask(VERSIONS, 0)).api_keys
 
 
-async def test_strangers_who_keep_asking_for_versions(autojump_clock: MockClock) -> None:
+async def test_strangers_that_repeat_api_versions(autojump_clock: MockClock) -> None:
     """A client that never says who it is stays 30 s, however busy it is."""
     cluster = MemoryCluster(autojump_clock)
     async with cluster.broker():
@@ -159,7 +159,7 @@ async def test_requests_share_memory_and_none_waits_for_ever(autojump_clock: Moc
 
 
 async def test_a_large_request_that_trickles(autojump_clock: MockClock) -> None:
-    """Who holds memory that others wait for has to be quicker than 16 KiB a second, after half a minute."""
+    """A client that holds memory for which others wait must send 16 KiB a second, after half a minute."""
     async with limited(autojump_clock, queued_max_request_bytes=MIB) as (broker, come):
         broker.topics.create("t")
         slow = come()
@@ -217,7 +217,7 @@ async def test_claims_from_the_same_address_kept_a_good_client_waiting_for_a_min
             nursery.cancel_scope.cancel()
 
 
-def test_who_owned_an_ipv6_network_had_a_share_for_each_of_its_addresses() -> None:
+def test_an_ipv6_network_has_one_share_of_request_memory() -> None:
     """A /64 is one party; an IPv4 address stays itself, however it is written."""
     assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1:2:3") == "2001:db8::/64"
     assert network_of("2001:db8:0:1::1") != network_of("2001:db8::1")
@@ -269,7 +269,7 @@ async def test_silent_strangers_kept_a_good_client_waiting_for_ten_minutes(
             nursery.cancel_scope.cancel()
 
 
-async def test_who_waited_for_memory_had_a_fresh_half_minute_for_each_piece(
+async def test_the_limit_of_a_large_request_covers_all_its_pieces(
     autojump_clock: MockClock,
 ) -> None:
     """Each piece of a large request comes out of the same time: new memory is no new allowance."""
@@ -383,7 +383,7 @@ async def test_a_party_with_many_connections_has_one_share(autojump_clock: MockC
         nursery.cancel_scope.cancel()
 
 
-async def test_nobody_looks_at_holders_while_nobody_waits(autojump_clock: MockClock) -> None:
+async def test_holders_are_not_scanned_without_waiters(autojump_clock: MockClock) -> None:
     """A silent one harms nobody then; and nothing is kept of parties that are gone."""
     memory = RequestMemory(100)
     silent = Receiving("silent")
@@ -403,7 +403,7 @@ async def send_what_is_taken(talk: Talk, data: bytes) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 60)), max_size=20))
 def test_the_purse_comes_to_an_end(requests: list[tuple[int, int]]) -> None:
-    """Whoever grows in whatever order: all are done, and what is beyond the limit is one request's."""
+    """In any order of growth all requests complete, and only one is beyond the limit."""
     memory, limit = RequestMemory(50), 50
 
     async def grow(who: Receiving, sizes: list[int]) -> None:

@@ -50,8 +50,8 @@ def test_mistakes(settings: dict[str, str], words: str) -> None:
 
 @pytest.mark.parametrize("listeners", [{}, {"listeners": "PLAINTEXT://:9092"}])
 @pytest.mark.parametrize("host", ["", "0.0.0.0"])
-def test_clients_were_told_to_connect_to_no_host(listeners: dict[str, str], host: str) -> None:
-    """What is advertised has to be an address; port 0 stands for the listener's, as in Kafka."""
+def test_an_empty_host_is_not_advertised(listeners: dict[str, str], host: str) -> None:
+    """An advertised listener must be an address; port 0 means the listener's, as in Kafka."""
     settings = {**listeners, "advertised.listeners": f"PLAINTEXT://{host}:0"}
     with pytest.raises(KafkaConfigurationError, match="names no host for PLAINTEXT"):
         BrokerSettings.from_properties(settings).security.endpoints_on("h", 1)
@@ -93,7 +93,7 @@ def test_protocols_and_addresses() -> None:
     ],
     ids=str,
 )
-async def test_what_clients_are_told(
+async def test_advertised_addresses(
     autojump_clock: MockClock, settings: dict[str, str], expected: tuple[str, int]
 ) -> None:
     """The advertised address, also of the one listener that host and port make: for port mappings."""

@@ -130,14 +130,14 @@ async def test_what_a_request_names(
 async def test_the_lines_of_groups_say_whose_they_are(
     talk: Talk, broker: Broker, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """That something is logged at all, and with the beginning of the name."""
+    """The name is logged, at least its beginning."""
     caplog.set_level(logging.DEBUG, "splashdam")
     await talk.send(join(), 3)
     await trio.sleep(120)
     assert any(r"group 'evil\n1999" in line and "characters" in line for line in check(caplog.records))
 
 
-async def test_a_batch_that_nobody_is_told_of(
+async def test_acks_0_for_a_hostile_topic_name(
     talk: Talk, broker: Broker, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """acks=0 to a topic of that name closes the connection, and the log says which."""
@@ -160,7 +160,7 @@ async def test_a_client_id(
     assert any(r"'evil\n1999" in line for line in check(caplog.records))
 
 
-async def test_before_it_is_known_who_comes(
+async def test_names_before_authentication(
     network: MemoryNetwork, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A mechanism that nobody has heard of."""
@@ -186,7 +186,7 @@ FOREIGN = re.compile(
 
 
 @pytest.mark.parametrize("room", ["groups", "transactions", "handlers", "authorization"])
-def test_what_strangers_name_is_quoted_in_one_way(room: str) -> None:
+def test_names_from_clients_are_quoted_in_one_way(room: str) -> None:
     """``!r`` escapes a name and does not shorten it."""
     folder = Path(splashdam.embedded_broker.__path__[0]) / room
     sources = {path.name: path.read_text() for path in folder.rglob("*.py")}

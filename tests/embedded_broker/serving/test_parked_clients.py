@@ -69,7 +69,7 @@ async def test_longest_wait_is_a_minute(talk: Talk, broker: Broker, autojump_clo
     assert trio.current_time() - start == pytest.approx(60)
 
 
-async def test_claimed_frame_costs_no_more_than_what_arrived() -> None:
+async def test_a_claimed_frame_costs_only_its_received_bytes() -> None:
     """The first read is 64 KiB whatever a size claims; it grows with the bytes that come."""
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     client = await trio.open_tcp_stream("127.0.0.1", listener.socket.getsockname()[1])

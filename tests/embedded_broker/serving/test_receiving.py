@@ -164,7 +164,7 @@ def test_the_only_client_is_polled_after_a_while() -> None:
     assert polling.reads_granted(ours, later) == 0
 
 
-def test_a_loop_shared_with_others_stands_still_for_nobody() -> None:
+def test_a_shared_loop_never_polls() -> None:
     """However long there was one client alone."""
     polling, client = BusyPolling(FetchParking(), own_loop=False), object()
     assert [polling.reads_granted(client, float(now)) for now in range(3)] == [0, 0, 0]
@@ -205,7 +205,7 @@ async def test_others_have_their_turn(tcp: tuple[trio.SocketStream, trio.SocketS
     assert others >= 2
 
 
-async def test_who_is_slow_is_not_waited_for(tcp: tuple[trio.SocketStream, trio.SocketStream]) -> None:
+async def test_slow_clients_are_not_polled(tcp: tuple[trio.SocketStream, trio.SocketStream]) -> None:
     """A client that lets the loop wait in vain is read in its turn, and can be cancelled there."""
     client, server = tcp
     receiver = FrameReceiver(server, 1000, EagerPolling())

@@ -90,7 +90,7 @@ async def test_logs_are_flushed_when_their_time_has_come(
 
 
 async def test_nothing_is_flushed_by_default(autojump_clock: MockClock, opened: Open) -> None:
-    """That is left to the system, as Kafka does."""
+    """The system decides that, as for Kafka."""
     async with opened() as broker:
         log = append(broker)
         await trio.sleep(DAY_S)
@@ -244,7 +244,7 @@ async def test_an_end_that_is_not_clean_is_an_error(
     own: Exception | None,
     expected: type[Exception],
 ) -> None:
-    """Whoever ran the broker hears of it; what the block itself raised counts more."""
+    """The caller of the broker gets the error; an error of the block itself has precedence."""
 
     async def use() -> None:
         async with opened() as broker:

@@ -139,7 +139,7 @@ async def test_outbox_is_full_after_a_mebibyte() -> None:
 async def test_small_answer_that_does_not_fit(
     tcp: tuple[trio.SocketStream, trio.SocketStream],
 ) -> None:
-    """What the socket does not take at once follows when it does."""
+    """Bytes that the socket does not take at once are sent later."""
     client, server = tcp
     outbox = Outbox(server, nothing)
     answers = [os.urandom(50_000) for _ in range(200)]

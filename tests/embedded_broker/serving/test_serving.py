@@ -64,7 +64,7 @@ async def test_answers_come_in_order_of_requests(talk: Talk, broker: Broker) -> 
         assert (await talk.answer()).brokers
 
 
-async def test_answers_nobody_reads_are_not_made(
+async def test_answers_are_not_made_for_a_client_that_does_not_read(
     talk: Talk, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a hundred large answers asked for together a client that does not read costs the memory of a few."""
@@ -82,7 +82,7 @@ async def test_answers_nobody_reads_are_not_made(
 
 
 async def test_one_write_for_all_answers_of_a_wake(broker: Broker, nursery: trio.Nursery) -> None:
-    """What arrived together leaves together."""
+    """Requests that arrive together are answered together."""
     broker.topics.create("t")
     ours, theirs = trio.testing.memory_stream_pair()
     counting = CountingStream(theirs)
@@ -161,7 +161,7 @@ async def test_hostile_bytes_close_their_connection(
 
 
 async def test_answers_before_a_bad_request_leave(talk: Talk) -> None:
-    """What was asked in order is answered, even if the same bytes end in nonsense."""
+    """Earlier requests are answered, even if the same bytes end with an invalid one."""
     good = b"".join(encode_request(ApiVersionsRequest(), version=0, correlation_id=1, client_id=None))
     await talk.stream.send_all(good + struct.pack(">ihhih", 10, 999, 0, 2, -1))
     assert len(await talk.frame()) > 4
@@ -259,7 +259,7 @@ async def test_short_idle_limit(tmp_path: Path, autojump_clock: MockClock) -> No
         assert trio.current_time() - start < 0.1
 
 
-async def test_reader_who_does_not_read(broker: Broker, autojump_clock: MockClock) -> None:
+async def test_a_client_that_does_not_read(broker: Broker, autojump_clock: MockClock) -> None:
     """A client that takes no answers is closed as idle, and keeps no slice or descriptor."""
     broker.topics.create("t")
     network = MemoryNetwork(capacity_bytes=1000)

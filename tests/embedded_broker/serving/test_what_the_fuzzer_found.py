@@ -53,8 +53,8 @@ async def test_many_users_in_one_request_are_written_once(broker: Broker, talk: 
     assert codes.count(ErrorCode.NONE) == len(broker.access.users.names()) == 299
 
 
-async def test_who_may_not_elect_leaders_hears_it_in_version_0(autojump_clock: MockClock) -> None:
-    """That version has no code for the whole answer, and the connection was closed."""
+async def test_a_refused_election_is_answered_in_version_0(autojump_clock: MockClock) -> None:
+    """This version has no top-level error code, so the connection was closed."""
     opened = open_broker(
         "/data",
         port=None,

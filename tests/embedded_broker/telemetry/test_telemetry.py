@@ -49,7 +49,7 @@ async def test_the_apis_are_offered_once_somebody_wants_metrics(broker: Broker, 
     assert {71, 72} <= await offered(talk)
 
 
-async def test_who_wants_nothing_is_told_so(talk: Talk) -> None:
+async def test_a_client_without_subscription_gets_an_empty_one(talk: Talk) -> None:
     """No subscription: an id, and no metrics."""
     answer = await ask(talk)
     assert answer.error_code == 0
@@ -74,7 +74,7 @@ async def test_subscriptions_are_put_together(broker: Broker, talk: Talk) -> Non
     assert (await ask(talk, answer.client_instance_id)).requested_metrics == []
 
 
-async def test_what_is_pushed_is_kept(broker: Broker, talk: Talk, autojump_clock: MockClock) -> None:
+async def test_pushed_metrics_are_kept(broker: Broker, talk: Talk, autojump_clock: MockClock) -> None:
     """Decompressed, with who pushed it; the last one ends it."""
     heard: list[Any] = []
     broker.telemetry.on_push = heard.append
@@ -125,7 +125,7 @@ async def test_a_push_that_is_wrong(broker: Broker, talk: Talk, changes: dict[st
 
 
 @pytest.mark.parametrize("changes", [{"subscription_id": 1}, {"compression_type": 9}])
-async def test_who_has_to_ask_anew_may_do_so_at_once(
+async def test_a_client_that_must_subscribe_again_is_not_throttled(
     broker: Broker, talk: Talk, changes: dict[str, Any]
 ) -> None:
     broker.telemetry.subscribe()

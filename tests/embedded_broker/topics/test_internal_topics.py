@@ -98,7 +98,7 @@ async def test_clients_may_not_write(broker: Broker, talk: Talk, name: str) -> N
     assert broker.logs.logs[TopicPartition(name, 0)].log_end_offset == 0
 
 
-async def test_what_was_appended_is_read(broker: Broker) -> None:
+async def test_appended_records_are_read(broker: Broker) -> None:
     """Batch by batch, with producer and markers where there are some; a missing topic holds nothing."""
     topic = InternalTopic(CONSUMER_OFFSETS, broker)
     assert list(topic.read_all(1)) == []

@@ -124,7 +124,7 @@ async def test_one_extension_after_the_other(talk: Talk, other: Talk, broker: Br
 async def test_a_topic_is_deleted_while_it_grows(
     talk: Talk, other: Talk, broker: Broker, files: MemoryFiles, autojump_clock: Any
 ) -> None:
-    """What was made for it goes."""
+    """Its prepared partitions are removed."""
     broker.topics.create("large", 2)
     await talk.send(extension(COUNT), 3)
     while not broker.topics.is_busy("large"):

@@ -120,7 +120,7 @@ async def pair(
 
 
 async def test_metadata_lists_all_brokers(pair: Pair) -> None:
-    """Whoever is asked: every broker with its address, and every partition with its leader."""
+    """Every broker answers with all brokers and addresses, and with every partition's leader."""
     for node_id in (1, 2):
         answer = await (await pair.talk(node_id)).ask(MetadataRequest(topics=None), 9)
         assert [(each.node_id, each.host) for each in answer.brokers] == [(1, "node-1"), (2, "node-2")]
@@ -129,7 +129,7 @@ async def test_metadata_lists_all_brokers(pair: Pair) -> None:
         assert found == [(0, 1, 0), (1, 2, 0)]
 
 
-async def test_each_keeps_what_it_leads(pair: Pair) -> None:
+async def test_each_broker_keeps_its_partitions(pair: Pair) -> None:
     """A partition has one directory in the cluster."""
     assert list(pair.brokers[1].logs.logs) == [T0]
     assert list(pair.brokers[2].logs.logs) == [T1]

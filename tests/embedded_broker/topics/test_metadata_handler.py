@@ -84,7 +84,7 @@ async def test_creation_can_be_switched_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "with space", "ö", "x" * 250])
-async def test_illegal_names_are_told(talk: Talk, broker: Broker, name: str) -> None:
+async def test_illegal_names_are_reported(talk: Talk, broker: Broker, name: str) -> None:
     """B10: an illegal name is 17, whether it should be created or not."""
     for request in (asking(name), not_creating(name)):
         (found,) = (await talk.ask(request, 9)).topics
@@ -198,7 +198,7 @@ async def test_internal_topics_are_marked(talk: Talk) -> None:
     assert [topic.is_internal for topic in answer.topics] == [True, False]
 
 
-async def test_tcp_clients_are_told_the_address_they_reached(tmp_path: Path) -> None:
+async def test_tcp_clients_get_the_address_they_reached(tmp_path: Path) -> None:
     """B8: with a wildcard address each client learns the address it came by, and the real port."""
     async with open_broker(tmp_path, host="0.0.0.0") as broker:
         host, port = broker.addresses[0]

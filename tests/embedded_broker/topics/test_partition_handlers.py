@@ -52,7 +52,7 @@ async def test_a_topic_grows(talk: Talk, broker: Broker, version: int) -> None:
         (("t", 3, [[1]]), 0),
     ],
 )
-async def test_what_a_topic_cannot_grow_to(
+async def test_impossible_numbers_of_partitions(
     talk: Talk, broker: Broker, grown: tuple[str, int, Sequence[Sequence[int]] | None], code: int
 ) -> None:
     """B12; and nothing has changed."""

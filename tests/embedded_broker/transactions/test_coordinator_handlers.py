@@ -90,7 +90,7 @@ def test_ids_that_somebody_has_are_skipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"0\n", b"0\nx\n", b"1\n5\n", b"0\n-5\n", b"0\n\xd9\xa5\n"])
-def test_damaged_file_is_told(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_log_is_reported(tmp_path: Path, content: bytes) -> None:
     """Guessing could give an id again, so the broker does not start."""
     (tmp_path / FILE_NAME).write_bytes(content)
     with pytest.raises(KafkaStorageError, match=FILE_NAME):

@@ -55,7 +55,7 @@ def test_the_page_shows_one_of_them() -> None:
 
 
 def test_version_0_has_no_tagged_fields() -> None:
-    """What is written where transaction.version is 0: lengths of fixed size, and the rest is lost."""
+    """The record with transaction.version 0: lengths of fixed size, and the other fields are lost."""
     known = TransactionMetadata(
         transactional_id="tx",
         producer_id=2,

@@ -197,7 +197,7 @@ LIVING = sorted((*AT_REST, *PREPARED, S.ONGOING), key=lambda state: state.name)
 
 
 def answered(call: Callable[[], T]) -> T | int:
-    """What the call returns, or the code of the refusal."""
+    """The result of the call, or the code of the refusal."""
     try:
         return call()
     except BrokerResponseError as error:
@@ -213,7 +213,7 @@ def test_the_other_end_waits_while_markers_are_owed(version: int, is_commit: boo
     assert decided(prepared.completed(10), 3, not is_commit, version) == 48
 
 
-def test_a_producer_told_of_its_commit_is_not_fenced_while_the_disk_refuses_a_marker() -> None:
+def test_a_committed_producer_is_not_fenced_while_the_disk_refuses_a_marker() -> None:
     """Its next abort came before the marker was written; it is to wait, also where its id is a new one."""
     for epoch in (3, MAX_EPOCH - 1):
         prepared = metadata(S.ONGOING, epoch, partitions=frozenset([T0])).ended(True, 9, 2, lambda: 8)
@@ -248,7 +248,9 @@ def test_ends_since_kip_890(state: TransactionState, is_commit: bool, epoch: int
 
 @pytest.mark.parametrize("state", sorted(PREPARED, key=lambda state: state.name))
 @pytest.mark.parametrize("is_commit", [True, False])
-def test_while_markers_are_owed_it_is_not_asked_who_ends(state: TransactionState, is_commit: bool) -> None:
+def test_while_markers_are_missing_the_producer_is_not_checked(
+    state: TransactionState, is_commit: bool
+) -> None:
     """As on Kafka 4.4: since KIP-890 everybody waits; before, who asks by the present epoch."""
     known = metadata(state, client_version=2)
     whoever = [(7, 2), (7, 3), (7, 4), (7, 5), (1_007, 3)]

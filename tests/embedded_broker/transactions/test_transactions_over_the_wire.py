@@ -183,7 +183,7 @@ async def test_a_producer_that_gives_its_transaction_up(talk: Talk, broker: Brok
 
 
 @BOTH
-async def test_who_is_unknown(talk: Talk, uses_v2: bool) -> None:
+async def test_unknown_producers(talk: Talk, uses_v2: bool) -> None:
     """49 for an id that nobody initialized, and for another producer id; 42 for an empty one."""
     stranger = RawProducer(talk, uses_v2=uses_v2, producer_id=5, epoch=0)
     assert await stranger.add(0) == [49]
@@ -337,8 +337,8 @@ async def test_an_id_outlived_the_topic_that_held_it(talk: Talk, broker: Broker)
     assert not broker.transactions.states
 
 
-async def test_fetches_hear_of_the_end(talk: Talk, broker: Broker, autojump_clock: MockClock) -> None:
-    """Whoever waits for bytes is told of the marker's."""
+async def test_fetches_are_woken_by_the_end(talk: Talk, broker: Broker, autojump_clock: MockClock) -> None:
+    """Fetches that wait for bytes are woken by the marker's."""
     heard: list[TopicPartition] = []
     broker.parking.ended_transaction = lambda where, _: heard.append(where)  # type: ignore[method-assign]
     producer = await begun(talk, uses_v2=True)

@@ -68,7 +68,7 @@ async def test_the_interval_is_an_option(autojump_clock: MockClock) -> None:
 
 
 @pytest.mark.parametrize("is_open", [False, True])
-async def test_ids_that_nobody_uses(autojump_clock: MockClock, is_open: bool) -> None:
+async def test_unused_transactional_ids(autojump_clock: MockClock, is_open: bool) -> None:
     """Forgotten after transactional.id.expiration.ms, for the next start, too; never while one is open."""
     files = MemoryFiles()
     options = {"transaction_max_timeout_ms": 2**31 - 1, "transactional_id_expiration_ms": 12 * HOUR_MS}
@@ -168,9 +168,7 @@ async def test_offsets_of_a_prepared_transaction(autojump_clock: MockClock) -> N
 
 
 @pytest.mark.parametrize("state", [S.ONGOING, S.COMPLETE_COMMIT, S.COMPLETE_ABORT, None])
-async def test_transactions_that_nobody_knows(
-    autojump_clock: MockClock, state: TransactionState | None
-) -> None:
+async def test_unknown_transactions(autojump_clock: MockClock, state: TransactionState | None) -> None:
     """A power cut took the state or a marker: what was committed is committed, what is open joins."""
     files = MemoryFiles()
     async with killed(files, autojump_clock) as (broker, talk):
@@ -244,7 +242,7 @@ async def test_markers_that_the_disk_refuses(autojump_clock: MockClock) -> None:
 async def test_refused_markers_that_another_coordinator_owes_keep_no_loop_spinning(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was refused here is somebody else's: nothing is due, and no time would ever have passed."""
+    """A refused completion of another coordinator is not due here; the loop would have spun."""
     files = MemoryFiles()
     async with opened(files, autojump_clock) as (broker, talk):
         producer = await written(talk)
@@ -340,7 +338,7 @@ async def test_markers_that_fail_their_sync_are_not_waited_for(
         assert committed_values(broker, "safe") == [b"v"]
 
 
-async def test_a_failed_sync_of_the_states_is_told(autojump_clock: MockClock) -> None:
+async def test_a_failed_sync_of_the_states_is_reported(autojump_clock: MockClock) -> None:
     """Nobody is told that it is done; the log is read-only from then on, and the next start finishes."""
     files = MemoryFiles()
     async with killed(files, autojump_clock, log_flush_interval_messages=1) as (broker, talk):

@@ -17,7 +17,7 @@ LEVELS = pytest.mark.parametrize("level", [1, 2], ids=["tv1", "tv2"])
 
 @LEVELS
 def test_the_broker_restarts_before_the_end(tmp_path: Path, level: int) -> None:
-    """And once more between an end and its repeat."""
+    """It restarts once more between EndTxn and its retry."""
     config = {"transaction.version": level}
     with EmbeddedBroker(tmp_path, fsync=False, config=config) as broker:
         prepared = prepare(Producers(broker.bootstrap_servers), "t", b"1")

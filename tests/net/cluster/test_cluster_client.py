@@ -78,7 +78,7 @@ async def test_errors_that_pass_are_waited_for(broker: EmbeddedBroker) -> None:
 
 
 async def test_who_leads_is_asked_again(broker: EmbeddedBroker) -> None:
-    """A leader that has moved is not asked for ever: the brokers say who leads now."""
+    """A former leader is not asked again and again: metadata name the new one."""
     async with asking(broker) as client:
         await create_topic(client, "t", partitions=1)
         broker.faults.list_offsets(error="NOT_LEADER_OR_FOLLOWER", times=2)
@@ -201,7 +201,10 @@ def test_a_members_assignment_that_is_none(data: bytes) -> None:
 async def test_a_silent_address_was_waited_for_while_another_one_would_answer(
     autojump_clock: MockClock,
 ) -> None:
-    """It accepts and says nothing, which once took the whole time; later questions do not begin with it."""
+    """It accepts and never answers, which once used the whole time up.
+
+    Later requests do not begin with it.
+    """
     network, attempts = MemoryNetwork(), list[str]()
     await network.listen("hole", 1)
     async with open_broker(

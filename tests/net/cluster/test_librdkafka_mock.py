@@ -22,7 +22,7 @@ VALUES = [b"first", b"x" * 200_000, b"last"]
 
 @pytest.fixture
 def mock_broker() -> Iterator[tuple[str, int]]:
-    """Where librdkafka's mock cluster listens."""
+    """The address on which librdkafka's mock cluster listens."""
     with librdkafka_mock(1) as cluster:
         cluster.create_topic(TOPIC, 1)
         yield cluster.bootstrap[0]

@@ -77,7 +77,7 @@ async def test_requests_are_pipelined(autojump_clock: MockClock) -> None:
 
 
 async def test_the_limit_in_flight_holds_back(autojump_clock: MockClock) -> None:
-    """One more waits for an answer; who waits is served in order."""
+    """One request more has to wait for a response; waiting requests are sent in order."""
     async with (
         connected(autojump_clock, max_in_flight_requests=2) as (connection, broker),
         trio.open_nursery() as nursery,
@@ -222,7 +222,7 @@ async def test_a_cancelled_wait_closes_nothing(autojump_clock: MockClock) -> Non
 
 
 async def test_a_cancelled_turn_closes_nothing(autojump_clock: MockClock) -> None:
-    """Who gives up before its write leaves no trace."""
+    """A request that is cancelled before it is written changes nothing."""
     async with connected(autojump_clock, max_in_flight_requests=1) as (connection, broker):
         first = await connection.submit(ask("first"), 2)
         with trio.move_on_after(0.1):
@@ -247,7 +247,7 @@ async def test_the_peer_closes(autojump_clock: MockClock) -> None:
 
 
 async def test_the_peer_closes_during_a_write(autojump_clock: MockClock) -> None:
-    """The writer learns of it."""
+    """The writer's next call raises the error."""
     async with connected(autojump_clock, capacity_bytes=1000) as (connection, broker):
         async with trio.open_nursery() as nursery:
 
@@ -373,7 +373,7 @@ async def test_throttling(autojump_clock: MockClock, version: int, throttled_ms:
 
 
 async def test_throttling_holds_back_submitters(autojump_clock: MockClock) -> None:
-    """Who submits meanwhile waits; another short throttle does not shorten the first."""
+    """Requests submitted meanwhile wait; a second, shorter throttle time does not shorten the first."""
     async with connected(autojump_clock) as (connection, broker):
         waiting = [await connection.submit(MetadataRequest(topics=[]), 12) for _ in range(2)]
         for throttle_time_ms in (2000, 10):

@@ -122,7 +122,7 @@ async def test_another_error(autojump_clock: MockClock) -> None:
 
 
 async def test_an_answer_that_is_too_short(autojump_clock: MockClock) -> None:
-    """Not even an error code."""
+    """The response is too short for an error code."""
     async with connected(autojump_clock) as (connection, broker):
         with pytest.raises(ProtocolError, match="ApiVersionsResponse v4: error_code at byte 4"):
             await negotiate(connection, broker, b"\0")
@@ -152,7 +152,7 @@ async def test_versions_before_negotiation(autojump_clock: MockClock) -> None:
 
 
 async def test_the_negotiated_version_is_used(autojump_clock: MockClock) -> None:
-    """Where a call names none."""
+    """It is used if a call names no version."""
     offer = [ApiVersion(api_key=3, min_version=0, max_version=8)]
     async with connected(autojump_clock) as (connection, broker):
         await negotiate(connection, broker, body(ApiVersionsResponse(api_keys=offer), 4))

@@ -36,7 +36,7 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """With a broker on localhost, another one, and a user who is logged in."""
+    """It has a broker on localhost, a second broker, and a user who is logged in."""
     missing = kerberos_realm.tools_missing()
     if missing:
         pytest.skip(f"needs {', '.join(missing)} (Debian: krb5-kdc, krb5-admin-server, krb5-user)")
@@ -75,7 +75,7 @@ async def test_a_ticket_gets_in(place: Place, shown: Credentials) -> None:
 
 @kerberos
 async def test_a_ticket_for_another_broker(place: Place) -> None:
-    """Is not accepted: whoever has it cannot go on to the next broker with it."""
+    """It is refused: a broker cannot use a client's ticket at another broker."""
     client = await MECHANISMS["GSSAPI"].open_client(SHOWN)
     server = MECHANISMS["GSSAPI"].open_server(broker_with(place.other))
     complaint = server.step(client.start())
@@ -88,7 +88,7 @@ async def test_a_ticket_for_another_broker(place: Place) -> None:
 
 @kerberos
 async def test_a_broker_that_does_not_prove_itself(place: Place) -> None:
-    """Who has no key cannot answer, and is not believed."""
+    """A broker without the service's key cannot answer, and the client refuses it."""
     client = await MECHANISMS["GSSAPI"].open_client(SHOWN)
     client.start()
     with pytest.raises(SaslError, match="the exchange failed"):
@@ -98,7 +98,7 @@ async def test_a_broker_that_does_not_prove_itself(place: Place) -> None:
 @kerberos
 @pytest.mark.parametrize("message", [b"", b"\x01", b"\0" * 100, b"\x60\x82" + b"x" * 50])
 def test_what_is_no_ticket(place: Place, message: bytes) -> None:
-    """Is refused, and nothing else happens."""
+    """It is refused without further effect."""
     server = MECHANISMS["GSSAPI"].open_server(broker_with(place.broker))
     with suppress(Refusal):  # or an answer that says so
         server.step(message)

@@ -97,7 +97,7 @@ async def test_lifetimes(server: TokenServer, told: dict[str, Any], asked: int) 
 
 
 async def test_the_token_says_how_long_it_lives(server: TokenServer) -> None:
-    """Where the endpoint does not."""
+    """It counts if the endpoint names no lifetime."""
     server.lifetime_s = None
     tokens = provider(server)
     assert await tokens.token() is await tokens.token()
@@ -127,7 +127,7 @@ async def test_an_old_token_is_better_than_none(
 
 
 async def test_a_token_that_a_broker_refuses_is_dropped(server: TokenServer) -> None:
-    """It may have been revoked; the next connection asks for another one."""
+    """The token may have been revoked; the next connection requests another one."""
     credentials = Credentials("broker", token_provider=provider(server, extensions={"traceId": "7"}))
     side = await MECHANISMS["OAUTHBEARER"].open_client(credentials)
     assert b"\x01traceId=7\x01" in side.start()
@@ -234,7 +234,7 @@ async def test_tls(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_right(arguments: tuple[str, str, str], words: str) -> None:
-    """Is told at once."""
+    """An impossible setting raises at once."""
     with pytest.raises(KafkaConfigurationError, match=words) as caught:
         OidcTokenProvider(*arguments)
     assert "hunter2" not in str(caught.value)
@@ -254,7 +254,7 @@ async def test_it_can_be_shown_copied_and_pickled(server: TokenServer) -> None:
 
 
 async def test_nothing_secret_is_logged(server: TokenServer, caplog: pytest.LogCaptureFixture) -> None:
-    """Also at DEBUG."""
+    """That includes the level DEBUG."""
     caplog.set_level(logging.DEBUG)
     token = await provider(server).token()
     assert CLIENT_SECRET not in caplog.text

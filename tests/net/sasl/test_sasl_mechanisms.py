@@ -79,7 +79,10 @@ def test_kafka_pythons_plain() -> None:
 
 
 async def test_tokens_get_in() -> None:
-    """Of kafka-python's providers, of callables, of async ones; with extensions, until they expire."""
+    """Tokens come from kafka-python's providers, callables or async callables.
+
+    They may carry extensions, and are used until they expire.
+    """
     users = Users()
     users.now_s = 1010
 

@@ -109,7 +109,7 @@ def test_a_hostile_broker_is_refused(first: bytes, words: str) -> None:
     ids=repr,
 )
 def test_a_broker_that_does_not_prove_itself_is_refused(final: bytes, words: str) -> None:
-    """Who merely says "welcome" may want the records."""
+    """A broker that accepts every login may be an impostor that wants the records."""
     client = rfc_client()
     client.start()
     client.step(FIRST)
@@ -162,7 +162,7 @@ def test_bytes_of_any_kind_are_refused(messages: list[bytes]) -> None:
 
 
 def test_what_is_kept_of_a_password_does_not_tell_it() -> None:
-    """Not in its repr either; and each has a salt of its own."""
+    """Neither the stored values nor their repr contain it; each has a salt of its own."""
     one, other = (make_credential("SCRAM-SHA-256", "s3cret") for _ in range(2))
     assert one.salt != other.salt
     assert proves(one, "SCRAM-SHA-256", "s3cret")

@@ -20,7 +20,7 @@ from splashdam.model.errors import (
     WrongListenerError,
 )
 from splashdam.model.secrets import Secret
-from splashdam.net.connection.connection import distrust
+from splashdam.net.connection.connection import authentication_cause
 from splashdam.net.connection.streams import send_parts
 from splashdam.net.memory import MemoryStream, memory_stream_pair
 from splashdam.net.tls.context import TlsFiles, client_context, server_context
@@ -252,7 +252,7 @@ async def test_a_client_that_is_not_trusted(pki: Pki, certificate: str | None) -
     assert meeting.client is not None
     with pytest.raises(trio.BrokenResourceError) as caught:
         await meeting.client.receive_some()
-    reason = distrust(caught.value)
+    reason = authentication_cause(caught.value)
     assert isinstance(reason, AuthenticationError)
     words = "requires a client certificate" if certificate is None else "rejects this side's certificate"
     assert words in str(reason)
@@ -269,10 +269,10 @@ async def test_a_stream_that_broke_before_is_no_error_without_end(pki: Pki) -> N
         with pytest.raises(trio.BrokenResourceError, match="does not speak TLS") as caught:
             await attempt()
         errors.append(caught.value)
-    assert all(isinstance(distrust(error), SslAuthenticationError) for error in errors)
+    assert all(isinstance(authentication_cause(error), SslAuthenticationError) for error in errors)
     itself = ValueError("its own cause")
     itself.__cause__ = itself
-    assert distrust(itself) is None
+    assert authentication_cause(itself) is None
 
 
 async def test_old_versions_are_not_spoken(pki: Pki) -> None:

@@ -27,7 +27,7 @@ LOG = f"{0:020d}.log"
 
 
 def errors(root: Path) -> list[AuditFinding]:
-    """What the audit calls errors, however the log is cut among workers."""
+    """The errors of the audit, however the log is divided among workers."""
     whole, sliced = audited(root), audited(root, slice_bytes=500)
     assert whole.findings == sliced.findings
     return [finding for finding in whole.findings if finding.is_error]
@@ -44,7 +44,7 @@ def test_kafkas_directories_are_sound(root: Path) -> None:
     assert (report.batches, len(report.partitions)) == (totals.batches, totals.partitions)
 
 
-def test_what_is_explained() -> None:
+def test_explained_gaps_are_no_findings() -> None:
     """Compaction's holes and the markers of transactions are counted, the open transaction is a note."""
     report = audited(GOLDEN / "kafka-4.3.1")
     by_topic = {partition.where.topic: partition for partition in report.partitions}
@@ -64,7 +64,7 @@ def test_compaction_that_no_checkpoint_tells_of(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("damage", "text"), DAMAGE.values(), ids=DAMAGE)
-def test_what_verify_log_finds(tmp_path: Path, damage: Damage, text: str) -> None:
+def test_findings_of_verify_log(tmp_path: Path, damage: Damage, text: str) -> None:
     """The same files are named, and the same bytes of them."""
     directory = tmp_path / "data" / "t-0"
     log = open_log(DiskFiles(), str(directory), settings=LogSettings(segment_bytes=60_000))

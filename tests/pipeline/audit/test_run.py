@@ -25,7 +25,7 @@ def totals(partitions: list[Stretch]) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.spark
-def test_workers_find_what_one_process_finds(spark: SparkSession, tmp_path: Path) -> None:
+def test_workers_and_one_process_find_the_same(spark: SparkSession, tmp_path: Path) -> None:
     """Damage in batches and in an index, compaction, transactions: the same report."""
     root = tmp_path / "data"
     shutil.copytree(GOLDEN / "kafka-4.3.1", root)
@@ -42,7 +42,7 @@ def test_workers_find_what_one_process_finds(spark: SparkSession, tmp_path: Path
 
 
 @pytest.mark.spark
-def test_what_is_not_on_a_disk(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_are_not_checked_in_object_storage(spark: SparkSession, tmp_path: Path) -> None:
     """The batches are audited, and it is said what is not."""
     shutil.copytree(GOLDEN / "kafka-4.3.1", tmp_path / "data")
     report = audit(spark, f"local://{tmp_path / 'data'}")

@@ -40,7 +40,7 @@ def test_records_missing_in_a_batch() -> None:
     assert found(audit) == [(Kind.GAP, 0, "3 records with offsets 0 to 4")]
 
 
-def test_what_compaction_explains() -> None:
+def test_gaps_explained_by_compaction() -> None:
     """Below the cleaner's checkpoint, holes and the sequences that were in them are no loss."""
     audit = stretch(data(0, 0, 5)._replace(record_count=1), data(20, 20), data(21, 21), compacted_until=20)
     assert found(audit) == []
@@ -79,7 +79,7 @@ def test_wrong_checksum() -> None:
     ids=["gap", "again", "epoch", "a new epoch begins with 0"],
 )
 def test_sequences(second: AuditedBatch, text: str) -> None:
-    """What an idempotent producer cannot have written."""
+    """Sequences that an idempotent producer cannot have written."""
     assert found(stretch(data(0, 0, 5), second)) == [(Kind.SEQUENCE, 5, f"producer 7: {text}")]
 
 
@@ -197,7 +197,7 @@ def test_a_lost_batch_is_found_however_it_is_cut(batches: list[AuditedBatch], ch
     }
 
 
-def test_what_travels_to_workers() -> None:
+def test_objects_for_workers_pickle() -> None:
     """Plans, pieces of work and findings survive the way there and back."""
     plan = Plan({WHERE: "/data/t-0"}, {WHERE: 7})
     (finding,) = stretch(batch(0), batch(2)).findings

@@ -32,7 +32,7 @@ def newest(rows: DataFrame) -> Newest:
 
 @pytest.mark.spark
 def test_compaction(spark: SparkSession, tmp_path: Path) -> None:
-    """What the broker's cleaner leaves of a log is what ``latest`` says of the log before it."""
+    """``latest`` of a log equals the log after the broker's cleaner."""
     drawn = random.Random(7)
     files = MemoryFiles()
     log = compacted_log(files)

@@ -50,7 +50,7 @@ def test_offsets_of_other_sources(offset: object) -> None:
     assert read_progress(reported(0, 1, sources=[source])).lag == {}
 
 
-def test_each_batch_is_told_once() -> None:
+def test_each_batch_is_reported_once() -> None:
     """However often Spark repeats it; an idle query repeats its last batch with no rows."""
     told: list[int] = []
     query = FakeQuery([[reported(0, 5)], [reported(0, 5), reported(1, 6)], [reported(1, 6), reported(1, 0)]])

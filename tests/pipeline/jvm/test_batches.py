@@ -27,7 +27,7 @@ def test_batch(spark: SparkSession, books: Books, word: str, query: Query) -> No
 @pytest.mark.parametrize("word", FORMATS)
 @pytest.mark.parametrize("refusal", BATCH_REFUSALS, ids=str)
 def test_refused(spark: SparkSession, books: Books, word: str, refusal: Refusal) -> None:
-    """What one refuses, the other does too, and names the option."""
+    """Both refuse the same options, and name them."""
     with pytest.raises(Exception, match=f"(?i){refusal.says}"):
         batch(spark, word, books.servers, refusal.options).collect()
 

@@ -56,7 +56,7 @@ def stream(spark: SparkSession, books: Books, tmp_path: Path, word: str, topic: 
 
 
 def numbers(stream: Stream) -> list[int]:
-    """What has arrived."""
+    """The records that have arrived."""
     return sorted(int(each.value or b"-1") for each in stream.rows())
 
 
@@ -81,7 +81,7 @@ def test_options_of_the_start_are_for_the_first_run(stream: Stream, send: Send) 
 
 
 def test_begins_at_the_end(stream: Stream, send: Send) -> None:
-    """What came between two runs is read, what was there before the first is not."""
+    """Records that arrive between two runs are read, those before the first run are not."""
     send(0, range(5))
     send(1, range(5, 7))
     stream.run(startingOffsets="latest")

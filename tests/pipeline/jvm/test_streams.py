@@ -30,7 +30,7 @@ def test_stream(spark: SparkSession, books: Books, tmp_path: Path, word: str, qu
 @pytest.mark.parametrize("word", FORMATS)
 @pytest.mark.parametrize("refusal", STREAM_REFUSALS, ids=str)
 def test_refused(spark: SparkSession, books: Books, tmp_path: Path, word: str, refusal: Refusal) -> None:
-    """What one refuses, the other does too, and names the option."""
+    """Both refuse the same options, and name them."""
     with pytest.raises(Exception, match=f"(?i){refusal.says}"):
         Stream(spark, tmp_path, word, books.servers, refusal.options).run()
 

@@ -58,7 +58,7 @@ def test_a_file_that_is_none_of_ours(tmp_path: Path, text: str) -> None:
         InitialOffsets(str(tmp_path), READS).kept(lambda: OFFSETS)
 
 
-def test_a_place_that_nobody_knows() -> None:
+def test_an_unknown_place() -> None:
     """The option is named."""
     with pytest.raises(KafkaConfigurationError, match="initialOffsetsLocation='gopher://x/y'"):
         InitialOffsets("gopher://x/y", READS).kept(lambda: OFFSETS)

@@ -106,7 +106,7 @@ def test_subscriptions(given: dict[str, str], expected: object) -> None:
         ({"kafka.isolation.level": "committed"}, "must be one of read_uncommitted, read_committed"),
     ],
 )
-def test_what_a_batch_refuses(given: dict[str, str], message: str) -> None:
+def test_options_that_a_batch_refuses(given: dict[str, str], message: str) -> None:
     """Each with the option's name and what is wrong."""
     with pytest.raises(KafkaConfigurationError, match=message):
         batch_options(**given)
@@ -128,7 +128,7 @@ def test_the_least_is_not_more_than_the_most() -> None:
         stream_options(minOffsetsPerTrigger="6", maxOffsetsPerTrigger="5")
 
 
-def test_what_is_given_twice_has_an_order() -> None:
+def test_contradicting_options_have_an_order() -> None:
     """A time for all, then times by partition, then offsets."""
     given = {"startingOffsets": "earliest", "startingOffsetsByTimestamp": '{"t":{"0":7}}'}
     assert batch_options(**given).selection.start == AtTimestamps({T0: 7})
@@ -154,7 +154,7 @@ def test_properties_of_the_client() -> None:
     assert config.fetch_settings(config.isolation_level).timeout_ms == 7000
 
 
-def test_what_has_no_effect_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_options_without_effect_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     """A warning, as with Spark's connector, so that the same options serve both."""
     with caplog.at_level(logging.WARNING, "splashdam.pipeline"):
         batch_options(maxOffsetsPerTrigger="5", groupIdPrefix="g", **{"kafka.group.id": "g"})

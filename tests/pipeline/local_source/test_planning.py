@@ -119,7 +119,7 @@ def test_shares_are_rounded_as_by_sparks_connector() -> None:
     assert rate_limited(10, start, {t0: 100, t1: 90, t2: 105}) == {t0: 100, t1: 90, t2: 105}
 
 
-def test_what_went_backwards_is_no_backlog() -> None:
+def test_offsets_that_went_backwards_are_no_backlog() -> None:
     """It would hide what is new elsewhere."""
     t0, t1 = TopicPartition("t", 0), TopicPartition("t", 1)
     assert backlog_of({t0: 100, t1: 0}, {t0: 10, t1: 5}) == 5

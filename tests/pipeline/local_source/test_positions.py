@@ -65,7 +65,7 @@ def test_positions_as_options_say_them() -> None:
     "text",
     ["newest", "[]", '{"t":5}', '{"t":{"0":"5"}}', '{"t":{"0":-3}}', '{"t":{"0":1.5}}', '{"t":{"-1":5}}'],
 )
-def test_what_is_no_position(text: str) -> None:
+def test_invalid_positions(text: str) -> None:
     """The message shows how offsets are written, or that it is no JSON."""
     with pytest.raises(ValueError, match=r'must be like \{"topic":|must be a? ?JSON'):
         parse_position(text)
@@ -85,7 +85,7 @@ def test_what_is_no_position(text: str) -> None:
         '{"t":' * 100_000,
     ],
 )
-def test_what_only_looks_like_offsets(text: str) -> None:
+def test_text_that_only_looks_like_offsets(text: str) -> None:
     """A partition named twice in two spellings, numbers that no Kafka has, names that no topic has."""
     with pytest.raises(ValueError, match=r"must be|no legal topic name"):
         parse_position(text)

@@ -122,7 +122,7 @@ def test_a_log_that_ends_before(broker: EmbeddedBroker) -> None:
         offsets(reading(broker, chosen, **given), "short", 5, 9)
 
 
-def test_a_topic_made_anew_between_plan_and_task(broker: EmbeddedBroker) -> None:
+def test_a_topic_created_again_between_plan_and_task(broker: EmbeddedBroker) -> None:
     """Its records are not those that were asked for, although it has all the offsets."""
     fill(broker, "anew", count=5)
     read = reading(broker, Columns(("offset",)))

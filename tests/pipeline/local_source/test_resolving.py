@@ -58,7 +58,7 @@ def test_which_answers_move() -> None:
     assert not moves(AtOffsets({T0: 4, T1: EARLIEST}), latest_if_no_match=True)
 
 
-def test_ends_below_what_was_read_are_asked_again() -> None:
+def test_ends_below_the_read_offsets_are_requested_again() -> None:
     """A broker that has just become leader may not know better; one that goes on saying so is believed."""
     cluster = FakeCluster(t=topic(5, 5))
     pauses: list[float] = []

@@ -50,11 +50,11 @@ def reader(clock: SystemClock | None = None, **given: str) -> StreamReader:
 
 
 def ranges(of: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
-    """What the tasks of a trigger read."""
+    """The records that the tasks of a trigger read."""
     return [each.value for each in of.partitions(start, end)]
 
 
-def test_trap_1_the_beginning_is_said_once(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_trap_1_the_beginning_is_decided_once(cluster: FakeCluster, tmp_path: Path) -> None:
     """Trap 1: two calls with a moved head are equal, also after a crash before the first commit."""
     given = {"startingOffsets": "latest", "initialOffsetsLocation": str(tmp_path / "start")}
     first = reader(**given)
@@ -135,7 +135,7 @@ def test_without_options_a_trigger_takes_all(cluster: FakeCluster) -> None:
 
 
 def test_available_now_ends(cluster: FakeCluster) -> None:
-    """What comes after it began is left, and a least number does not keep it waiting."""
+    """Records that arrive after its start are left, and a minimum does not make it wait."""
     stream = reader(ClockByHand(), maxOffsetsPerTrigger="4", minOffsetsPerTrigger="4")
     stream.prepareForTriggerAvailableNow()
     limit = stream.getDefaultReadLimit()
@@ -207,7 +207,7 @@ def test_available_now_without_topics_ends(cluster: FakeCluster) -> None:
     assert stream.latestOffset({}, ALL) == {}
 
 
-def test_a_topic_made_anew_between_triggers(cluster: FakeCluster) -> None:
+def test_a_topic_created_again_between_triggers(cluster: FakeCluster) -> None:
     """Longer than the old one was, so that offsets tell nothing: an error, or the new one from its start."""
     for lenient in (False, True):
         cluster.ids.clear()
@@ -250,7 +250,7 @@ def test_trap_15_a_reader_travels(cluster: FakeCluster) -> None:
     assert pickle.loads(pickle.dumps(first)).value == OffsetRange(T0, 0, 5, ID)
 
 
-def test_streams_split_only_when_told(cluster: FakeCluster) -> None:
+def test_streams_split_only_by_an_option(cluster: FakeCluster) -> None:
     """One task per partition keeps the order on the way into another topic."""
     cluster.logs[T0].add(3_000_000)
     end = {"t": {"0": 3_000_005, "1": 3}}

@@ -30,14 +30,16 @@ T0, T1, TT0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("tt
         (Assigned((T1, TopicPartition("t", 7), TopicPartition("x", 0))), [T1], ["t-7", "x-0"]),
     ],
 )
-def test_what_is_read(subscription: Subscription, there: list[TopicPartition], gone: list[str]) -> None:
+def test_subscribed_partitions(
+    subscription: Subscription, there: list[TopicPartition], gone: list[str]
+) -> None:
     """A pattern matches whole names; what is asked for by name and not there is told."""
     found = subscription.partitions(CLUSTER)
     assert found == there
     assert missing(subscription, found) == gone
 
 
-def test_what_is_no_pattern() -> None:
+def test_invalid_patterns() -> None:
     """Python's message, with what is wrong."""
     with pytest.raises(ValueError, match="is not a regular expression that Python accepts"):
         parse_pattern("t(")

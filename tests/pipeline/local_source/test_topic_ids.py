@@ -11,14 +11,14 @@ from splashdam.wire.fields import NO_UUID
 OLD, NEW = b"o" * 16, b"n" * 16
 
 
-def test_ids_of_what_is_there() -> None:
+def test_ids_of_existing_topics() -> None:
     """A topic that is gone has none; tasks find that out."""
     cluster = FakeCluster(t=topic(1))
     cluster.ids["t"] = OLD
     assert topic_ids(["t", "gone", "t"], cluster) == {"t": OLD}
 
 
-def test_what_was_made_anew() -> None:
+def test_topics_created_again() -> None:
     """Not what is new, what is gone, or what a broker without ids tells."""
     before = {"same": OLD, "anew": OLD, "gone": OLD, "downgraded": OLD, "upgraded": NO_UUID}
     now = {"same": OLD, "anew": NEW, "new": NEW, "downgraded": NO_UUID, "upgraded": NEW}

@@ -52,9 +52,7 @@ def batches_of(
     "partition", sorted(path for path in GOLDEN.glob("kafka-*/*-0")), ids=lambda path: path.name
 )
 @pytest.mark.parametrize("rules", [CHECKED, UNCHECKED], ids=["checked", "unchecked"])
-def test_batches_of_a_real_kafka_are_told_as_dump_log_tells_them(
-    partition: Path, rules: ReadingRules
-) -> None:
+def test_batches_of_a_real_kafka_are_described_as_by_dump_log(partition: Path, rules: ReadingRules) -> None:
     """Every header field, every format, whatever the slices."""
     topic = partition.name.removesuffix("-0")
     found = batches_of(partition.parent, rules, where=TopicPartition(topic, 0), max_bytes=900)

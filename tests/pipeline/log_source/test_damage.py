@@ -70,7 +70,7 @@ def test_a_log_torn_at_any_byte_of_its_last_batch_is_read_up_to_it(tmp_path: Pat
                 assert [each.offset for each in found] == list(range(6))
 
 
-def test_a_torn_end_is_told(log: tuple[Path, list[Record]], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_torn_end_is_reported(log: tuple[Path, list[Record]], caplog: pytest.LogCaptureFixture) -> None:
     """File, position and how many bytes."""
     path, _ = log
     file = segments(path)[-1]
@@ -200,7 +200,7 @@ def test_a_file_that_is_gone_is_named(log: tuple[Path, list[Record]]) -> None:
 
 
 def test_a_log_that_grows_is_read_as_far_as_it_was_planned(tmp_path: Path) -> None:
-    """What a broker appends meanwhile is for the next query."""
+    """Records that a broker appends meanwhile are for the next query."""
     path = partition_on_disk(
         tmp_path, lambda log: log.append_as_leader(batch(b"a", b"b"), now_ms=NOW_MS), SMALL
     )
@@ -213,7 +213,7 @@ def test_a_log_that_grows_is_read_as_far_as_it_was_planned(tmp_path: Path) -> No
     assert [each.value for each in records_in(slices_in(path))] == [b"a", b"b", b"c"]
 
 
-def test_damage_says_what_can_be_said_of_its_batch(log: tuple[Path, list[Record]]) -> None:
+def test_damage_has_the_known_fields_of_its_batch(log: tuple[Path, list[Record]]) -> None:
     """A wrong checksum leaves the header readable; zeros have none."""
     path, _ = log
     file = segments(path)[0]

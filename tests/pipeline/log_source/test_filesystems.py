@@ -108,14 +108,14 @@ def test_a_location_travels_without_its_filesystem(memory: str, log: tuple[Path,
         ("file:///tmp", {"a": "b"}, r"\?name=value"),
     ],
 )
-def test_what_cannot_be_opened_is_named(uri: str, settings: dict[str, str], message: str) -> None:
+def test_files_that_cannot_be_opened_are_named(uri: str, settings: dict[str, str], message: str) -> None:
     """A scheme that nobody knows, a setting that is none."""
     with pytest.raises(KafkaConfigurationError, match=message):
         location_of(uri, tuple(settings.items())).open()
 
 
 def test_secrets_in_a_uri_are_not_shown() -> None:
-    """What stands before an @ or behind the question mark may be a key."""
+    """Text before an @ or after the question mark may be a key."""
     location = location_of("nowhere://key:s3cr3t@x/y?secret_key=s3cr3t")
     with pytest.raises(KafkaConfigurationError, match="nowhere://x/y") as refused:
         location.open()

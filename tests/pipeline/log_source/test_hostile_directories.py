@@ -127,7 +127,7 @@ def headers(path: Path) -> list[tuple[int, BatchHeader]]:
     return found
 
 
-def test_a_batch_that_stands_twice_is_not_read_twice(path: Path) -> None:
+def test_a_duplicate_batch_is_not_read_twice(path: Path) -> None:
     """An error with file and position; where damage is reported the first one counts."""
     data, (start, header) = first_log(path).read_bytes(), headers(path)[2]
     end = start + header.size_bytes

@@ -100,7 +100,7 @@ def test_read_committed_is_for_records() -> None:
         ({"path": "/a", "kafka.isolation.level": "some"}, "read_uncommitted, read_committed"),
     ],
 )
-def test_what_is_wrong_is_named(given: dict[str, str], message: str) -> None:
+def test_wrong_options_are_named(given: dict[str, str], message: str) -> None:
     """With the nearest name, the choices, or what to do."""
     with pytest.raises(KafkaConfigurationError, match=message):
         log_options(given)

@@ -40,7 +40,7 @@ def test_an_error_comes_where_it_belongs() -> None:
         next(reading)
 
 
-def test_who_stops_early_ends_the_thread() -> None:
+def test_stopping_early_ends_the_thread() -> None:
     """A task that is killed, or a query with a limit."""
     seen: list[Any] = []
     reading = ahead(parts(100, seen))

@@ -130,7 +130,7 @@ def index_of_noise(partition: Path) -> None:
 def test_a_wrong_index_costs_time_and_no_record(
     change: object, random_log: tuple[Path, list[Record]], tmp_path: Path
 ) -> None:
-    """What it says is looked at before it is believed."""
+    """Its entries are checked before they are used."""
     assert callable(change)
     path, expected = random_log
     changed = copy_with(path, tmp_path / "changed", change)
@@ -174,7 +174,7 @@ def test_an_abort_that_is_not_listed_yet_is_found(tmp_path: Path) -> None:
     assert records_in(slices_in(path, committed=True), committed=True) == kept
 
 
-def test_a_lost_list_of_aborted_transactions_is_told(
+def test_a_lost_list_of_aborted_transactions_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Snapshots say nothing of what ended before them; the markers in the log do."""

@@ -42,7 +42,7 @@ def writer_of(broker: EmbeddedBroker, **more: str) -> StreamWriter:
 
 
 def values(broker: EmbeddedBroker) -> list[bytes]:
-    """What readers of committed records see."""
+    """The records that read_committed consumers see."""
     return [bytes(each.value) for each in read(broker.bootstrap_servers, "t")]
 
 

@@ -62,7 +62,7 @@ class Query:
                 self.writer.commit([message], batch)
 
     def values(self) -> list[bytes]:
-        """What readers see."""
+        """The records that readers see."""
         return [bytes(each.value) for each in read(self.servers, "t")]
 
 
@@ -112,7 +112,7 @@ def test_a_decision_that_is_gone(query: Query) -> None:
     assert query.values() == [b"0"]
 
 
-def test_an_unfinished_batch_that_nobody_tries_again(query: Query) -> None:
+def test_an_unfinished_batch_without_a_retry(query: Query) -> None:
     """As with batch jobs: the next decision took its place, and its transactions were cleared away."""
     query.decide_only(query.task(b"0", 0), 0)
     query.write(b"1", 1)

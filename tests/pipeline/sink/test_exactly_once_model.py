@@ -166,7 +166,7 @@ class SparkMachine(RuleBasedStateMachine):
 
     @rule(is_stale=st.booleans())
     def tasks_see(self, is_stale: bool) -> None:
-        """What is decided, or not yet: the driver looks again."""
+        """Decided or not: the driver checks again."""
         self.monkeypatch.undo()
         if is_stale:
             stale = Decision(-1, (), is_ended=True)

@@ -59,7 +59,7 @@ def test_a_fork_gets_a_fresh_one(options: SinkOptions, clock: SteeredClock) -> N
 
 
 def test_a_failed_task_takes_its_producer_along(options: SinkOptions, clock: SteeredClock) -> None:
-    """What went wrong may be with the producer."""
+    """The error may be the producer's."""
     cache = ProducerCache(clock)
     with pytest.raises(ValueError, match="row 7"), cache.producer(options) as poisoned:
         raise ValueError("row 7")

@@ -93,7 +93,7 @@ headers = st.none() | st.lists(
 
 
 @given(st.lists(headers, max_size=6), st.integers(0, 5), st.integers(0, 2**40))
-def test_identity_headers_stand_behind_the_rows_own(rows: list[object], skip: int, first: int) -> None:
+def test_identity_headers_follow_the_rows_own(rows: list[object], skip: int, first: int) -> None:
     """Also in a slice of a batch."""
     task = TaskIdentity("q", 3, 1)
     array = pa.array(rows, HEADERS).slice(skip)

@@ -25,7 +25,7 @@ ROWS = 400
 
 
 def values(broker: EmbeddedBroker, topic: str) -> Counter[bytes]:
-    """What readers of committed records see."""
+    """The records that read_committed consumers see."""
     return Counter(bytes(each.value) for each in read(broker.bootstrap_servers, topic))
 
 

@@ -68,7 +68,7 @@ def offsets_read(
     return [row["offset"] for row in rows_of(batches)], decoder.position
 
 
-def test_what_there_is(kafka_broker: EmbeddedBroker, readers: Any) -> None:
+def test_topics_and_partitions(kafka_broker: EmbeddedBroker, readers: Any) -> None:
     """Topics without Kafka's own, partitions, first and last offsets, and those of a time."""
     where = fill(kafka_broker, "flights", 5)
     with KafkaProducer(
@@ -120,7 +120,7 @@ def test_transactions(kafka_broker: EmbeddedBroker, readers: Any) -> None:
 
 
 def test_lost_records(kafka_broker: EmbeddedBroker, readers: Any) -> None:
-    """What was deleted, and a log that ends before the range, are told apart from an end."""
+    """Deleted records, and a log that ends before the range, are distinguished from an end."""
     where = fill(kafka_broker, "flights", 50)
     administer(kafka_broker.bootstrap_servers, lambda client: delete_records(client, where, 40))
     reader = readers(default_api_timeout_ms="2000", fetch_max_wait_ms="1")
@@ -144,7 +144,7 @@ def test_lost_topic(kafka_broker: EmbeddedBroker, readers: Any) -> None:
         reader.partitions("flights")
 
 
-def test_a_topic_made_anew_while_it_is_read(kafka_broker: EmbeddedBroker, readers: Any) -> None:
+def test_a_topic_created_again_while_it_is_read(kafka_broker: EmbeddedBroker, readers: Any) -> None:
     """The records that follow are another topic's, at the same offsets."""
     where = fill(kafka_broker, "flights", 200)
     reader = readers()
@@ -173,7 +173,7 @@ def test_a_broker_that_dies_within_a_range_and_comes_back(tmp_path: Path) -> Non
     assert starts == sorted(set(starts))
 
 
-def test_who_stops_early(kafka_broker: EmbeddedBroker, readers: Any) -> None:
+def test_stopping_early(kafka_broker: EmbeddedBroker, readers: Any) -> None:
     """The reader goes on to serve others, two at once, too."""
     where = fill(kafka_broker, "flights", 200)
     reader = readers()
@@ -195,7 +195,7 @@ def test_nobody_listens() -> None:
 
 
 def test_a_closed_reader(kafka_broker: EmbeddedBroker, readers: Any) -> None:
-    """Whoever waits is told, and whoever calls later."""
+    """A waiting caller gets the error, and so does a later one."""
     where = fill(kafka_broker, "flights", 200)
     reader = readers()
     reading = reader.read(where, 0, 200)

@@ -29,7 +29,7 @@ def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         need_java()
 
 
-def test_a_java_that_only_says_where_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_java_that_only_names_a_download(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As macOS has one: Spark would fail on it without a word of help."""
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()

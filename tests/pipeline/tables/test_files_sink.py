@@ -34,7 +34,7 @@ def batch_rows(query: str | None) -> Any:
     return SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context))
 
 
-def test_what_travels_pickles(tmp_path: Path) -> None:
+def test_messages_pickle(tmp_path: Path) -> None:
     """Trap 15: the writer, its table's place and its messages survive the way to the workers and back."""
     writing = new_table("parquet", tmp_path, partition_by=("date",)).writing()
     assert writing.location.filesystem is not None  # is not taken along
@@ -98,7 +98,7 @@ def test_a_micro_batch_is_appended_once(tmp_path: Path) -> None:
         ("calling o1.save. java.lang.InterruptedException" + "x" * 100_000, "java.lang.InterruptedException"),
     ],
 )
-def test_what_fails_is_said_in_short(tmp_path: Path, text: str, said: str) -> None:
+def test_failures_have_a_short_message(tmp_path: Path, text: str, said: str) -> None:
     """Spark's search for an interrupt in the text of a failure overflowed the stack of the query's thread."""
     from py4j.protocol import Py4JError
 

@@ -106,7 +106,7 @@ def test_a_table_that_never_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_catalog_is_an_option(tmp_path: Path) -> None:
-    """What begins with ``catalog.`` goes to pyiceberg; a table in object storage needs that."""
+    """Options that begin with ``catalog.`` go to pyiceberg; a table in object storage needs them."""
     options = {
         "catalog.type": "sql",
         "catalog.uri": f"sqlite:///{tmp_path}/c.sqlite",

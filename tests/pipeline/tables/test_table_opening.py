@@ -40,7 +40,7 @@ def test_a_table_of_another_format_is_left_alone(table_format: str, tmp_path: Pa
 
 @every_format
 def test_a_table_that_was_begun_is_finished(table_format: str, tmp_path: Path) -> None:
-    """What a driver leaves that is killed while it makes the table does not keep the next one from it."""
+    """The leftovers of a driver that is killed while it creates the table do not block the next one."""
     for name in ("_delta_log", "metadata") if table_format == "iceberg" else ("_delta_log",):
         if name != "_delta_log" or table_format == "delta":
             (tmp_path / name).mkdir()

@@ -55,7 +55,7 @@ def writing(folder: Path, *partition_by: str) -> Writing:
     return Writing(Location.of(folder), SCHEMA, partition_by)
 
 
-def test_dictionaries_are_for_what_repeats(tmp_path: Path) -> None:
+def test_dictionaries_are_for_repeated_values(tmp_path: Path) -> None:
     """Values and offsets are written as they are: a dictionary of what never repeats halved the speed."""
     (file,) = write_files(writing(tmp_path), [rows(range(100))])
     group = pq.read_metadata(tmp_path / file.path).row_group(0)
@@ -74,7 +74,7 @@ class FullDisk(io.BytesIO):
 
 
 def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was told was that a file without an end has no footer."""
+    """The message was that a file without an end has no footer."""
     monkeypatch.setattr(Location, "open_output", lambda *_: pa.PythonFile(FullDisk(), "w"))
     with pytest.raises(OSError, match="No space left on device"):
         list(write_files(writing(tmp_path), [rows(range(100))]))
@@ -113,7 +113,7 @@ def test_open_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("is_staged", [False, True])
-def test_what_fails_leaves_nothing(tmp_path: Path, is_staged: bool) -> None:
+def test_a_failed_write_leaves_no_file(tmp_path: Path, is_staged: bool) -> None:
     """Trap 20: rows that cannot be read on take the open files with them."""
 
     def broken() -> Iterator[pa.RecordBatch]:

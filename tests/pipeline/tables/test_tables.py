@@ -48,7 +48,7 @@ def test_queries_do_not_share_their_batches(table_format: str, tmp_path: Path) -
 
 
 @every_format
-def test_rows_are_what_was_written(table_format: str, tmp_path: Path) -> None:
+def test_rows_are_read_as_written(table_format: str, tmp_path: Path) -> None:
     """All columns, nulls and headers included, with and without partitions."""
     batches = [rows(range(5)), rows(range(5, 9), topic="other.topic", partition=1, day=400)]
     for by in ((), ("date", "topic")):
@@ -94,7 +94,7 @@ def test_a_column_is_added(table_format: str, tmp_path: Path) -> None:
 
 
 @every_format
-def test_what_does_not_fit_is_refused(table_format: str, tmp_path: Path) -> None:
+def test_rows_that_do_not_fit_are_refused(table_format: str, tmp_path: Path) -> None:
     """Another type of a column, another partitioning, an unknown column of a batch or of the partitioning."""
     table = new_table(table_format, tmp_path, partition_by=("topic",))
     place = table.location.uri
@@ -135,7 +135,7 @@ def test_orphans(table_format: str, tmp_path: Path) -> None:
 
 
 @every_format
-def test_two_who_commit_the_same_batch(table_format: str, tmp_path: Path) -> None:
+def test_two_writers_of_the_same_batch(table_format: str, tmp_path: Path) -> None:
     """A driver that was believed dead and its successor: one of the two commits is in the table."""
     one = new_table(table_format, tmp_path)
     one.commit("q", 0, written(one, rows([0])))

@@ -77,7 +77,7 @@ def test_fingerprint_of_the_specification() -> None:
 
 
 def test_reasons() -> None:
-    """What is said of bytes that are no record."""
+    """The errors for bytes that are no record."""
     good = body(NEW, {"id": 2, "name": "x", "tags": []})
     bad = {
         good[:-1]: "not_avro",
@@ -157,7 +157,7 @@ def test_types() -> None:
     ],
 )
 def test_schemas_that_are_refused(kind: Any, said: str) -> None:
-    """What no column has, and what lets a short value claim all memory or nest without end."""
+    """Types without a column type, and those that let a short value claim all memory or nest without end."""
     schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]}
     with pytest.raises(KafkaConfigurationError, match=said):
         arrow_type(parsed(json.dumps(schema), "it"))

@@ -73,7 +73,7 @@ def test_types() -> None:
         ({"type": "object", "properties": {"x": {"type": "string"}}, "required": ["y"]}, "requires 'y'"),
     ],
 )
-def test_what_is_not_checked_is_refused(field: dict[str, Any], said: str) -> None:
+def test_keywords_that_are_not_checked_are_refused(field: dict[str, Any], said: str) -> None:
     """By name: a demand that nobody looks at would be a promise broken."""
     with pytest.raises(KafkaConfigurationError, match=r"\$\.a.*") as refused:
         json_format({"type": "object", "properties": {"a": field}})

@@ -126,7 +126,7 @@ class _BadError(Exception):
 
 
 def oracle(value: bytes | None) -> Any:
-    """What a strict reader makes of a value, with nothing but Python's ``json``."""
+    """The result of a strict reader that uses only Python's ``json``."""
     if value is None:
         return None
 
@@ -189,7 +189,7 @@ def outcomes(decoded: Decoded) -> list[Any]:
 
 
 def expected(rows: list[bytes | None]) -> list[Any]:
-    """What ``outcomes`` should be."""
+    """The expected ``outcomes``."""
     said: list[Any] = []
     for row in rows:
         try:
@@ -212,7 +212,7 @@ def test_oracle(rows: list[bytes | None]) -> None:
 @settings(max_examples=150, deadline=None)
 @given(value=damaged() | written)
 def test_arrow_alone(value: bytes) -> None:
-    """What Arrow's parser accepts by itself is what the strict reader accepts, with the same values."""
+    """Arrow's parser accepts the same as the strict reader, with the same values."""
     quick = decoder()._quick
     assert quick is not None
     array = pa.array([value], pa.binary())
@@ -310,7 +310,7 @@ def test_reasons(value: bytes, reason: str) -> None:
         assert decoded.details[at].as_py()
 
 
-def test_what_is_left_out_may_be_anything() -> None:
+def test_fields_outside_of_the_schema_may_be_anything() -> None:
     """A field that the schema does not have is not looked into, but it is JSON."""
     row = b'{"id":1,"other":' + b"9" * 5000 + b',"other":"\\ud800"}'
     assert outcomes(decoder().decode(pa.array([row]))) == expected([row])
@@ -326,7 +326,7 @@ def test_unknown_fields_can_be_refused(value: bytes) -> None:
 
 
 def test_times_dates_bytes_and_maps() -> None:
-    """What JSON writes as strings is as strict; a map takes every name."""
+    """Types that JSON writes as strings are as strict; a map takes every name."""
     instant = pa.timestamp("us", tz="UTC")
     fields = pa.struct(
         [

@@ -119,7 +119,7 @@ def test_certificates_of_both_sides(kafka: SecureKafka) -> None:
     with kafka.producer("MTLS", ssl_certfile=kafka.pki.client) as producer:
         assert producer.send("secure", b"v").get(20).offset >= 0
     for options, words in (
-        ({}, "wants one and has got none"),
+        ({}, "requires one and got none"),
         ({"ssl_cafile": kafka.pki.other_cafile}, "name that CA in ssl_cafile"),
     ):
         producer = kafka.producer("MTLS", **options)

@@ -49,7 +49,7 @@ def table_of(column: Any) -> Any:
 
 @pytest.mark.parametrize("kind", WHOLE, ids=str)
 def test_whole_numbers(kind: Any) -> None:
-    """Of every width, with nulls, sliced and in chunks."""
+    """Integers of every width, with nulls, sliced and in chunks."""
     column = pa.array([5, None, 7, 0, None, 127] * 10, kind)
     table = pa.concat_tables([table_of(column).slice(3, 20), table_of(column.slice(1, 9))])
     expected = table["x"].to_pylist()

@@ -29,13 +29,13 @@ def test_the_python_twin_can_be_forced() -> None:
 
 
 def test_the_compiled_twin_is_preferred(twins: tuple[ModuleType, ModuleType]) -> None:
-    """Where it is built, it serves."""
+    """The compiled twin is used if it is built."""
     assert [twin.IMPL for twin in twins] == ["python", "c"]
     assert implementation() == implementation(SPLASHDAM_PURE="") == "c splashdam.record.kernel._kernel_c"
 
 
 def test_both_have_the_same_names(twins: tuple[ModuleType, ModuleType]) -> None:
-    """And their classes the same public methods and attributes."""
+    """Their classes have the same public methods and attributes."""
     python, compiled = twins
     shared = sorted({name for name in vars(python) if not name.startswith("_")} - {"annotations"})
     assert len(shared) > 20
@@ -48,7 +48,7 @@ def test_both_have_the_same_names(twins: tuple[ModuleType, ModuleType]) -> None:
         "NowaitSends",
         "PartitionLane",
         "Sends",
-        "StraightPath",
+        "FastPath",
         "TopicLanes",
     ):
         faces = [{each for each in dir(getattr(twin, name)) if not each.startswith("_")} for twin in twins]

@@ -230,7 +230,7 @@ def test_split_parts_share_the_numbers(idempotence):
     parts = [new_batch(2), new_batch(2)]
     for part, sequence in zip(parts, (1, 3), strict=True):
         part.producer_id, part.producer_epoch, part.base_sequence = 1, 0, sequence
-    idempotence.divided(a, parts)
+    idempotence.split(a, parts)
     back(b)
     assert [idempotence.admits(batch) for batch in (*parts, b)] == [True, False, False]
 
@@ -302,7 +302,7 @@ def test_partitions_out_of_use_are_forgotten_under_a_new_epoch(idempotence, monk
     send(idempotence, flying)
     send(idempotence, used)
     idempotence.delivered(used)
-    idempotence.doubt({"used"})
+    idempotence.expect_expiry({"used"})
     assert set(idempotence._partitions) == {flying.topic_partition, used.topic_partition}
     assert (idempotence.identity, idempotence.bumps) == (Identity(1, 1), 1)
     idempotence.delivered(flying)
@@ -317,7 +317,7 @@ def test_partitions_out_of_use_are_forgotten_under_a_new_epoch(idempotence, monk
 
 def test_few_partitions_out_of_use_are_remembered(idempotence):
     """Usual producers never pay for it with an epoch."""
-    idempotence.doubt(())
+    idempotence.expect_expiry(())
     assert set(idempotence._partitions) == {TP}
     assert idempotence.bumps == 0
 
@@ -327,10 +327,10 @@ def test_partitions_in_trouble_are_not_forgotten(idempotence, monkeypatch):
     monkeypatch.setattr("splashdam.sender.idempotence.MOST_IDLE", 0)
     (batch,) = fly(idempotence, 1)
     idempotence.lost(batch)
-    idempotence.doubt(())
+    idempotence.expect_expiry(())
     assert set(idempotence._partitions) == {TP}
     idempotence.settle()
-    idempotence.doubt(())
+    idempotence.expect_expiry(())
     assert not idempotence._partitions
 
 
@@ -338,10 +338,10 @@ def test_forgetting_at_the_last_epoch_waits_for_a_new_id(idempotence, monkeypatc
     """Without a new identity the old numbers are still needed; then they are not."""
     monkeypatch.setattr("splashdam.sender.idempotence.MOST_IDLE", 0)
     idempotence.identity = idempotence._partitions[TP].identity = Identity(1, LAST_EPOCH)
-    idempotence.doubt(())
+    idempotence.expect_expiry(())
     assert idempotence.wants_id
     assert set(idempotence._partitions) == {TP}
-    idempotence.doubt(())
+    idempotence.expect_expiry(())
     assert not idempotence._partitions
     assert not idempotence.admits(new_batch())
     idempotence.requested()

@@ -106,7 +106,7 @@ async def test_unknown_at_number_0_is_only_repeated(make_rig, autojump_clock, id
 
 
 async def test_a_partition_in_trouble_holds_up_no_other(make_rig, autojump_clock):
-    """Of the same node and in the same request: only its own new batches wait (R18)."""
+    """Other partitions of the same request go on: only new batches of the troubled one wait (R18)."""
     rig = make_rig(cluster={"topics": {"t": 3}}, batch_bytes=0)
     async with rig.running():
         for number in range(3):

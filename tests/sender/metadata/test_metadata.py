@@ -53,7 +53,7 @@ def test_nobody_is_asked_without_a_topic(metadata):
 
 
 def test_new_topic_is_asked_for_at_once(metadata):
-    """Also right after another answer, and also while nobody waits yet."""
+    """The request is due right after another response, and also while nobody waits."""
     metadata.request_topic("t", 0)
     assert due(metadata, 0, needed=False) == 0
     assert metadata.begin(0, ()) == ["t"]
@@ -81,7 +81,7 @@ def test_many_new_topics_do_not_cost_a_question_for_all_each(metadata):
 
 
 def test_question_for_all_comes_by_age_also_while_topics_are_new(metadata):
-    """And the new one is in it; a failed question for new topics is repeated for all."""
+    """The new topic is in that request; a failed request for new topics is repeated for all."""
     metadata.request_topic("t", 0)
     metadata.begin(0, ())
     metadata.apply(answer(1), 0)
@@ -170,7 +170,7 @@ def test_refreshes_by_age_and_forgets_idle_topics(metadata):
 
 
 def test_every_answer_makes_a_new_snapshot(metadata):
-    """Who waits compares snapshots by identity, so an answer that changes nothing counts too."""
+    """Waiters compare snapshots by identity, so a response that changes nothing counts, too."""
     metadata.request_topic("t", 0)
     metadata.begin(0, ())
     metadata.apply(answer(1), 0)

@@ -41,7 +41,7 @@ async def learn(rig, topic="t", partition=0):
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-async def test_a_batch_that_outgrew_a_request_is_divided_unsent(make_rig, autojump_clock, idempotent):
+async def test_a_batch_that_outgrew_a_request_is_split_unsent(make_rig, autojump_clock, idempotent):
     """The data stop compressing: no request exceeds ``max_request_size``, all arrives once and in order."""
     rig = make_rig(
         compression=GZIP,
@@ -97,7 +97,7 @@ async def test_what_compresses_shares_a_request(make_rig, autojump_clock):
 
 
 async def test_a_broker_that_refuses_the_size_resets_the_estimate(make_rig, autojump_clock):
-    """MESSAGE_TOO_LARGE: divided, and the next batches are smaller again."""
+    """After MESSAGE_TOO_LARGE the batch is split, and the next batches are smaller again."""
     rig = make_rig(compression=GZIP, batch_bytes=10_000, linger_ms=50)
     async with rig.running():
         await learn(rig)

@@ -106,7 +106,7 @@ def test_the_first_addition_waits_20_ms() -> None:
     assert talk.manager.due_in_ms(talk.now_ms) == 20
     talk.now_ms += 20
     talk.reply(talk.until(RequestKind.ADD_PARTITIONS))
-    talk.manager.enrolment.wanted.add(new_batch().topic_partition._replace(partition=1))
+    talk.manager.partitions.wanted.add(new_batch().topic_partition._replace(partition=1))
     talk.reply(talk.until(RequestKind.ADD_PARTITIONS), 51)
     assert talk.manager.due_in_ms(talk.now_ms) == 100
 
@@ -115,7 +115,7 @@ def test_the_first_addition_waits_20_ms() -> None:
     "asked", [asked for asked in RequestKind if asked is not RequestKind.FIND_COORDINATOR]
 )
 def test_the_coordinator_is_found_again(asked: RequestKind) -> None:
-    """And then asked the same."""
+    """The new coordinator gets the same request."""
     talk = Talk()
     talk.reply(talk.asks_for(asked), 16)
     talk.now_ms += 100
@@ -291,7 +291,10 @@ def test_ready_only_with_an_identity(code: int) -> None:
 
 
 def test_an_abort_that_failed_is_begun_anew_where_nobody_waits() -> None:
-    """It had timed out before it failed, and nobody has heard of it; `close` waited for its end in vain."""
+    """The call had timed out before it failed, so no caller saw the error.
+
+    `close` once waited in vain for its end.
+    """
     talk = Talk().begun()
     talk.manager.batch_failed(KafkaError("lost"))
     talk.manager.abort()

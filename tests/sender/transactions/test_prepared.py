@@ -36,7 +36,7 @@ def test_what_is_queued_goes_out_first() -> None:
 
 @pytest.mark.parametrize("level", [1, 2])
 def test_who_gives_up_aborts_nothing(level: int) -> None:
-    """As close does: what is prepared belongs to who decides."""
+    """Neither does `close`: the process that decides ends a prepared transaction."""
     talk = prepared(Talk(level=level).begun())
     talk.manager.abort_unattended()
     assert talk.calm() == []
@@ -54,7 +54,7 @@ def test_the_producer_may_end_it_itself(level: int, way: str) -> None:
 
 
 def test_an_empty_one_says_so() -> None:
-    """The coordinator has never heard of it, so nobody need end it."""
+    """The coordinator does not know it, so nothing has to be ended."""
     talk = Talk().ready()
     talk.manager.begin()
     call = talk.manager.prepare()

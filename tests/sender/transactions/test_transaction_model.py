@@ -45,7 +45,7 @@ class TransactionMachine(RuleBasedStateMachine):
         super().__init__()
         self.cluster = ScriptedCluster(MemoryNetwork(), topics={"t": len(PARTITIONS)})
         self.manager = TransactionManager("x", 60_000, Backoff(0, 0, lambda: 0.5))
-        self.gate = self.manager.enrolment
+        self.gate = self.manager.partitions
         self.sequences = self.manager.sequences
         self.level = 1
         self.count = self.transaction = 0

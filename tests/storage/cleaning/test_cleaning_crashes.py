@@ -75,7 +75,7 @@ SLOW = pytest.mark.slow
 
 
 def check(log: Log) -> None:
-    """What holds whether nothing, part or all of the cleaning was done."""
+    """Invariants, whether nothing, a part or all of the cleaning was done."""
     found = left(log)
     offsets = [offset for offset, _, _ in found]
     assert offsets == sorted(set(offsets))

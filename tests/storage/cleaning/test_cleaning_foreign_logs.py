@@ -21,7 +21,7 @@ LATER_MS = NOW_MS + 10**9
 
 
 def newest(records: list[Record], below: int) -> list[Record]:
-    """What has to be left, tombstones among it."""
+    """The records that must be left, tombstones included."""
     last = {record.key: record.offset for record in records if record.offset < below}
     return [
         record
@@ -53,7 +53,7 @@ def test_of_each_key_the_newest_is_left(partition: Path, tmp_path: Path) -> None
     assert [finding for finding in findings if finding.level is Level.ERROR] == []
 
 
-def test_what_kafka_cleaned_before_is_cleaned_on(tmp_path: Path) -> None:
+def test_a_log_that_kafka_has_cleaned_is_cleaned_further(tmp_path: Path) -> None:
     """Its tombstones go when the horizon is over that Kafka has set."""
     directory = copy_directory(shared("golden/goldc-0-compacted"), tmp_path / "goldc-0")
     log = open_log(FILES, str(directory), settings=attrs.evolve(COMPACTED, segment_bytes=2**20))

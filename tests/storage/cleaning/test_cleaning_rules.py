@@ -34,7 +34,7 @@ def test_the_newest_record_of_each_key_stays_at_its_offset() -> None:
     ]
 
 
-def test_what_is_untouched_is_copied_byte_for_byte() -> None:
+def test_unchanged_batches_are_copied_byte_for_byte() -> None:
     """Batches and, since all are untouched, every file of the segment."""
     files = MemoryFiles()
     log = compacted_log(files, index_interval_bytes=0)
@@ -49,7 +49,7 @@ def test_what_is_untouched_is_copied_byte_for_byte() -> None:
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_codec_timestamps_and_headers_stay(codec: Codec) -> None:
-    """What is left of a batch is packed as it was; its timestamps are relative to the first that is left."""
+    """The rest of a batch keeps its codec; timestamps are relative to the first record that is left."""
     files = MemoryFiles()
     log = compacted_log(files)
     for moment, value in ((NOW_MS - 5, b"old"), (NOW_MS - 9, b"new")):

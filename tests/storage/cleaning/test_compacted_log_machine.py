@@ -172,7 +172,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
         rolls: bool,
         is_kept: bool,
     ) -> None:
-        """What was there when it began is safe then; a segment closed meanwhile waits for the next."""
+        """Records from before its start are synced then; a segment closed meanwhile waits for the next."""
         self.append(before, None)  # or there would be nothing to sync
         safe = self.model.end
 
@@ -332,7 +332,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
         self.model.check(found, self.first_dirty, self.wall_ms)
 
 
-def test_a_power_cut_between_two_segments_is_no_loss_of_what_was_safe() -> None:
+def test_a_power_cut_between_two_segments_loses_no_synced_record() -> None:
     """The first segment loses what was appended during its sync; the next one begins behind it."""
     machine = CompactedLogMachine()
     pair = [(b"a", None)]

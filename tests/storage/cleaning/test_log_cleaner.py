@@ -99,7 +99,7 @@ async def test_the_filthiest_log_comes_first(caplog: pytest.LogCaptureFixture) -
     assert manager.logs[A0].size_bytes == size
 
 
-def test_what_can_be_cleaned_by_age() -> None:
+def test_segments_cleanable_by_age() -> None:
     """min.compaction.lag.ms keeps the young, max.compaction.lag.ms wants the old whatever the ratio says."""
     manager = manager_of(MemoryFiles(), "a")
     manager.create_topic(

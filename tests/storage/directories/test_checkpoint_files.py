@@ -143,7 +143,7 @@ def test_where_leader_epochs_end() -> None:
     }
 
 
-def test_damaged_leader_epochs_begin_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_leader_epochs_start_again(caplog: pytest.LogCaptureFixture) -> None:
     """The batches in the log name their epochs anyway."""
     files = MemoryFiles()
     files.make_directory("/d")

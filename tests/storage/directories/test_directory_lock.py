@@ -42,7 +42,7 @@ def start_holder(directory: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_second_process_is_told_the_first_ones_pid(tmp_path: Path) -> None:
+def test_a_second_process_learns_the_first_ones_pid(tmp_path: Path) -> None:
     """And may have the directory as soon as the first is gone, killed or not."""
     with start_holder(tmp_path) as holder:
         with pytest.raises(
@@ -70,7 +70,7 @@ def test_the_same_process_twice(tmp_path: Path) -> None:
 
 
 def record_lock_holder(directory: Path) -> int | None:
-    """Who holds the record lock that a real Kafka would take, asked from another process."""
+    """The holder of the record lock that a real Kafka would take, seen from another process."""
     code = (
         "import fcntl, struct, sys\n"
         "with open(sys.argv[1], 'r+b') as file:\n"

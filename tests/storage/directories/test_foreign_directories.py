@@ -156,7 +156,7 @@ def test_a_registry_that_leads_out_of_its_directory_is_refused(change: dict[str,
         open_manager(files)
 
 
-def test_an_option_in_the_registry_that_no_broker_takes_is_told_with_its_topic() -> None:
+def test_an_invalid_option_in_the_registry_is_reported_with_its_topic() -> None:
     """And where to correct it."""
     files = MemoryFiles()
     manager = open_manager(files)

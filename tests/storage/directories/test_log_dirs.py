@@ -84,7 +84,7 @@ def test_how_far_logs_were_compacted_is_kept_where_they_lie() -> None:
 
 
 def test_a_home_that_is_not_named_takes_nothing_new() -> None:
-    """What lies in it stays in use."""
+    """Its partitions stay in use."""
     files = MemoryFiles()
     manager = manager_of(files, HOME)
     manager.create_topic("t", 1, now_ms=NOW_MS)
@@ -364,7 +364,7 @@ async def test_without_its_home_a_broker_cannot_go_on() -> None:
 
 
 async def test_one_directory_alone_goes_on_as_before() -> None:
-    """What the disk refuses once it may take another time."""
+    """A write that the disk refuses once may succeed another time."""
     files = FailingDirectory()
     manager = manager_of(files, HOME)
     manager.create_topic("t", 1, now_ms=NOW_MS)
@@ -375,7 +375,7 @@ async def test_one_directory_alone_goes_on_as_before() -> None:
     assert fill(manager, 0, 2) == values_of(manager.logs[T0])
 
 
-def test_a_directory_left_out_of_log_dirs_made_its_partitions_anew() -> None:
+def test_partitions_of_a_directory_left_out_of_log_dirs_are_not_created_again() -> None:
     """They were empty, and from then on there twice: no start went well any more. Now it is said which."""
     files = MemoryFiles()
     manager = manager_of(files)

@@ -112,7 +112,7 @@ def test_a_new_topic_is_not_made_behind_a_link(root: Path, tmp_path: Path) -> No
 
 
 def test_a_data_directory_may_be_a_link_and_others_links_are_left_alone(root: Path, tmp_path: Path) -> None:
-    """What the user named is the user's; a link that bears no name of ours is nobody's business."""
+    """A link that the user named is kept; links without one of our names are ignored."""
     (tmp_path / "link").symlink_to(root)
     (root / "photos-2024").symlink_to(tmp_path)
     use(tmp_path / "link")

@@ -78,7 +78,7 @@ def test_a_missing_file_is_an_error_that_names_it(files: Files, directory: str) 
 
 
 def test_truncation_moves_the_end(files: Files, directory: str) -> None:
-    """What was cut is gone, and the next append stands in its place."""
+    """Truncated bytes are gone, and the next append takes their place."""
     file = files.open_log(f"{directory}/a.log", create=True)
     file.append([b"onetwo"])
     file.truncate(3)
@@ -157,7 +157,7 @@ def test_a_short_write_goes_on_with_the_rest(failing: FailingFile, taken: int) -
     ],
     ids=["ENOSPC", "EDQUOT", "EIO", "EROFS"],
 )
-def test_a_short_write_names_what_the_disk_says_of_the_rest(
+def test_a_short_write_names_the_disks_error(
     failing: FailingFile, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
 ) -> None:
     """It takes a part of the first write, and says why with the second: once the cause was lost."""
@@ -216,7 +216,7 @@ def test_a_tail_that_could_not_be_cut_is_cut_before_the_next_append(failing: Fai
     failing.close()
 
 
-async def test_sync_tells_what_is_on_stable_storage(files: Files, directory: str) -> None:
+async def test_a_file_knows_whether_it_is_synced(files: Files, directory: str) -> None:
     """A file is in need of a sync from its first append on, and again after a truncation."""
     file = files.open_log(f"{directory}/a.log", create=True)
     assert file.is_synced

@@ -31,7 +31,7 @@ def test_a_kill_loses_nothing() -> None:
     assert files.read_bytes("/d/a") == b"safelost"
 
 
-def test_a_crash_drops_what_was_not_synced() -> None:
+def test_a_crash_drops_unsynced_bytes() -> None:
     """Bytes and names alike."""
     files = MemoryFiles()
     filled(files)
@@ -90,7 +90,7 @@ def test_without_power_nothing_works_until_the_restart() -> None:
     assert files.read_bytes("/a") == b"12"
 
 
-def test_a_full_disk_takes_what_fits() -> None:
+def test_a_full_disk_takes_the_bytes_that_fit() -> None:
     """The rest is an error; space that was freed can be used."""
     files = MemoryFiles(capacity_bytes=10)
     file = files.open_log("/a", create=True)
@@ -105,7 +105,7 @@ def test_a_full_disk_takes_what_fits() -> None:
 
 
 def test_a_full_disk_never_puts_half_a_file_in_the_place_of_a_whole_one() -> None:
-    """What is replaced as a whole stays where its successor does not fit; a broker could not start again."""
+    """A replaced file stays if its successor does not fit; else a broker could not start again."""
     files = MemoryFiles()
     files.write_atomic("/topics", b"before")
     files.capacity_bytes = files.used_bytes + 4
@@ -127,7 +127,7 @@ def test_a_lock_is_exclusive_and_ends_with_the_process() -> None:
     files.lock("/d").release()
 
 
-def test_a_write_in_the_middle_keeps_what_stands_behind_it() -> None:
+def test_a_write_in_the_middle_keeps_the_bytes_after_it() -> None:
     """As on a disk, also where it fails half way."""
     files = MemoryFiles()
     files.write_atomic("/x", b"abcdef")

@@ -82,7 +82,7 @@ def test_kafkas_checkpoints_are_sound() -> None:
         assert len(partition_directories(str(root))) >= 3
 
 
-def test_what_compaction_has_done_is_told(tmp_path: Path) -> None:
+def test_compaction_is_reported(tmp_path: Path) -> None:
     """Up to which offset, and how much has come since; by Kafka's measure, and of a single partition, too."""
     directory = tmp_path / "t-0"
     log = open_log(DiskFiles(), str(directory), settings=COMPACTED)
@@ -148,7 +148,7 @@ def test_segments_that_overlap(tmp_path: Path) -> None:
     assert "the segment before ends with offset 2" in [finding.text for finding in findings]
 
 
-def test_what_is_no_log_directory(tmp_path: Path) -> None:
+def test_paths_that_are_no_log_directory(tmp_path: Path) -> None:
     """It is said instead of finding nothing wrong."""
     with pytest.raises(KafkaStorageError, match="neither a data directory nor"):
         partition_directories(str(tmp_path))
@@ -170,7 +170,7 @@ def test_transactions_of_ours_are_sound(tmp_path: Path) -> None:
 
 @given(st.randoms(use_true_random=False), st.sampled_from(sorted(GOLDEN.glob("kafka-*/*-0"))))
 @settings(max_examples=60, deadline=None)
-def test_whatever_is_damaged_it_is_told_and_nothing_breaks(chance: random.Random, partition: Path) -> None:
+def test_any_damage_is_reported_and_breaks_nothing(chance: random.Random, partition: Path) -> None:
     """One file with some bytes changed, put in or cut off: verifying and dumping come to their end."""
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder, partition.name)

@@ -322,7 +322,7 @@ def test_a_header_that_lies_about_its_count_is_refused() -> None:
 
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize("topics", ["CreateTime", "LogAppendTime"])
-def test_log_append_time_said_by_a_producer_does_not_count(codec: Codec, topics: str) -> None:
+def test_log_append_time_claimed_by_a_producer_does_not_count(codec: Codec, topics: str) -> None:
     """The topic decides: the records have their own times, or the broker's; Kafka takes such a batch, too."""
     said = bytearray(build_batch([(NOW_MS + i, b"k", b"v", None) for i in (0, 5, 1)], Compression(codec)))
     INT16.pack_into(said, ATTRIBUTES_AT, codec | 0x08)

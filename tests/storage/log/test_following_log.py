@@ -86,7 +86,7 @@ def files_of(files: MemoryFiles, log: Log) -> dict[str, bytes | None]:
     }
 
 
-def test_a_follower_has_the_leaders_bytes_and_knows_what_it_knows() -> None:
+def test_a_follower_has_the_leaders_bytes_and_state() -> None:
     """Offsets, epochs, producers; a batch that is cut short is left for the next fetch."""
     leader, files = written_log(MemoryFiles()), MemoryFiles()
     follower = open_log(files, settings=SMALL)
@@ -148,7 +148,7 @@ def test_a_truncated_log_is_as_if_the_rest_had_never_been_there(data: st.DataObj
 
 @given(st.integers(0, 20), st.integers(0, 2**16))
 def test_a_power_cut_after_a_truncation_leaves_no_gap_and_nothing_foreign(offset: int, seed: int) -> None:
-    """What is there then is a beginning of the old log, or of the new one."""
+    """The files are then a beginning of the old log, or of the new one."""
     files = MemoryFiles()
     log = written_log(files)
     log.flush()
@@ -184,7 +184,7 @@ def test_a_truncation_that_a_power_cut_undid_is_found_again() -> None:
     assert (log.last_epoch, log.end_of_epoch(1)) == (1, EpochEnd(1, 4))
 
 
-def test_a_log_below_its_leaders_start_begins_anew_there() -> None:
+def test_a_log_below_its_leaders_start_starts_again_there() -> None:
     """Nothing of the old one is left, on the disk neither, and the next batch may come from there."""
     leader, files = written_log(MemoryFiles()), MemoryFiles()
     follower = written_log(files, 7)
@@ -204,7 +204,7 @@ def test_a_log_below_its_leaders_start_begins_anew_there() -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 7])
-def test_starting_anew_where_the_first_segment_is(offset: int) -> None:
+def test_starting_again_at_the_first_segment(offset: int) -> None:
     """The files of the same name are those of the new segment."""
     files = MemoryFiles()
     follower = open_log(files, settings=SMALL)
@@ -218,7 +218,7 @@ def test_starting_anew_where_the_first_segment_is(offset: int) -> None:
     assert values_of(open_log(files, settings=SMALL)) == [b"z"]
 
 
-def test_truncation_lowers_what_was_promised_of_the_rest() -> None:
+def test_truncation_lowers_recovery_point_and_high_watermark() -> None:
     """Recovery point and high watermark; a sync that began before it promises nothing of what comes now."""
     log = written_log(MemoryFiles())
     log.flush()
@@ -242,7 +242,7 @@ def test_damage_and_wrong_order_are_refused() -> None:
     assert other.log_end_offset == 19
 
 
-def test_the_high_watermark_of_a_replicated_log_moves_only_when_told() -> None:
+def test_the_high_watermark_of_a_replicated_log_moves_only_by_its_leader() -> None:
     """It never moves back nor beyond the end; alone it is the end again."""
     log = open_log(MemoryFiles())
     others = Others()
@@ -277,7 +277,7 @@ def test_a_transaction_is_undecided_until_its_marker_is_replicated() -> None:
     assert again.last_stable_offset == 3
 
 
-def test_a_marker_that_nobody_else_is_waited_for_decides_at_once() -> None:
+def test_a_marker_without_other_replicas_decides_at_once() -> None:
     """The leader alone is in sync: the high watermark is above the marker before it is noted."""
     log = open_log(MemoryFiles())
 

@@ -29,7 +29,7 @@ SETTINGS = LogSettings(segment_bytes=4 * len(batch(b"00")), index_interval_bytes
 
 @attrs.define
 class Outcome:
-    """What a client and an operator know at the end: batches acknowledged, and batches flushed."""
+    """The acknowledged and the flushed batches, as client and operator know them at the end."""
 
     acknowledged: int = 0
     flushed: int = 0
@@ -109,7 +109,7 @@ def test_killed_in_the_middle_of_any_operation(landed_bytes: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_power_cut_at_any_operation(seed: int) -> None:
-    """What was flushed is there, whatever part of the rest the disk kept."""
+    """Flushed records are there, whatever part of the rest the disk kept."""
     for operation in OPERATIONS:
         files, outcome, random = MemoryFiles(), Outcome(), Random(seed * 1000 + operation)
         files.inject(Fault(None, after=operation, landed_bytes=random.randint(0, 80)))
@@ -395,7 +395,7 @@ def test_a_clean_shutdown_keeps_the_producers_of_expired_batches() -> None:
     assert open_after_a_crash(files).append_as_leader(numbered(0), now_ms=NOW_MS).duplicate
 
 
-def test_what_is_left_of_a_removed_segment_does_not_set_the_end_back() -> None:
+def test_leftovers_of_a_removed_segment_do_not_move_the_end_back() -> None:
     """It was never flushed and is torn; the empty segment behind it says where the log ended."""
     files, log = on_a_new_disk()
     append(log, 1, 0)

@@ -91,7 +91,7 @@ class LogMachine(RuleBasedStateMachine):
         return max(self.gap_end, self.written[-1].next_offset if self.written else 0)
 
     def kept(self) -> list[Written]:
-        """What can be read: the batches that reach beyond the start of the log."""
+        """The readable batches: those that reach beyond the start of the log."""
         left = (each for each in self.written if each.next_offset > self.start_offset)
         return [each for each in left if each.base_offset not in self.gone]
 
@@ -100,7 +100,7 @@ class LogMachine(RuleBasedStateMachine):
         return [each for each in mine if each.epoch == mine[-1].epoch]
 
     def next_batch(self, producer_id: int, count: int, *, skip: int = 0, epochs_on: int = 0) -> Written:
-        """What the producer sends next; ``skip`` leaves sequences out."""
+        """The producer's next batch; ``skip`` leaves sequence numbers out."""
         mine = self.of_producer(producer_id)
         epoch = (mine[-1].epoch if mine else 0) + epochs_on
         sequence = mine[-1].sequence + len(mine[-1].values) if mine and not epochs_on else 0

@@ -48,7 +48,7 @@ def reopened(files: MemoryFiles, log: Log, *, clean: bool) -> Log:
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "after a crash"])
-def test_an_open_transaction_holds_back_what_is_stable(clean: bool) -> None:
+def test_an_open_transaction_holds_the_last_stable_offset_back(clean: bool) -> None:
     """From its first record on, through every restart, until it ends."""
     files = files_with(batch(b"x"), data(1), data(2), marker(1, COMMIT), data(2, 1))
     log = open_log(files)
@@ -62,7 +62,7 @@ def test_an_open_transaction_holds_back_what_is_stable(clean: bool) -> None:
     assert log.last_stable_offset == 2
 
 
-def test_aborted_transactions_are_listed_with_what_was_stable_then() -> None:
+def test_aborted_transactions_are_listed_with_the_stable_offset() -> None:
     """Two at once: the first to end leaves the other open."""
     files = files_with(data(1), data(2), marker(1, ABORT), data(3), marker(2, ABORT), marker(3, COMMIT))
     log = open_log(files)
@@ -95,7 +95,7 @@ def test_markers_that_end_nothing() -> None:
     assert (log.log_end_offset, log.last_stable_offset) == (4, 4)
 
 
-def test_a_torn_list_of_aborted_transactions_is_made_anew_after_a_crash() -> None:
+def test_a_torn_list_of_aborted_transactions_is_rebuilt_after_a_crash() -> None:
     """As the other indexes."""
     files = files_with(data(1), marker(1, ABORT), data(1, 1), marker(1, ABORT))
     open_log(files).close()

@@ -126,7 +126,7 @@ class Life:
 
 
 @pytest.mark.parametrize("has_faults", [False, True])
-def test_what_was_flushed_stays_and_what_was_deleted_does_not_come_back(has_faults: bool) -> None:
+def test_flushed_records_stay_and_deleted_ones_do_not_return(has_faults: bool) -> None:
     """It came back after the second crash; a torn end that a crash brought back was read by consumers."""
     for seed in range(ROUNDS):
         life = Life(Random(seed), has_faults=has_faults)

@@ -65,7 +65,7 @@ steps = st.lists(
 
 
 class Model:
-    """What was written, which transactions are open, and what became of the others."""
+    """The written records, the open transactions, and the ends of the others."""
 
     def __init__(self) -> None:
         self.history: list[Write | End] = []
@@ -218,7 +218,7 @@ def read_committed(log: Log, from_offset: int) -> list[bytes | None]:
 
 @settings(max_examples=150, deadline=None)
 @given(todo=steps, from_share=st.floats(0, 1))
-def test_read_committed_sees_what_was_committed(todo: list[NamedTuple], from_share: float) -> None:
+def test_read_committed_sees_committed_records(todo: list[NamedTuple], from_share: float) -> None:
     """After each step, from the start and from any offset; a restart changes nothing, a power cut the end."""
     run = Run()
     for step in todo:
@@ -311,7 +311,7 @@ def test_a_marker_that_the_disk_refuses_ends_nothing() -> None:
     assert log.last_stable_offset == 2
 
 
-def test_damaged_lists_of_aborted_are_made_anew_after_a_clean_end() -> None:
+def test_damaged_lists_of_aborted_transactions_are_rebuilt_after_a_clean_end() -> None:
     """As Kafka, which checks this index alone then."""
     files = MemoryFiles()
     log = open_log(files)
@@ -330,7 +330,7 @@ def test_damaged_lists_of_aborted_are_made_anew_after_a_clean_end() -> None:
 
 
 def test_deleting_the_first_records_of_a_transaction_leaves_it_open() -> None:
-    """What is stable begins no lower than the log."""
+    """The last stable offset is not below the log start offset."""
     log = open_log(MemoryFiles())
     for sequence in range(3):
         data = batch(b"v", producer_id=1, sequence=sequence, transactional=True)
@@ -342,7 +342,7 @@ def test_deleting_the_first_records_of_a_transaction_leaves_it_open() -> None:
     assert log.last_stable_offset == 4
 
 
-def test_a_reader_hears_of_the_aborted_transactions_in_what_it_got() -> None:
+def test_a_reader_gets_the_aborted_transactions_of_its_records() -> None:
     """Not of the hundreds that follow: the bound is at most an index interval behind the bytes."""
     log = open_log(MemoryFiles(), settings=SETTINGS)
     for sequence in range(200):

@@ -235,7 +235,7 @@ def test_a_file_that_could_not_be_renamed_is_renamed_and_unlinked_later() -> Non
     assert not any(name.endswith(".deleted") for name in names(files))
 
 
-def test_removals_are_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_removals_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Which segment, and why."""
     log = filled(MemoryFiles(), retention_bytes=3 * ONE_BATCH)
     with caplog.at_level(logging.INFO):

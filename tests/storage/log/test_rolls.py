@@ -121,7 +121,7 @@ def test_by_an_offset_too_far_from_the_base() -> None:
     assert [header.base_offset for header in read_headers(log)] == [0, 2**31 - 2, 2**31 - 1, 2**31]
 
 
-async def test_what_a_closed_segment_leaves() -> None:
+async def test_files_of_a_closed_segment() -> None:
     """Final time entry, indexes without zeros, producers at the new base; its flush is the housekeeping's."""
     files = MemoryFiles()
     told: list[int] = []

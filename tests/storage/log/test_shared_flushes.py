@@ -83,7 +83,7 @@ async def test_busy_waiters_take_turns(disk: SlowDisk) -> None:
     assert disk.synced.count(f"{DIRECTORY}/{0:020d}.log") <= 30
 
 
-async def test_all_waiters_hear_of_a_failure(disk: SlowDisk) -> None:
+async def test_all_waiters_get_a_failure(disk: SlowDisk) -> None:
     """Nobody is told that a record is safe after a sync has failed."""
     files = MemoryFiles()
     log = open_log(files)

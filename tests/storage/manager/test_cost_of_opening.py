@@ -58,7 +58,7 @@ def test_after_a_clean_end_little_is_read(bytes_read: Counter[str]) -> None:
 
 
 @pytest.mark.parametrize(("recovery_point", "segments"), [(39, 1), (30, 3), (1, 10)])
-def test_after_a_crash_what_was_flushed_is_not_read(
+def test_after_a_crash_flushed_segments_are_not_read(
     bytes_read: Counter[str], recovery_point: int, segments: int
 ) -> None:
     """Every segment from the one that holds the recovery point on; of the one in front of it two heads."""
@@ -187,7 +187,7 @@ def test_a_start_after_a_kill_waits_for_no_sync_of_a_log(monkeypatch: pytest.Mon
     assert set(ends.values()) == {0}
 
 
-def test_an_append_after_a_kill_takes_what_was_there_before_along_to_the_disk() -> None:
+def test_a_sync_after_a_kill_covers_earlier_records() -> None:
     """With flush.messages=1 an acknowledgement says that everything up to it survives a power cut."""
     files, settings = MemoryFiles(), LogSettings(flush_messages=1)
     log = open_log(files, settings=settings)
@@ -225,7 +225,7 @@ def test_the_indexes_of_a_segment_found_after_a_kill_are_synced_with_it() -> Non
 
 
 def test_a_partition_found_after_a_kill_keeps_no_file_open(tmp_path: Path) -> None:
-    """What is still to be synced is known without a descriptor."""
+    """Unsynced files are known without a descriptor."""
     directory = str(tmp_path / "t-0")
     log = open_log(DiskFiles(), directory)
     log.append_as_leader(batch(b"v", producer_id=1), now_ms=NOW_MS)

@@ -154,7 +154,7 @@ async def test_flush_ms_is_not_forgotten_when_the_clock_is_put_back() -> None:
     assert manager.logs[TopicPartition("b", 0)].recovery_point == 0
 
 
-async def test_the_flush_ms_of_a_deleted_topic_wakes_nobody() -> None:
+async def test_the_flush_ms_of_a_deleted_topic_has_no_effect() -> None:
     """The smallest of those that are left counts."""
     manager = open_manager(MemoryFiles())
     manager.create_topic("a", 1, {"flush.ms": "30"}, now_ms=NOW_MS)

@@ -39,7 +39,7 @@ SETTINGS = DirectorySettings(
 
 @attrs.define
 class Known:
-    """What clients were told before the end came."""
+    """The answers that clients got before the end."""
 
     acknowledged: int = 0
     flushed: int = 0

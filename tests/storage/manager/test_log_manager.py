@@ -91,7 +91,7 @@ def test_names_that_differ_in_dot_and_underscore_collide() -> None:
         manager.create_topic("a_b.c", 1, now_ms=NOW_MS)
 
 
-def test_what_else_a_creation_refuses() -> None:
+def test_other_refusals_of_a_creation() -> None:
     """An existing name, no partitions, unknown options; nothing is left of the attempt."""
     files = MemoryFiles()
     manager = open_manager(files)
@@ -453,7 +453,7 @@ def test_a_topic_that_does_not_fit_leaves_nothing() -> None:
     assert refused > 5
 
 
-async def test_what_the_disk_refused_of_an_undo_is_tried_again_once_there_is_room() -> None:
+async def test_an_undo_that_the_disk_refused_is_tried_again_when_there_is_room() -> None:
     """By the housekeeping, whether or not anybody asks for another topic."""
     tried = 0
     for operation in range(60):

@@ -66,7 +66,7 @@ def check_whole_or_not_there(manager: LogManager, files: MemoryFiles, kept: int)
     assert directories(files) == sorted(map(str, manager.logs))
 
 
-def test_nobody_sees_them_before_all_are_there() -> None:
+def test_prepared_partitions_are_invisible_before_all_exist() -> None:
     """No step makes more than twelve, and the registry has the topic in one change."""
     files = MemoryFiles()
     manager = open_manager(files)
@@ -179,7 +179,7 @@ def test_the_name_is_taken_meanwhile() -> None:
     assert not manager.registry.resources
 
 
-def test_a_small_extension_took_what_was_given_up() -> None:
+def test_a_small_extension_does_not_take_given_up_partitions() -> None:
     """And the removal took the directories of its logs, with acknowledged records."""
     files = MemoryFiles()
     manager = open_manager(files)
@@ -212,7 +212,7 @@ def test_partitions_are_made_for_one_topic_alone() -> None:
     check_whole_or_not_there(manager, files, 0)
 
 
-def test_what_could_not_be_removed_made_the_next_start_fail() -> None:
+def test_leftovers_of_a_removal_do_not_fail_the_next_start() -> None:
     """A later making of the same topic wrote over the note of the first one."""
     files = MemoryFiles()
     manager = open_manager(files)
@@ -346,7 +346,7 @@ def test_a_large_topic_goes_in_steps() -> None:
     assert not manager.removals.has_unfinished_work
 
 
-def test_a_small_deletion_did_what_a_large_one_had_left() -> None:
+def test_a_small_deletion_does_not_finish_a_large_one() -> None:
     """In one step: what waits is for the housekeeping, or for whoever comes back for it."""
     files = MemoryFiles()
     manager = open_manager(files)

@@ -80,7 +80,7 @@ def test_options_apply_to_the_segment_that_is_written() -> None:
     assert log.settings.retention_bytes == 0
 
 
-async def test_settings_of_the_directory_apply_to_what_is_due() -> None:
+async def test_settings_of_the_directory_apply_to_due_work() -> None:
     """A shorter interval counts from now on, and the defaults of topics that set nothing themselves."""
     manager = manager_of(MemoryFiles())
     manager.create_topic("a", 1, {"segment.bytes": "100"}, now_ms=NOW_MS)

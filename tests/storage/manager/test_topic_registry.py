@@ -51,7 +51,7 @@ def test_a_topic_more_costs_one_line_however_many_there_are(monkeypatch: pytest.
     assert len(registry_in(files).topics) == 300
 
 
-def test_the_whole_is_written_anew_where_changes_outgrow_it() -> None:
+def test_the_registry_is_rewritten_when_changes_outgrow_it() -> None:
     """One topic whose options change for ever does not fill the disk."""
     files = MemoryFiles()
     registry = registry_in(files)
@@ -122,7 +122,7 @@ def test_a_damaged_line_before_others_is_an_error() -> None:
         registry_in(files)
 
 
-def test_what_else_is_kept_survives() -> None:
+def test_other_resources_survive() -> None:
     """Options of brokers and groups; an empty set is gone."""
     files = MemoryFiles()
     registry = registry_in(files)
@@ -155,7 +155,7 @@ CHANGE = st.tuples(st.sampled_from(["put", "delete", "end", "keep", "close"]), s
 def test_a_crash_anywhere_loses_nothing_that_was_kept(
     changes: list[tuple[str, str]], fault_after: int, seed: int
 ) -> None:
-    """What was told to be kept is there, but for a last change of which nobody was told either way."""
+    """Every confirmed change is there; only a last change without an answer may be missing."""
     files = MemoryFiles()
     registry = registry_in(files)
     files.inject(Fault(errno.EIO, after=fault_after))

@@ -116,7 +116,7 @@ def test_power_lost_with_every_byte_of_the_last_batch_damaged() -> None:
         assert log.log_end_offset == 2 or is_gap or is_epoch
 
 
-def test_damage_in_the_middle_cuts_there_and_removes_what_follows() -> None:
+def test_damage_in_the_middle_cuts_there_and_removes_the_rest() -> None:
     """The first bad batch ends the log; no later segment stays."""
     files = filled()
     data = bytearray(files.read_bytes(path(10, ".log")) or b"")
@@ -131,7 +131,7 @@ def test_damage_in_the_middle_cuts_there_and_removes_what_follows() -> None:
 
 
 def test_nothing_below_the_recovery_point_is_checked() -> None:
-    """What was flushed is trusted: a start reads from the recovery point on."""
+    """Flushed records are trusted: a start reads from the recovery point on."""
     files = filled()
     data = bytearray(files.read_bytes(path(10, ".log")) or b"")
     data[150] ^= 1
@@ -178,7 +178,7 @@ def test_killed_logs_are_rebuilt_to_the_very_same_files() -> None:
     assert content(killed) == content(clean)
 
 
-def test_restarts_do_not_change_what_a_rebuild_gives() -> None:
+def test_restarts_do_not_change_a_rebuild() -> None:
     """Clean restarts between the appends leave no trace in the indexes."""
     files = MemoryFiles()
     for start in range(0, 40, 8):
@@ -194,7 +194,7 @@ def test_restarts_do_not_change_what_a_rebuild_gives() -> None:
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "after a crash"])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("base", [0, 10, 30])
-def test_a_missing_index_is_made_anew(base: int, suffix: str, clean: bool) -> None:
+def test_a_missing_index_is_rebuilt(base: int, suffix: str, clean: bool) -> None:
     """Also after a clean shutdown, also in a closed segment."""
     files = filled()
     open_log(files, settings=SMALL).close()
@@ -206,7 +206,7 @@ def test_a_missing_index_is_made_anew(base: int, suffix: str, clean: bool) -> No
     assert content(files) == before
 
 
-def test_an_index_that_points_behind_the_log_is_made_anew() -> None:
+def test_an_index_that_points_beyond_the_log_is_rebuilt() -> None:
     """In the active segment of a log that claims a clean shutdown."""
     files = filled(5)
     open_log(files, settings=SMALL).close()

@@ -21,7 +21,7 @@ from splashdam.storage.settings import LogSettings
 SMALL = LogSettings(segment_bytes=4 * len(batch(b"00")))
 
 
-def test_what_a_killed_broker_wrote_survives_a_power_cut_after_the_next_clean_end() -> None:
+def test_records_of_a_killed_broker_survive_a_power_cut_after_a_clean_end() -> None:
     """Recovery syncs the logs it read, or the clean marker would vouch for bytes in memory alone."""
     files = MemoryFiles()
     settings_for = SMALL.with_configs

@@ -168,7 +168,7 @@ def test_settling_fails_while_the_disk_refuses() -> None:
     assert files.size_bytes("/i.index") == 8
 
 
-def test_trimming_writes_what_was_kept_back() -> None:
+def test_trimming_writes_held_back_entries() -> None:
     """A trim never lengthens a file with zeros in place of entries."""
     files = MemoryFiles()
     index = offset_index(files)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from splashdam.net.guard import Guard
+from splashdam.net.reentrant_lock import ReentrantLock
 
 
 @contextmanager
-def holding(guard: Guard) -> Iterator[None]:
+def holding(guard: ReentrantLock) -> Iterator[None]:
     """The block is what ``guard.run`` would run."""
     before = guard.holder
     guard.acquire()

@@ -121,7 +121,7 @@ class Talk:
     def send(self, batch: ProducerBatch | None = None) -> ProducerBatch:
         """A record of the open transaction, on the wire; its partition is added first."""
         batch = batch or new_batch()
-        gate = self.manager.enrolment
+        gate = self.manager.partitions
         while not gate.admits(batch):
             question = self.next(batches_left=True)
             assert question is not None
@@ -149,7 +149,7 @@ class Talk:
             return self.until(asked)
         if asked is RequestKind.ADD_PARTITIONS:
             self.ready().manager.begin()
-            assert not manager.enrolment.admits(new_batch())
+            assert not manager.partitions.admits(new_batch())
             return self.until(asked)
         self.begun()
         if asked is RequestKind.END:

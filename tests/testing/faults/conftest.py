@@ -39,7 +39,7 @@ async def broker(network: MemoryNetwork, autojump_clock: MockClock) -> AsyncIter
 
 @pytest.fixture
 def faults(broker: Broker) -> Iterator[Faults]:
-    """What goes wrong in it; by the end of the test all of it has."""
+    """The faults of the test; each must have happened by its end."""
     set_here = Faults(broker.interception)
     yield set_here
     assert set_here.unhit == []

@@ -67,7 +67,7 @@ async def test_error_of_one_partition(broker: Broker, talk: Talk, faults: Faults
     assert (end(broker), end(broker, partition=1)) == (1, int(after))
 
 
-async def test_who_is_meant(talk: Talk, some_faults: Faults) -> None:
+async def test_which_requests_a_fault_matches(talk: Talk, some_faults: Faults) -> None:
     """Other topics, partitions, clients, brokers and calls go unharmed."""
     some_faults.produce(topic="u*", error=NOT_LEADER)
     some_faults.produce(partition=1, error=NOT_LEADER)
@@ -174,7 +174,7 @@ async def test_refused_connections(talk: Talk, some_faults: Faults, network: Mem
     assert len(some_faults.unhit) == 1
 
 
-async def test_without_acks_the_connection_says_it(talk: Talk, faults: Faults) -> None:
+async def test_with_acks_0_the_connection_is_closed(talk: Talk, faults: Faults) -> None:
     """There is no answer to put the error in; Kafka closes the connection then."""
     faults.produce(error=NOT_LEADER)
     await talk.send(produce_request("t", batch(b"v"), acks=0), 9, answered=False)

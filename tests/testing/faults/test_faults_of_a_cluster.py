@@ -38,7 +38,7 @@ async def test_one_broker_of_three(autojump_clock: MockClock) -> None:
 
 
 async def test_followers_follow_through_faults(autojump_clock: MockClock) -> None:
-    """What is set for clients, even for any request, is not what followers meet, nor what the log holds."""
+    """Faults for clients, even for any request, do not apply to followers, whose requests are not logged."""
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3)
         faults = faults_of(cluster)

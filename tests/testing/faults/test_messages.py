@@ -94,7 +94,7 @@ def test_produce_is_refused_for_each_partition() -> None:
 
 
 def test_a_part_is_refused() -> None:
-    """What is not meant keeps its answer, in the same topic too."""
+    """Other partitions keep their answers, even in the same topic."""
     request = produce(a=[0, 3], b=[1])
     chosen, rest = split(request, 12, names, lambda place: place == Place("a", 3))
     assert list(leaves(chosen, 12, names)) == [Place("a", 3)]

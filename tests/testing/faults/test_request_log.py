@@ -31,8 +31,8 @@ def producer(broker: EmbeddedBroker) -> Iterator[KafkaProducer]:
         yield running
 
 
-def test_what_was_asked(broker: EmbeddedBroker, producer: KafkaProducer) -> None:
-    """Who has an answer finds its request, with what was answered."""
+def test_logged_requests(broker: EmbeddedBroker, producer: KafkaProducer) -> None:
+    """A client that has an answer finds its request in the log, with the answer."""
     broker.faults.produce(error="NOT_ENOUGH_REPLICAS", times=1)
     with broker.requests.start() as requests:
         producer.send("orders", b"1").get(timeout=30)

@@ -8,7 +8,7 @@ from splashdam.testing.faults.faults import Faults
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
 
 
-async def test_faults_that_happen_are_not_told(faults: Faults, talk: Talk) -> None:
+async def test_faults_that_happen_are_not_unhit(faults: Faults, talk: Talk) -> None:
     """Whether they are over or stay."""
     faults.api_versions(throttle_ms=5, times=1)
     faults.any_request(throttle_ms=5)

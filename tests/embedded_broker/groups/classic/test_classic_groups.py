@@ -199,7 +199,7 @@ async def test_the_first_rebalance_waits_for_more_members(
         assert trio.current_time() - began == pytest.approx(3, abs=0.5)
 
 
-async def test_an_id_that_nobody_comes_with(
+async def test_a_pending_member_id_expires(
     broker: Broker, network: MemoryNetwork, autojump_clock: MockClock
 ) -> None:
     """It is waited for as long as its session, and may leave."""
@@ -269,7 +269,7 @@ async def test_joining_again_without_news(
         assert (await follower.joined()).generation_id == 3
 
 
-async def test_who_asks_twice_is_answered_twice(
+async def test_a_repeated_request_is_answered_twice(
     broker: Broker, network: MemoryNetwork, autojump_clock: MockClock
 ) -> None:
     """A member that lost its connection joins by another; the first request hears 27, and is not left."""

@@ -73,7 +73,7 @@ class MemoryHost:
 
 
 class Client:
-    """What one client knows: its id, its generation, and which answer it waits for."""
+    """The state of one client: its id, its generation, and the answer that it waits for."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -170,7 +170,7 @@ class ClassicMachine(RuleBasedStateMachine):
 
     @rule(number=clients)
     def leave(self, number: int) -> None:
-        """Whoever waits with this id is answered."""
+        """The request that waits with this id is answered."""
         client = self.clients[number]
         try:
             self.membership.leave(client.member_id, client.instance_id)
@@ -234,7 +234,7 @@ class ClassicMachine(RuleBasedStateMachine):
 
     @invariant()
     def shares_are_of_their_owners(self) -> None:
-        """What a stable group says is what its leader gave."""
+        """A stable group answers with its leader's assignment."""
         if self.membership.state is GroupState.STABLE:
             for member in self.membership.members.by_id.values():
                 assert member.instance_id or member.assignment in {b"", member.member_id.encode()}
@@ -252,7 +252,7 @@ TestClassicMachine.settings = budget(max_examples=60, stateful_step_count=40, de
 
 
 def test_every_state_ends_and_others_follow_the_table() -> None:
-    """What is not in the table is refused, with both names."""
+    """A transition that is not in the table is refused, with both names."""
     for state in GroupState:
         assert next_state(TRANSITIONS, state, GroupEvent.END, "g") is GroupState.DEAD
     with pytest.raises(IllegalStateError, match="STABLE cannot JOIN"):

@@ -51,7 +51,7 @@ def test_range_puts_static_members_first_by_instance_id() -> None:
     }
 
 
-def test_range_counts_only_who_wants_the_topic() -> None:
+def test_range_counts_only_subscribers_of_the_topic() -> None:
     """Members with different subscriptions."""
     members = {
         "m0": Candidate(frozenset({A})),
@@ -76,8 +76,8 @@ def test_uniform_moves_no_more_than_a_newcomer_needs() -> None:
     assert second["m1"] < first["m1"]
 
 
-def test_uniform_evens_out_what_few_want_with_what_all_want() -> None:
-    """Who alone wants a large topic gets little of the others."""
+def test_uniform_balances_members_with_different_subscriptions() -> None:
+    """The only subscriber of a large topic gets few partitions of others."""
     members = {
         "m0": Candidate(frozenset({A, B})),
         "m1": Candidate(frozenset({B})),
@@ -140,7 +140,7 @@ def test_everything_that_is_wanted_is_handed_out_once(
 def test_no_move_would_make_a_uniform_assignment_more_even(
     group: tuple[dict[str, Candidate], dict[bytes, int]],
 ) -> None:
-    """Who could take a partition of somebody else has at most one less."""
+    """A member that could take a partition of another one has at most one less."""
     members, partitions = group
     shares = ASSIGNORS["uniform"](members, partitions)
     for some in shares.values():

@@ -82,7 +82,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def nobody_owns_what_the_group_does_not_know(self) -> None:
-        """What a member reads, the group has down as held by it."""
+        """The group knows every partition that a member reads as held by it."""
         for member in self.members.values():
             known = self.group.group.members[member.member_id].current.holds()
             assert member.owned <= known.keys()

@@ -87,7 +87,7 @@ async def test_older_clients_are_given_a_member_id(talk: Talk) -> None:
         ({"member_epoch": -1}, 69),
     ],
 )
-async def test_what_nobody_may_say_is_refused(talk: Talk, fields: dict[str, Any], code: int) -> None:
+async def test_invalid_heartbeats_are_refused(talk: Talk, fields: dict[str, Any], code: int) -> None:
     """With Kafka's codes, and a text; and no group is made of it."""
     answer = await WireMember(talk, "m1", "t").ask(**fields)
     assert answer.error_code == code
@@ -129,7 +129,7 @@ async def test_offsets_are_committed_at_the_members_epoch(talk: Talk) -> None:
     assert await code(-1, "") == 0
 
 
-async def test_commit_for_what_it_kept_may_name_an_older_epoch(talk: Talk) -> None:
+async def test_a_commit_for_kept_partitions_may_name_an_older_epoch(talk: Talk) -> None:
     """KIP-1251: the answer with the new epoch may be on its way; 113 for what it no longer has."""
     first, second = WireMember(talk, "m1", "t"), WireMember(talk, "m2", "t")
     await first.beat()
@@ -160,7 +160,7 @@ async def test_groups_are_listed_and_deleted(talk: Talk) -> None:
     assert (await describe(talk)).error_code == 69
 
 
-async def test_static_member_comes_back_to_what_it_had(talk: Talk) -> None:
+async def test_a_static_member_gets_its_partitions_back(talk: Talk) -> None:
     """It leaves with -2, nothing moves, and its next life takes its place; the one before is fenced."""
     static = WireMember(talk, "m1", "t", instance_id="i1")
     other = WireMember(talk, "m2", "t")
@@ -303,7 +303,7 @@ async def test_groups_outlive_a_restart(
                 assert first.partitions == [0, 1, 2, 3]
 
 
-async def test_full_group_takes_nobody_else(
+async def test_a_full_group_takes_no_more_members(
     network: MemoryNetwork, files: MemoryFiles, autojump_clock: MockClock
 ) -> None:
     """``group.consumer.max.size`` → 81."""

@@ -133,7 +133,7 @@ async def classic(talk: Talk, autojump_clock: MockClock) -> ClassicWire:
 
 
 async def group_type(talk: Talk) -> tuple[str, str]:
-    """What ListGroups says of the group: type and state."""
+    """Type and state of the group by ListGroups."""
     (found,) = (await talk.ask(ListGroupsRequest(), 5)).groups
     return found.group_type, found.group_state
 
@@ -252,7 +252,7 @@ async def test_static_member_changes_its_protocol(talk: Talk, autojump_clock: Mo
 @pytest.mark.parametrize(
     "policy", [("disabled", 69, 23), ("downgrade", 69, 0), ("upgrade", 0, 0)], ids=lambda policy: policy[0]
 )
-async def test_policy_says_what_may_change(
+async def test_the_policy_decides_which_way_groups_may_migrate(
     network: MemoryNetwork,
     files: MemoryFiles,
     autojump_clock: MockClock,

@@ -50,7 +50,7 @@ LETTERS = frozenset(ascii_letters + digits + "._-")
         "[a.-]*", r"\Aa\w*", "(?i)[a-b]+", "a(?s:.)b", r"\x61b",
     ],
 )  # fmt: skip
-def test_matches_what_python_matches(pattern: str) -> None:
+def test_matches_the_same_as_python(pattern: str) -> None:
     """Where both have the syntax they agree, name by name."""
     ours = Pattern(pattern, LETTERS).matching(NAMES)
     assert ours == {name for name in NAMES if re.fullmatch(pattern, name)}
@@ -73,7 +73,7 @@ def test_matches_what_python_matches(pattern: str) -> None:
         ("a{,2}|b{", set()),
     ],
 )
-def test_matches_what_re2_matches(pattern: str, matched: set[str]) -> None:
+def test_matches_the_same_as_re2(pattern: str, matched: set[str]) -> None:
     """Syntax that Python does not have."""
     assert Pattern(pattern, LETTERS).matching(NAMES) == matched
 
@@ -88,7 +88,7 @@ def test_matches_what_re2_matches(pattern: str, matched: set[str]) -> None:
         "(" * 200 + ")" * 200, "((a{100}){100}){100}",
     ],
 )  # fmt: skip
-def test_refuses_what_re2_refuses(pattern: str) -> None:
+def test_refuses_the_same_as_re2(pattern: str) -> None:
     """No look-around, no back references, nothing unclosed, nothing too large."""
     with pytest.raises(InvalidPatternError):
         Pattern(pattern, LETTERS)
@@ -111,7 +111,7 @@ def test_letters_are_those_of_the_texts(pattern: str, matched: set[str]) -> None
 
 
 def test_hostile_pattern_ends_after_a_bounded_number_of_steps() -> None:
-    """What takes Python's engine for ever is followed letter by letter; too much of it is refused."""
+    """Patterns that hang Python's engine are matched character by character; too large ones are refused."""
     name = "a" * 200 + "!"
     assert Pattern("(a*)*b", LETTERS).matching([name]) == frozenset()
     assert Pattern("(a|aa)+$", LETTERS).matching(["a" * 249]) == {"a" * 249}
@@ -122,7 +122,7 @@ def test_hostile_pattern_ends_after_a_bounded_number_of_steps() -> None:
 
 
 def test_a_long_pattern_takes_little_memory() -> None:
-    """What its letters are is kept once, not at each of them: that took 20 MB, of each of 256 patterns."""
+    """The characters of a class are kept once, not for each use: that took 20 MB per pattern."""
     assert traced(Pattern, "." * 4990, LETTERS).held_bytes < 2_000_000
     assert Pattern("." * 4990, LETTERS).matching(["a" * 4990, "a"]) == {"a" * 4990}
 

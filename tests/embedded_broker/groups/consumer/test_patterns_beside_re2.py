@@ -48,7 +48,7 @@ def compiled_by_re2(pattern: str) -> Any:
     names=st.lists(NAMES, max_size=8, unique=True),
 )
 def test_agrees_with_re2(pattern: str, names: list[str]) -> None:
-    """What RE2 refuses is refused; what it takes matches the same whole names."""
+    """Patterns that RE2 refuses are refused; others match the same whole names."""
     theirs = compiled_by_re2(pattern)
     if theirs is None:
         with pytest.raises(InvalidPatternError):

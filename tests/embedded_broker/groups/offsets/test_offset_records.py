@@ -28,7 +28,7 @@ values = st.builds(
 
 @given(keys)
 def test_keys_come_back(key: OffsetKey) -> None:
-    """What was encoded is parsed."""
+    """Encoded records are parsed."""
     assert parse_key(key.encoded()) == key
 
 
@@ -75,7 +75,7 @@ def test_older_and_newer_versions() -> None:
 
 
 def test_other_records() -> None:
-    """What is said of a group names it, whichever protocol it uses; share groups stay as they are."""
+    """Records of a group name it, whichever protocol it uses; those of share groups are not touched."""
     assert parse_key(b"\0\2\0\1g") == GroupKey(2, "g", b"\0\2\0\1g")
     assert parse_key(b"\0\5\0\1g\0\1m") == GroupKey(5, "g", b"\0\5\0\1g\0\1m")
     assert parse_key(b"\0\x0b\0\1g") is None

@@ -39,7 +39,7 @@ def group_of(broker: Broker, name: str) -> Group:
 
 
 @pytest.mark.parametrize("name", [PLAIN, MOVED, MEMBERS])
-async def test_offsets_are_what_kafka_answered(broker: Broker, name: str) -> None:
+async def test_offsets_equal_those_of_kafka(broker: Broker, name: str) -> None:
     """Without the zero that confluent-kafka adds to metadata, and takes off again."""
     expected = json.loads((SOURCE / "offsets.json").read_text())[name]
     found = {

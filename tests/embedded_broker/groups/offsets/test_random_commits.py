@@ -70,7 +70,7 @@ Key = tuple[str, TopicPartition]
 
 
 class Model:
-    """What was appended, with the end of the log behind each, and what that adds up to."""
+    """The appended records, each with the log's end after it, and the resulting offsets."""
 
     def __init__(self) -> None:
         self.history: list[tuple[int, Commit | End | Key]] = []
@@ -179,6 +179,6 @@ class Run:
 
 @settings(max_examples=30, deadline=None)
 @given(todo=steps)
-def test_offsets_are_what_was_committed(todo: list[NamedTuple]) -> None:
+def test_offsets_equal_the_commits(todo: list[NamedTuple]) -> None:
     """After every step, and after every start: pending ones stay pending, and what was forgotten stays so."""
     trio.run(Run().play, list(todo), clock=MockClock(autojump_threshold=0))

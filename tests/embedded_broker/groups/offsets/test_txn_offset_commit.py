@@ -70,7 +70,7 @@ async def test_pending_until_the_marker(
         assert await fetch(talk, "g", [0], require_stable=require_stable) == (at(7) if is_commit else NOTHING)
 
 
-async def test_what_was_committed_before_stays_until_then(talk: Talk, producer: RawProducer) -> None:
+async def test_earlier_offsets_stay_until_the_commit(talk: Talk, producer: RawProducer) -> None:
     """An aborted transaction leaves it; of all offsets the pending ones alone are not stable."""
     assert await commit(talk, "g", {0: 1, 1: 1}, 5) == [0, 0]
     await commit_in_transaction(producer, "g", {0: 9})

@@ -97,7 +97,7 @@ def test_views_outlive_growth(kernel: ModuleType) -> None:
 
 
 def test_memory_cannot_be_resized_from_outside(kernel: ModuleType) -> None:
-    """Who gets hold of the memory behind a view cannot move it from under the buffer."""
+    """Code that reaches the bytearray behind a view cannot resize it and so move the bytes away."""
     buffer = kernel.BatchBuffer(100)
     view = buffer.view()
     memory = view.obj

@@ -80,7 +80,7 @@ def test_the_bytes_are_those_of_single_appends(
 
 
 def test_slots_without_keys(kernel: ModuleType) -> None:
-    """Where partitions are given there need not be keys; null slots go to the sticky partition."""
+    """With given partitions no keys are needed; null slots go to the sticky partition."""
     bench = Bench(kernel)
     slots = bytearray(array("H", [0, NULL_KEY_SLOT, 0]).tobytes())
     records = bench.records([(None, b"v", None, 1)] * 3, keyed=False)

@@ -136,7 +136,7 @@ def test_the_bytes_are_those_of_single_appends(
 
 
 def offsets(count: int, most: int) -> Any:
-    """Of ``count`` rows; they may go back, and lead outside."""
+    """Draw offsets of ``count`` rows; they may decrease, and point outside of the data."""
     return st.lists(st.integers(-1, most + 1), min_size=count + 1, max_size=count + 1)
 
 

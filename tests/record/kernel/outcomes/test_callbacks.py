@@ -68,7 +68,7 @@ def test_each_hears_of_its_own_record(kernel: ModuleType, hooks: list[Any]) -> N
 
 
 def test_a_record_that_is_done_calls_at_once(kernel: ModuleType, hooks: list[Any]) -> None:
-    """And the hooks surround it as in the sender's loop."""
+    """The hooks are called before and after it, as in the sender's loop."""
     outcome, (cell,) = cells(kernel, 1)
     outcome.succeed(-1, 77)
     heard: list[Any] = []
@@ -146,7 +146,7 @@ def test_an_interrupt_before_the_callbacks_keeps_none_from_being_called(
 
 
 def test_nothing_is_left_of_a_callback_that_was_called(kernel: ModuleType, hooks: list[Any]) -> None:
-    """Not the function, though it refers to its own future; no collector is needed for it."""
+    """Even a function that refers to its own future is freed, without the garbage collector."""
 
     class Listener:
         def __init__(self, future: Any) -> None:
@@ -170,7 +170,7 @@ def test_nothing_is_left_of_a_callback_that_was_called(kernel: ModuleType, hooks
 
 
 def test_a_future_class_without_the_collector(kernel: ModuleType) -> None:
-    """It has the methods, name and text of the class it is made of; the compiled one is smaller."""
+    """It has the methods, name and docstring of the original class; the compiled one is smaller."""
 
     class Delivery(kernel.FutureCell):  # type: ignore[misc, name-defined]
         """A delivery."""

@@ -63,7 +63,7 @@ def test_success(kernel: ModuleType) -> None:
 
 
 def test_success_without_offsets(kernel: ModuleType) -> None:
-    """Where the broker does not tell, no record has one."""
+    """If the broker does not tell the base offset, no record has an offset."""
     outcome = kernel.BatchOutcome(TP)
     outcome.succeed(-1, -1)
     assert outcome.offset_of(0) == outcome.offset_of(5) == -1
@@ -138,7 +138,7 @@ def test_waiters_run_once_and_in_order(kernel: ModuleType) -> None:
 
 @pytest.mark.parametrize("state", [SUCCEEDED, FAILED])
 def test_late_waiters_are_refused(kernel: ModuleType, state: int) -> None:
-    """Who comes after the end acts by itself."""
+    """``add_waiter`` returns None after the end, and the caller acts itself."""
     outcome, calls = outcome_in(kernel, state), Calls()
     assert outcome.add_waiter(calls.waiter("late")) is None
     assert outcome.add_waiter(calls.waiter("late"), 1) is None
@@ -219,7 +219,7 @@ def test_an_interrupt_waits_for_the_others(kernel: ModuleType) -> None:
 def test_a_hook_that_raises_does_not_leave_the_others_asleep(
     kernel: ModuleType, monkeypatch: pytest.MonkeyPatch, raised: type[BaseException]
 ) -> None:
-    """Control-C in ``on_waiter_error`` ended the round: who stood behind was never called."""
+    """Ctrl-C in ``on_waiter_error`` once ended the loop, and later waiters were never called."""
 
     def interrupted(_error: Exception) -> None:
         raise raised
@@ -237,7 +237,7 @@ def test_a_hook_that_raises_does_not_leave_the_others_asleep(
 def test_an_interrupt_outlasts_what_a_hook_raises(
     kernel: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of several, Control-C is what is raised."""
+    """If several exceptions occur, Ctrl-C is the one that is raised."""
 
     def interrupted() -> None:
         raise KeyboardInterrupt

@@ -108,7 +108,7 @@ class Lives(RuleBasedStateMachine):
     @precondition(lambda self: any(leaf.count > 1 for leaf in self.pending()))
     @rule(data=st.data())
     def split(self, data: st.DataObject) -> None:
-        """A part is divided in two or three."""
+        """Split a part in two or three."""
         leaf = data.draw(st.sampled_from([leaf for leaf in self.pending() if leaf.count > 1]))
         cuts = data.draw(st.sets(st.integers(1, leaf.count - 1), min_size=1, max_size=2))
         bounds = [0, *sorted(cuts), leaf.count]

@@ -72,7 +72,7 @@ def test_completed_between_append_and_second_look() -> None:
 @pytest.mark.parametrize("index", [-1, 1, 3])
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_split_around_an_append(moment: str, index: int) -> None:
-    """The handle ends up with the parts, whoever brought it there."""
+    """The handle ends up with the parts, whichever thread moved it."""
     (outcome, line), calls = meddled(), Calls()
     parts = [_kernel_py.BatchOutcome(TP), _kernel_py.BatchOutcome(TP)]
     setattr(line, moment, lambda: outcome.split([0, 2, 5], parts))
@@ -122,7 +122,7 @@ EVENTS: dict[str, Callable[[Any], None]] = {
 
 @pytest.mark.parametrize("event", EVENTS)
 def test_the_state_is_stored_last(event: str) -> None:
-    """Who sees the state sees the result."""
+    """A thread that sees the state also sees the result."""
     outcome = Watched()
     del outcome.stored[:]
     EVENTS[event](outcome)

@@ -136,7 +136,7 @@ def test_header_keys_that_are_not_utf8_are_read(kernel: ModuleType, key: bytes, 
 
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview])
 def test_any_buffer(kernel: ModuleType, wrap: type) -> None:
-    """Of bytes; a view that is not in one piece is refused, and no export is left behind."""
+    """Any contiguous buffer of bytes is accepted; others are refused, and no export is left."""
     data = bytearray(SOUND)
     wrapped = wrap(data)
     assert read_every_way(kernel, wrapped, 4, random.Random(3)) == read_every_way(

@@ -1,20 +1,19 @@
 """``send`` for a record that fits into the open batch of its partition: one call, no lock, no Python frame.
 
-Nothing is refused here. What is unusual in any way is left to the slow path, which does all checks and says what
-is wrong.
+It reports no errors: an unusual argument makes the record take the slow path, which does all checks.
 """
 
 
-@cython.no_gc_clear  # a finalizer may send while the collector takes a cycle apart
+@cython.no_gc_clear  # a finalizer may send while the garbage collector breaks a cycle
 @cython.final
-cdef class StraightPath:
-    """See ``straight.StraightPath``."""
+cdef class FastPath:
+    """See ``fast_path.FastPath``."""
 
     cdef public bint closed
     cdef public bint detour
     cdef readonly bint plain
     cdef dict _routes
-    cdef object _topic  # published last, and its lanes: most producers have one topic
+    cdef object _topic  # the topic published last, with its lanes: most producers send to one topic
     cdef TopicLanes _lanes
     cdef object _wall_ns
     cdef type _future_type
@@ -34,23 +33,23 @@ cdef class StraightPath:
         self._fits_bytes = fits_bytes
 
     def publish(self, topic, TopicLanes lanes not None):
-        """See ``straight.StraightPath.publish``."""
+        """See ``fast_path.FastPath.publish``."""
         if lanes._sticky is None:
             raise IllegalStateError("these lanes were not initialized")
-        if type(topic) is str:  # others may compare in Python
-            before = (self._routes.get(topic), self._topic, self._lanes)  # these go last
+        if type(topic) is str:  # a subclass may have a Python __eq__
+            before = (self._routes.get(topic), self._topic, self._lanes)  # freed last: a key's finalizer may send
             self._routes[topic] = lanes
             self._topic = topic
             self._lanes = lanes
 
     def route(self, topic):
-        """See ``straight.StraightPath.route``."""
+        """See ``fast_path.FastPath.route``."""
         return self._routes.get(topic) if type(topic) is str else None
 
     def clear(self):
-        """See ``straight.StraightPath.clear``."""
+        """See ``fast_path.FastPath.clear``."""
         cdef dict empty = {}
-        cdef dict before = self._routes  # kept to the end, like the others: what it frees may run Python code
+        cdef dict before = self._routes  # freed at the end, as the others: a finalizer may run Python code
         cdef object topic = self._topic
         cdef TopicLanes lanes = self._lanes
         self._routes = empty
@@ -58,13 +57,13 @@ cdef class StraightPath:
         self._lanes = None
 
     def try_send(self, topic, value, key=None, headers=None, partition=None, timestamp_ms=None):
-        """See ``straight.StraightPath.try_send``."""
+        """See ``fast_path.FastPath.try_send``."""
         return self.take(topic, value, key, headers, partition, timestamp_ms)
 
     cdef FutureCell take(
         self, object topic, object value, object key, object headers, object partition, object timestamp_ms
     ):
-        """The future, or None where the record has to go the slow way."""
+        """Append the record and return its future, or None if it cannot take the fast path."""
         if self.closed or self.detour or type(topic) is not str:
             return None
         cdef Py_ssize_t size_bytes = 0
@@ -93,7 +92,7 @@ cdef class StraightPath:
             return None
         cdef FutureCell future = new_cell(self._future_type)
 
-        # The clock and the allocation may have run Python code. From here on nothing does.
+        # The clock and the allocation may have run Python code, which may close the batch; from here on none runs.
         if headers is not None:
             if not plain_headers(headers):
                 return None
@@ -135,7 +134,7 @@ cdef class StraightPath:
             lane = <PartitionLane>PyTuple_GET_ITEM(route.lanes, number)
             if append_to(lane, future, timestamp, key, value, headers):
                 return True
-            route.missed = (key, lane)  # once per batch: nothing was appended, so this may run a finalizer
+            route.missed = (key, lane)  # nothing was appended yet, so a finalizer may run here
             return False
         else:
             if route.sticky_bytes >= route.sticky_limit_bytes:
@@ -150,23 +149,23 @@ cdef class StraightPath:
 
 
 cdef class NowaitSends:
-    """See ``straight.NowaitSends``."""
+    """See ``fast_path.NowaitSends``."""
 
-    cdef StraightPath _straight
+    cdef FastPath _fast_path
 
     __class_getitem__ = classmethod(GenericAlias)
 
     @property
     def _path(self):
-        return self._straight
+        return self._fast_path
 
     @_path.setter
-    def _path(self, StraightPath path not None):
-        self._straight = path
+    def _path(self, FastPath path not None):
+        self._fast_path = path
 
     def send_nowait(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None):
         cdef FutureCell future
-        cdef StraightPath path = self._straight
+        cdef FastPath path = self._fast_path
         if path is not None and path.plain:
             future = path.take(topic, value, key, headers, partition, timestamp_ms)
             if future is not None:
@@ -175,11 +174,11 @@ cdef class NowaitSends:
 
 
 cdef class Sends(NowaitSends):
-    """See ``straight.Sends``."""
+    """See ``fast_path.Sends``."""
 
     def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None):
         cdef FutureCell future
-        cdef StraightPath path = self._straight
+        cdef FastPath path = self._fast_path
         if path is not None and path.plain:
             future = path.take(topic, value, key, headers, partition, timestamp_ms)
             if future is not None:
@@ -187,5 +186,5 @@ cdef class Sends(NowaitSends):
         return self._own_send(topic, value, key, headers, partition, timestamp_ms)
 
 
-NowaitSends.send_nowait.__doc__ = straight.NowaitSends.send_nowait.__doc__
-Sends.send.__doc__ = straight.Sends.send.__doc__
+NowaitSends.send_nowait.__doc__ = fast_path.NowaitSends.send_nowait.__doc__
+Sends.send.__doc__ = fast_path.Sends.send.__doc__

@@ -12,7 +12,7 @@ from support.scripted.cluster import Trouble
 
 from splashdam.client.future import RecordFuture
 from splashdam.client.producer import KafkaProducer
-from splashdam.client.sending.deferred import DEFERRED_BYTES_LIMIT
+from splashdam.client.sending.deferred_sends import DEFERRED_BYTES_LIMIT
 from splashdam.model.broker_errors import MessageTooLargeError
 from splashdam.model.errors import BufferExhaustedError, IllegalStateError, KafkaError, KafkaTimeoutError
 from splashdam.model.values import TopicPartition
@@ -26,8 +26,8 @@ async def send_late(producer: Any, *arguments: Any, **options: Any) -> Any:
         return await producer.send(*arguments, **options)
 
 
-async def test_late_records_keep_their_order(cluster: Any, autojump_clock: Any) -> None:
-    """Also where the first of them has to wait for its topic."""
+async def test_deferred_records_keep_their_order(cluster: Any, autojump_clock: Any) -> None:
+    """The order holds also if the first of them has to wait for its topic."""
     async with cluster.producer() as producer:
         futures = [await send_late(producer, "one", b"%d" % number) for number in range(5)]
         assert not any(future.is_done for future in futures)
@@ -37,7 +37,7 @@ async def test_late_records_keep_their_order(cluster: Any, autojump_clock: Any) 
         assert producer._core.deferred.waiting == 0
 
 
-async def test_flush_waits_for_late_records(cluster: Any, autojump_clock: Any) -> None:
+async def test_flush_waits_for_deferred_records(cluster: Any, autojump_clock: Any) -> None:
     """They were sent before it."""
     async with cluster.producer(linger_ms=60_000) as producer:
         future = await send_late(producer, "one", b"v", headers={"h": b"1"}, timestamp_ms=7)
@@ -48,7 +48,7 @@ async def test_flush_waits_for_late_records(cluster: Any, autojump_clock: Any) -
         assert (calls[0].timestamp, calls[0].serialized_header_size) == (7, 2)
 
 
-async def test_a_late_record_waits_for_memory(cluster: Any, autojump_clock: Any) -> None:
+async def test_a_deferred_record_waits_for_memory(cluster: Any, autojump_clock: Any) -> None:
     """In the same line as everybody else."""
     cluster.scripted.produce_script.append(Trouble(delay_ms=3_000))
     async with cluster.producer(buffer_memory=4_000) as producer:
@@ -61,7 +61,7 @@ async def test_a_late_record_waits_for_memory(cluster: Any, autojump_clock: Any)
         assert first.succeeded()
 
 
-async def test_a_late_record_that_cannot_be_sent_fails(cluster: Any, autojump_clock: Any) -> None:
+async def test_a_deferred_record_that_cannot_be_sent_fails(cluster: Any, autojump_clock: Any) -> None:
     """With the error that ``send`` would have raised, and without holding up the others."""
     async with cluster.producer(max_request_size=1_000) as producer:
         bad = await send_late(producer, "one", bytes(2_000))
@@ -71,7 +71,7 @@ async def test_a_late_record_that_cannot_be_sent_fails(cluster: Any, autojump_cl
         assert (await good).offset == 0
 
 
-async def test_a_late_record_shares_the_fate_of_its_batch(cluster: Any, autojump_clock: Any) -> None:
+async def test_a_deferred_record_has_the_outcome_of_its_batch(cluster: Any, autojump_clock: Any) -> None:
     """Errors too."""
     cluster.scripted.produce_script.append(Trouble(code=87))
     async with cluster.producer() as producer:
@@ -80,7 +80,7 @@ async def test_a_late_record_shares_the_fate_of_its_batch(cluster: Any, autojump
             await late
 
 
-async def test_late_records_are_limited(away: Any, autojump_clock: Any) -> None:
+async def test_deferred_records_are_limited(away: Any, autojump_clock: Any) -> None:
     """They are held beside ``buffer_memory``; there is room again when they are gone."""
     async with away.producer(max_block_ms=1_000) as producer:
         for _ in range(DEFERRED_BYTES_LIMIT // 100_000):
@@ -98,7 +98,7 @@ async def test_late_records_are_limited(away: Any, autojump_clock: Any) -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, 5])
-async def test_closing_ends_late_records(away: Any, autojump_clock: Any, timeout: float) -> None:
+async def test_closing_ends_deferred_records(away: Any, autojump_clock: Any, timeout: float) -> None:
     """They were taken, so they have the time that ``close`` has, and no more."""
     async with away.producer() as producer:
         late = await send_late(producer, "one", b"v")
@@ -110,7 +110,7 @@ async def test_closing_ends_late_records(away: Any, autojump_clock: Any, timeout
 
 
 async def test_records_of_callbacks_do_not_overtake(cluster: Any, autojump_clock: Any) -> None:
-    """While a late record waits, those that the sender's thread sends afterwards queue behind it."""
+    """While a deferred record waits, those that the sender's thread sends afterwards queue behind it."""
     cluster.scripted.trouble_for = lambda message: Trouble(
         delay_ms=100 if isinstance(message, ProduceRequest) else 0
     )
@@ -130,7 +130,7 @@ async def test_closing_delivers_records_sent_in_a_signal_handler(cluster: Any, a
     assert [future.value and future.value.offset for future in late] == [0, 1, 2]
 
 
-async def test_closing_waits_for_a_late_record_no_longer_than_max_block_ms(
+async def test_closing_waits_for_a_deferred_record_no_longer_than_max_block_ms(
     away: Any, autojump_clock: Any
 ) -> None:
     """It fails with the reason why it could not be brought in."""
@@ -141,7 +141,7 @@ async def test_closing_waits_for_a_late_record_no_longer_than_max_block_ms(
     assert isinstance(late.exception, KafkaTimeoutError)
 
 
-async def test_closing_inside_the_guard_delivers_late_records(cluster: Any, autojump_clock: Any) -> None:
+async def test_closing_inside_the_guard_delivers_deferred_records(cluster: Any, autojump_clock: Any) -> None:
     """A signal handler that sends and begins to close has interrupted the guard's holder both times."""
     async with cluster.producer() as producer:
         with holding(producer._core.guard):
@@ -150,7 +150,7 @@ async def test_closing_inside_the_guard_delivers_late_records(cluster: Any, auto
     assert late.succeeded()
 
 
-def test_closing_in_time_fails_late_records_while_a_callback_keeps_the_loop(
+def test_closing_in_time_fails_deferred_records_while_a_callback_keeps_the_loop(
     tcp_cluster: Any, undelivered: Any
 ) -> None:
     """The loop cannot do it, so ``close`` does; the callback ends later and finds nothing left to do."""
@@ -178,29 +178,29 @@ def test_closing_in_time_fails_late_records_while_a_callback_keeps_the_loop(
     assert late[0].failed()
 
 
-async def test_two_threads_that_end_the_same_late_record(away: Any, autojump_clock: Any) -> None:
+async def test_two_threads_that_end_the_same_deferred_record(away: Any, autojump_clock: Any) -> None:
     """``close`` fails it while the loop is bringing it in: one of the two does it, and neither raises."""
     async with away.producer() as producer:
         future = await send_late(producer, "one", b"v")
-        late = producer._core.deferred
-        admission = late._queue[0][0]
+        deferred = producer._core.deferred
+        pending = deferred._queue[0][0]
 
         class Meanwhile:
             def step(self) -> None:
-                late.fail_all(KafkaError("by the other one"))
+                deferred.fail_all(KafkaError("by the other one"))
                 raise ZeroDivisionError("after it was over")
 
             def __getattr__(self, name: str) -> Any:
-                return getattr(admission, name)
+                return getattr(pending, name)
 
-        late._queue[0] = (Meanwhile(), late._queue[0][1])
-        assert late.pump() == float("inf")
+        deferred._queue[0] = (Meanwhile(), deferred._queue[0][1])
+        assert deferred.pump() == float("inf")
         with pytest.raises(KafkaError, match="by the other one"):
             await future
 
 
 async def test_send_nowait_in_a_callback_does_not_overtake(cluster: Any, autojump_clock: Any) -> None:
-    """It queues behind the late records of the same callback, on a topic that is known, too."""
+    """It queues behind the deferred records of the same callback, on a topic that is known, too."""
     cluster.scripted.trouble_for = lambda message: Trouble(
         delay_ms=100 if isinstance(message, ProduceRequest) else 0
     )

@@ -1,4 +1,4 @@
-"""The straight path: ``send`` of a usual record that fits into the open batch of its partition.
+"""The fast path: ``send`` of a usual record that fits into the open batch of its partition.
 
 In the compiled twin such a ``send`` is one call without a lock and without a Python frame. Here it holds the
 guard, and records that have only a value take a shorter way.
@@ -27,13 +27,13 @@ SendsT = TypeVar("SendsT", bound="NowaitSends[Any]")
 _new = object.__new__  # without the call of an ``__init__``
 
 
-class Guard(Protocol):
-    """The producer's guard, as the Python twin uses it; see ``net/guard.py``. Held for every change.
+class GuardLock(Protocol):
+    """The producer's guard, as the Python twin uses it; see ``net/reentrant_lock.py``. Held for every change.
 
     A caller that holds it already is a signal handler or a ``__del__`` that interrupted the holder.
-    ``try_send`` and ``_try_value`` repeat the body of ``Guard.run``, which saves a call per record.
-    ``tests/net/test_guard.py`` checks all three: whatever is raised at whichever call, the lock is free
-    afterwards, unless another thread holds it.
+    ``try_send`` and ``_try_value`` repeat the body of ``ReentrantLock.run``, which saves a call per record.
+    ``tests/net/test_reentrant_lock.py`` checks all three: whatever is raised at whichever call, the lock is
+    free afterwards, unless another thread holds it.
 
     Attributes:
         holder: ident of the thread that holds it; 0: none.
@@ -54,7 +54,7 @@ class Guard(Protocol):
         """Return the ident of the calling thread."""
 
 
-class StraightPath(Generic[FutureT]):
+class FastPath(Generic[FutureT]):
     """Appends usual records to open batches. Leaves all others to the slow path, and raises nothing.
 
     Args:
@@ -80,7 +80,7 @@ class StraightPath(Generic[FutureT]):
         wall_ns: Callable[[], int],
         future_type: type[FutureT],
         fits_bytes: int,
-        guard: Guard,
+        guard: GuardLock,
         plain: bool = True,
     ) -> None:
         self.closed = False
@@ -156,7 +156,7 @@ class StraightPath(Generic[FutureT]):
         me = guard.caller()
         if guard.holder == me:
             return None
-        try:  # the body of Guard.run
+        try:  # the body of ReentrantLock.run
             guard.acquire()
             guard.holder = me
             future = lane.try_append(timestamp_ms, key, value, headers, self._future_type)
@@ -190,7 +190,7 @@ class StraightPath(Generic[FutureT]):
         if guard.holder == me:
             return None
         future = _new(self._future_type)
-        try:  # the body of Guard.run
+        try:  # the body of ReentrantLock.run
             guard.acquire()
             guard.holder = me
             lane = route.sticky
@@ -231,11 +231,11 @@ def _plain_headers(headers: Any) -> tuple[tuple[str, bytes | None], ...] | None:
 
 
 class NowaitSends(Generic[FutureT]):
-    """Provides a ``send_nowait`` that tries the straight path first."""
+    """Provides a ``send_nowait`` that tries the fast path first."""
 
     __slots__ = ("_path",)
 
-    _path: StraightPath[FutureT]
+    _path: FastPath[FutureT]
     _own_send_nowait: Callable[..., FutureT]
 
     def send_nowait(  # noqa: PLR0917 (kafka-python's signature)
@@ -247,7 +247,7 @@ class NowaitSends(Generic[FutureT]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> FutureT:
-        """Try the straight path, then call the class's own ``send_nowait``; see ``straight_first``."""
+        """Try the fast path, then call the class's own ``send_nowait``; see ``fast_path_first``."""
         path = self._path
         if path.plain:
             if key is None and headers is None and partition is None and timestamp_ms is None:
@@ -260,7 +260,7 @@ class NowaitSends(Generic[FutureT]):
 
 
 class Sends(NowaitSends[FutureT]):
-    """Provides ``send`` and ``send_nowait`` that try the straight path first."""
+    """Provides ``send`` and ``send_nowait`` that try the fast path first."""
 
     __slots__ = ()
 
@@ -275,7 +275,7 @@ class Sends(NowaitSends[FutureT]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> FutureT:
-        """Try the straight path, then call the class's own ``send``; see ``straight_first``."""
+        """Try the fast path, then call the class's own ``send``; see ``fast_path_first``."""
         path = self._path
         if path.plain:
             if key is None and headers is None and partition is None and timestamp_ms is None:
@@ -287,10 +287,10 @@ class Sends(NowaitSends[FutureT]):
         return self._own_send(topic, value, key, headers, partition, timestamp_ms)
 
 
-def straight_first(cls: type[SendsT]) -> type[SendsT]:
+def fast_path_first(cls: type[SendsT]) -> type[SendsT]:
     """Class decorator: put the kernel's ``send`` and ``send_nowait`` before the class's own.
 
-    The kernel's methods, which cost no Python frame, try the straight path and call the class's own methods
+    The kernel's methods, which cost no Python frame, try the fast path and call the class's own methods
     for all other records. So the class itself shows signature, docstring and the slow path of a record.
     """
     for name in ("send", "send_nowait"):

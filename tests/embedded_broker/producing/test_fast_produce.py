@@ -1,4 +1,4 @@
-"""The straight way of produce requests answers as the long way, and leaves to it what is unusual."""
+"""The fast path of Produce requests answers as the slow one, and leaves unusual requests to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.broker.broker_talk import Talk, batch, fetch_request, fetched, produce_request
 
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.embedded_broker.producing import straight_produce
+from splashdam.embedded_broker.producing import fast_produce
 from splashdam.embedded_broker.serving import client_connection
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
@@ -78,7 +78,7 @@ async def test_cut_at_every_byte(talk: Talk, broker: Broker, decoded: list[int])
 
 
 async def test_closed_in_the_middle(talk: Talk, network: MemoryNetwork, broker: Broker) -> None:
-    """What arrived whole is in the log, what did not is not."""
+    """Only batches that arrived whole are in the log."""
     broker.topics.create("t")
     frame = framed(produce_request("t", batch(b"v")))
     await talk.stream.send_all(frame * 3 + frame[:-1])
@@ -131,7 +131,7 @@ async def test_topic_ids(talk: Talk, broker: Broker, decoded: list[int]) -> None
 
 
 async def test_refusals_by_id(talk: Talk, broker: Broker, decoded: list[int]) -> None:
-    """What the log refuses names the topic by its id, too."""
+    """A refusal by the log names the topic by its id, too."""
     topic_id = broker.topics.create("t").topic_id
     rotten = bytearray(batch(b"v"))
     rotten[-1] ^= 1
@@ -184,7 +184,7 @@ async def test_requests_without_a_form_are_not_studied_for_ever(
 ) -> None:
     """A client that always asks for many partitions, or never wants an answer, costs a look and no more."""
     studied: list[object] = []
-    monkeypatch.setattr(straight_produce, "template_of", lambda *args: studied.append(args[2]))
+    monkeypatch.setattr(fast_produce, "template_of", lambda *args: studied.append(args[2]))
     broker.topics.create("t", 2)
     request = produce_request("t", batch(b"v"))
     request.topic_data[0].partition_data.append(PartitionProduceData(index=1, records=batch(b"v")))
@@ -194,7 +194,7 @@ async def test_requests_without_a_form_are_not_studied_for_ever(
     assert 0 < len(studied) < 100
 
 
-async def test_what_one_client_taught_holds_for_all(
+async def test_a_template_learned_from_one_client_serves_all(
     talk: Talk, network: MemoryNetwork, broker: Broker, decoded: list[int]
 ) -> None:
     """200 clients on 1,000 partitions in turn spent most of the time with learning, each for itself."""
@@ -216,7 +216,7 @@ async def test_more_partitions_than_forms_are_kept(
     talk: Talk, broker: Broker, decoded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The memory of forms has an end; requests are answered all the same, and most are known still."""
-    monkeypatch.setattr(straight_produce, "_MAX_TEMPLATES", 30)
+    monkeypatch.setattr(fast_produce, "_MAX_TEMPLATES", 30)
     broker.topics.create("t", 40)
     for partition in [*range(40)] * 5:
         answer = await talk.ask(produce_request("t", batch(b"v"), partition=partition), 9)
@@ -282,7 +282,7 @@ def test_both_ways_answer_alike(
         framed(produce_request(topic, records, acks=acks), version, number)
         for number, (topic, version, records, acks) in enumerate(requests)
     ]
-    straight = trio.run(_answers, frames)
+    fast = trio.run(_answers, frames)
     with monkeypatch.context() as patch:
-        patch.setattr(client_connection.StraightProduce, "answer", lambda *_: None)
-        assert trio.run(_answers, frames) == straight
+        patch.setattr(client_connection.FastProduce, "answer", lambda *_: None)
+        assert trio.run(_answers, frames) == fast

@@ -19,16 +19,16 @@ MAX_SLOTS = 0xFFFE
 """Larger slot numbers have a special meaning in the kernels."""
 
 
-class Place(NamedTuple):
-    """The place of a record.
+class RecordLocation(NamedTuple):
+    """The location of a record.
 
     Attributes:
-        outcome: of its batch.
-        at: its index in the batch.
+        outcome: of the batch.
+        position: index of the record in the batch.
     """
 
     outcome: BatchOutcome
-    at: int
+    position: int
 
 
 class Run(NamedTuple):
@@ -36,13 +36,13 @@ class Run(NamedTuple):
 
     Attributes:
         outcome: of the batch.
-        at: index of the first record in the batch.
+        position: index of the first record in the batch.
         first: number of earlier records of the slot.
         length: number of records.
     """
 
     outcome: BatchOutcome
-    at: int
+    position: int
     first: int
     length: int
 
@@ -71,10 +71,10 @@ class SlotRuns:
         self._indexes.append(index)
         self._outcomes.append(outcome)
 
-    def find(self, ordinal: int) -> Place:
-        """Return the place of the slot's record number ``ordinal``, from 0."""
+    def find(self, ordinal: int) -> RecordLocation:
+        """Return the location of the slot's record number ``ordinal``, from 0."""
         at = bisect_right(self._firsts, ordinal) - 1
-        return Place(self._outcomes[at], self._indexes[at] + ordinal - self._firsts[at])
+        return RecordLocation(self._outcomes[at], self._indexes[at] + ordinal - self._firsts[at])
 
     def runs(self, length: int) -> Iterator[Run]:
         """Yield the runs of a slot of ``length`` records; none is empty."""
@@ -86,8 +86,8 @@ class SlotRuns:
                 yield Run(outcome, index, first, end - first)
 
 
-class BulkPlaces:
-    """The places of all records of one bulk send.
+class BulkLocations:
+    """The locations of all records of one bulk send.
 
     Args:
         spread: whether keys spread the records over partitions.
@@ -170,8 +170,8 @@ class BulkPlaces:
         if self.slots is not None:
             del self.slots[2 * self.count :]
 
-    def find(self, number: int) -> Place:
-        """Return the place of record ``number``."""
+    def find(self, number: int) -> RecordLocation:
+        """Return the location of record ``number``."""
         if self.slots is None:
             return self._slot_runs[0].find(number)
         slot = memoryview(self.slots).cast("H")[number]
@@ -183,13 +183,13 @@ class BulkPlaces:
             return self._each_ms[number]
         return self._stamps_ms[bisect_right(self._stamp_firsts, number) - 1]
 
-    def __iter__(self) -> Iterator[Place]:
-        """Yield the places of all records, in order."""
+    def __iter__(self) -> Iterator[RecordLocation]:
+        """Yield the locations of all records, in order."""
         if self.slots is None:
             runs = self._slot_runs.get(0)
             for run in () if runs is None else runs.runs(self.count):
                 for number in range(run.length):
-                    yield Place(run.outcome, run.at + number)
+                    yield RecordLocation(run.outcome, run.position + number)
             return
         seen: Counter[int] = Counter()
         for slot in memoryview(self.slots).cast("H")[: self.count]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from splashdam.sender.links import LinkState
+from splashdam.sender.broker_links import LinkState
 
 
 async def test_closed_link_is_not_sent_to_while_it_ends(make_rig, autojump_clock):

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from kafka.metrics import MetricConfig
 from kafka.metrics.stats import Avg, Max, Rate
 
-from splashdam.model.tally import Readings, Tally, Windows
+from splashdam.model.counters import Readings, WindowedCounters, Windows
 
 WINDOW_MS = 1_000
 
 
-class Events(Tally):
+class Events(WindowedCounters):
     amount: int = 0
     count: int = 0
     amount_max: int = 0
@@ -24,9 +24,9 @@ class Events(Tally):
         self.amount_max = max(self.amount_max, amount)
 
 
-def readings(windows: Windows, tally: Tally, now_ms: float) -> Readings:
+def readings(windows: Windows, counters: WindowedCounters, now_ms: float) -> Readings:
     windows.roll(now_ms)
-    return Readings([tally], windows.elapsed_s(now_ms))
+    return Readings([counters], windows.elapsed_s(now_ms))
 
 
 @given(
@@ -60,12 +60,12 @@ def test_rates_averages_and_maxima_are_those_of_kafka_python(
 def test_what_is_older_than_all_windows_counts_no_more() -> None:
     """Nothing happened for long: rates are 0, and the total stays."""
     windows = Windows(2, WINDOW_MS, 0)
-    tally = Events(2)
-    windows.add(tally)
-    tally.record(7)
-    assert readings(windows, tally, 500).rate("amount") == 7 / 1.5
-    assert readings(windows, tally, 1_500).largest("amount_max") == 7
-    read = readings(windows, tally, 10_500)
+    counters = Events(2)
+    windows.add(counters)
+    counters.record(7)
+    assert readings(windows, counters, 500).rate("amount") == 7 / 1.5
+    assert readings(windows, counters, 1_500).largest("amount_max") == 7
+    read = readings(windows, counters, 10_500)
     assert (read.rate("amount"), read.average("amount", "count"), read.largest("amount_max")) == (0, 0, 0)
     assert read.total("amount") == 7
 

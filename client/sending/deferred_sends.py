@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeAlias
 
 from splashdam.client.future import RecordFuture
-from splashdam.client.sending.intake import Admission, RecordIntake, Wait
+from splashdam.client.sending.intake import PendingSend, RecordIntake, Wait
 from splashdam.model.errors import BufferExhaustedError
 from splashdam.record.kernel import BatchOutcome
 from splashdam.sender.wakeup import Wakeup
@@ -22,10 +22,10 @@ DEFERRED_BYTES_LIMIT = 1024 * 1024
 """Memory for deferred records, in addition to ``buffer_memory``."""
 
 
-_Deferred: TypeAlias = tuple[Admission, BatchOutcome]
+_Deferred: TypeAlias = tuple[PendingSend, BatchOutcome]
 
 
-class DeferredRecords:
+class DeferredSends:
     """The queue of deferred records and its task. ``add`` may be called from any thread."""
 
     def __init__(self, intake: RecordIntake) -> None:
@@ -46,22 +46,22 @@ class DeferredRecords:
         """The outcomes that a flush waits for."""
         return [outcome for _, outcome in list(self._queue)]
 
-    def add(self, admission: Admission) -> RecordFuture:
+    def add(self, pending: PendingSend) -> RecordFuture:
         """Queue a record and return its future.
 
         Raises:
             BufferExhaustedError: the queue is full; callbacks send more than is delivered.
         """
-        size_bytes = admission.size_bytes()
+        size_bytes = pending.size_bytes()
         if self._queue and self._bytes + size_bytes > DEFERRED_BYTES_LIMIT:
             raise BufferExhaustedError(
                 f"{self.waiting} records from callbacks, signal handlers or __del__ are queued already, which"
                 f" may hold {DEFERRED_BYTES_LIMIT} bytes; send fewer records from there"
             )
-        admission.accept()
-        future = admission.promise()
+        pending.accept()
+        future = pending.promise()
         self._bytes += size_bytes
-        self._queue.append((admission, future.outcome))
+        self._queue.append((pending, future.outcome))
         self._intake.detour = True
         self._wakeup.wake()
         return future
@@ -76,17 +76,17 @@ class DeferredRecords:
         """Append what can be appended; return milliseconds until the first record times out."""
         self._unsubscribe()
         while (head := self._head()) is not None:
-            admission, outcome = head
+            pending, outcome = head
             try:
-                future = admission.step()
+                future = pending.step()
             except Exception as error:
                 if self._take(head):
                     _end(outcome, error)
                 continue
             if future is None:
-                assert admission.waits_for is not None
-                self._subscribe(admission.waits_for)
-                return max(admission.deadline_ms - self._intake.clock.now_ms(), 0.0)
+                assert pending.waits_for is not None
+                self._subscribe(pending.waits_for)
+                return max(pending.deadline_ms - self._intake.clock.now_ms(), 0.0)
             if self._take(head):
                 _follow(outcome, future)
         self._bytes = 0  # the count is approximate: two threads may add at once
@@ -101,15 +101,15 @@ class DeferredRecords:
         count = 0
         self._unsubscribe()
         while (head := self._head()) is not None:
-            admission, outcome = head
+            pending, outcome = head
             if self._take(head):
                 count += 1
-                admission.cancel()
+                pending.cancel()
                 _end(outcome, error)
         return count
 
     def close(self) -> None:
-        """Release the descriptor after the task has ended."""
+        """Close the wakeup's file descriptor after the task has ended."""
         self._wakeup.close()
 
     def when_empty(self, act: Callable[[], None]) -> None:
@@ -155,7 +155,11 @@ def _end(outcome: BatchOutcome, error: BaseException) -> None:
 
 
 def _follow(promise: BatchOutcome, future: RecordFuture) -> None:
-    """Complete the promised outcome together with the record's real future."""
+    """Complete the outcome that ``add`` promised together with that of the record's batch.
+
+    A batch's outcome covers all its records, so the promise cannot be that outcome: it is split into a single
+    record, whose result is copied.
+    """
     fate = BatchOutcome(future.outcome.topic_partition)
     promise.split((0, 1), (fate,))
     if future.outcome.add_waiter(partial(_copy_fate, future, fate), future.index) is None:

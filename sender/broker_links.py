@@ -18,7 +18,12 @@ from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.log_text import fields
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect, address_text
-from splashdam.net.connection.connection import Authenticator, Connection, distrust, renewal_delay_ms
+from splashdam.net.connection.connection import (
+    Authenticator,
+    Connection,
+    authentication_cause,
+    renewal_delay_ms,
+)
 from splashdam.net.connection.in_flight import PendingResponse, Traffic
 from splashdam.net.connection.wrong_listener import may_be_wrong, wrong_listener
 from splashdam.sender.settings import SenderSettings
@@ -29,7 +34,7 @@ R = TypeVar("R", bound=Response)
 logger = logging.getLogger("splashdam.sender")
 
 _PATIENCE_MS = 1_000
-"""How long a connection attempt delays the attempt on another broker, where any broker will do."""
+"""How long to wait for a connection attempt before another broker is tried, for requests to any broker."""
 
 
 class LinkState(Stage):
@@ -57,23 +62,23 @@ TRANSITIONS: dict[tuple[LinkState, LinkEvent], LinkState] = {
 
 
 class LinkOwner(Protocol):
-    """The sender, as links see it."""
+    """What a link tells the sender."""
 
     def link_changed(self) -> None:
-        """The link may be able to send again."""
+        """Called when a link may be able to send again."""
         ...
 
     def link_opened(self, link: BrokerLink) -> None:
-        """A connection is open, and the broker's API versions are known."""
+        """Called when a connection is open and the broker's API versions are known."""
         ...
 
     def link_lost(self, node: Node, error: BaseException) -> None:
-        """A connection attempt failed, or the connection broke."""
+        """Called when a connection attempt failed or a connection broke."""
         ...
 
 
 class BrokerLink:
-    """The connection to one broker, or its absence.
+    """A connection to one broker that is opened when it is wanted, and again after it was lost.
 
     Args:
         node: the broker.
@@ -81,7 +86,7 @@ class BrokerLink:
         clock: for backoff and deadlines.
         settings: timeouts and limits.
         owner: is told of changes.
-        random: for jitter.
+        random: returns numbers from 0 to 1, for jitter.
         traffic: counts requests and bytes.
         authenticator: authenticates the connection; None without SASL.
 
@@ -154,9 +159,10 @@ class BrokerLink:
         return self.state is LinkState.CONNECTING or self._is_writing or self.sendable
 
     def promising_ms(self, now_ms: float) -> float:
-        """Milliseconds to wait before another broker is tried as well; 0 if it is not ``soon_sendable``.
+        """Return milliseconds to wait before another broker is tried as well; 0 if not ``soon_sendable``.
 
-        Otherwise a listener that accepts and never answers would use up the time of the request.
+        The wait for a connection attempt is limited: a listener that accepts and never answers would use up
+        the time that the caller has.
         """
         if self.state is LinkState.CONNECTING:
             return max(0.0, self._wanted_at_ms + _PATIENCE_MS - now_ms)
@@ -306,7 +312,7 @@ class BrokerLink:
 
     async def _explained(self, error: KafkaError | None, connection: Connection) -> KafkaError | None:
         """Return the likely cause of an error: TLS trust, a wrong listener, or a missing security setting."""
-        reason = distrust(error) or error
+        reason = authentication_cause(error) or error
         if not may_be_wrong(connection.requests_sent, connection.responses_received):
             return reason
         wrong = await wrong_listener(
@@ -367,7 +373,8 @@ class BrokerLink:
         if error is not None:
             self.last_error = error
             wait_ms = self._backoff.next_ms()
-            if isinstance(error, AuthenticationError):  # another attempt will hardly succeed soon
+            # Refused credentials stay refused, and every attempt costs the broker a handshake and a log line.
+            if isinstance(error, AuthenticationError):
                 wait_ms = self._settings.reconnect_backoff_max_ms
             self._retry_at_ms = self._clock.now_ms() + wait_ms
             about = self._about(error=type(error).__name__)
@@ -383,7 +390,7 @@ class BrokerLink:
         self.state = next_state(TRANSITIONS, self.state, event, f"the link to {self.node}")
 
 
-class LinkDirectory:
+class BrokerLinks:
     """Links by node id; bootstrap addresses have the ids -1, -2, ….
 
     Args:
@@ -427,6 +434,7 @@ class LinkDirectory:
         A bootstrap connection becomes that of the broker with the same address.
         """
         for node_id, link in list(self._links.items()):
+            # A busy link stays: the broker may still answer what it was sent.
             if node_id >= 0 and node_id not in cluster.nodes and not link.busy:
                 self._links.pop(node_id).close()
         for node in cluster.nodes.values():
@@ -470,7 +478,7 @@ class LinkDirectory:
         return min(best.delay_ms(now_ms), sendable_in_ms)
 
     def _candidates(self, cluster: ClusterMetadata) -> list[Node]:
-        """The brokers of the cluster, and the bootstrap addresses that none of them has."""
+        """Return the brokers of the cluster, and the bootstrap addresses that none of them has."""
         addresses = {(node.host, node.port) for node in cluster.nodes.values()}
         elsewhere = [node for node in self._bootstrap if (node.host, node.port) not in addresses]
         if addresses and not self._returns_to_bootstrap:
@@ -478,9 +486,9 @@ class LinkDirectory:
         return [*cluster.nodes.values(), *elsewhere]
 
     def refusal(self, cluster: ClusterMetadata) -> AuthenticationError | None:
-        """The authentication error, once every broker has failed and one of them with it; else None.
+        """Return an authentication error once every broker has failed and one of them with it; else None.
 
-        A wrong listener counts only if all of them are wrong: others may be away for a moment.
+        A wrong listener counts only if all of them are wrong: the others may be unreachable for a moment.
         """
         links = [self._links.get(node.node_id) for node in self._candidates(cluster)]
         if any(link is None or link.soon_sendable or link.last_error is None for link in links):

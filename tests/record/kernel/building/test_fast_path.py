@@ -1,4 +1,4 @@
-"""The straight path: into the open batch of a lane in one step, or aside and nothing changed."""
+"""The fast path: into the open batch of a lane in one step, or aside and nothing changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.clients.holding import holding
 
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import TopicPartition
-from splashdam.net.guard import Guard
+from splashdam.net.reentrant_lock import ReentrantLock
 from splashdam.record.compression import NO_COMPRESSION
 from splashdam.record.reader import Record, read_records
 from splashdam.record.sealing import seal
@@ -50,9 +50,9 @@ class Road:
     def __init__(self, kernel: ModuleType, **options: Any) -> None:
         self.kernel = kernel
         self.lanes = [kernel.PartitionLane(TopicPartition("t", number)) for number in range(3)]
-        self.guard = Guard()
+        self.guard = ReentrantLock()
         defaults = {"wall_ns": lambda: NOW_NS, "future_type": kernel.FutureCell, "fits_bytes": 1000}
-        self.path = kernel.StraightPath(**{**defaults, "guard": self.guard, **options})
+        self.path = kernel.FastPath(**{**defaults, "guard": self.guard, **options})
         self.topic = kernel.TopicLanes(self.lanes, self.lanes[1], 61, 500)
         self.path.publish("t", self.topic)
         self.send = sender(kernel, self.path, lambda *_: None).send
@@ -83,7 +83,7 @@ def test_null_keys_stick_and_are_counted(kernel: ModuleType) -> None:
 
 
 def test_the_sticky_limit_is_the_slow_paths_affair(kernel: ModuleType) -> None:
-    """At the limit nothing goes straight until the topic sticks to another lane."""
+    """At the limit no record takes the fast path until the topic sticks to another lane."""
     road = Road(kernel)
     road.topic.sticky_bytes = 500
     assert road.send("t", b"v") is None
@@ -188,7 +188,7 @@ def test_topics_by_name(kernel: ModuleType) -> None:
 
 
 def test_a_lane_has_one_batch(kernel: ModuleType) -> None:
-    """Who opens another has forgotten to withdraw the first."""
+    """Opening a second batch is a bug: the first was not withdrawn."""
     road = Road(kernel)
     lane = road.lanes[0]
     with pytest.raises(IllegalStateError, match="is open already"):

@@ -1,7 +1,7 @@
 """Totals that only grow, with snapshots from the recent past: rates and averages are differences of the two.
 
 Code that counts adds to plain attributes, at most once per request or batch, and reads no clock. From time to
-time the windows are rolled, and each tally stores its totals. Kafka keeps one sampled sum per metric instead
+time the windows are rolled, and all counters store its totals. Kafka keeps one sampled sum per metric instead
 (``SampledStat``) and reads the clock for each; ``metrics()`` shows the same values.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 
-class Tally:
+class WindowedCounters:
     """Base of groups of counters: subclasses declare them as annotated attributes with default 0.
 
     Attributes whose name ends in ``_max`` hold the largest value of the present window; the others are
@@ -57,7 +57,7 @@ class Tally:
 
 
 class Windows:
-    """The windows of all tallies of one producer, which begin and end together.
+    """The windows of all counters of one producer, which begin and end together.
 
     Args:
         samples: how many windows to keep, the present one included (Kafka: ``metrics.num.samples``).
@@ -74,11 +74,11 @@ class Windows:
         self.due_ms = now_ms + window_ms
         self._window_ms = window_ms
         self._kept = 1
-        self._tallies: list[Tally] = []
+        self._counters: list[WindowedCounters] = []
 
-    def add(self, tally: Tally) -> None:
-        """Include a tally in future rolls."""
-        self._tallies.append(tally)
+    def add(self, counters: WindowedCounters) -> None:
+        """Include a group of counters in future rolls."""
+        self._counters.append(counters)
 
     def roll(self, now_ms: float) -> None:
         """End the windows whose time is up. Not safe in two threads at the same time."""
@@ -87,9 +87,9 @@ class Windows:
         passed = 1 + int((now_ms - self.due_ms) // self._window_ms)
         self.due_ms += passed * self._window_ms
         self._kept = min(self._kept + passed, self.samples)
-        for tally in list(self._tallies):
+        for counters in list(self._counters):
             for _ in range(min(passed, self.samples)):
-                tally.roll()
+                counters.roll()
 
     def elapsed_s(self, now_ms: float) -> float:
         """Return the divisor of rates: seconds since the first kept window began.
@@ -104,20 +104,20 @@ class Windows:
 
 
 class Readings:
-    """Several tallies of one class, read as one.
+    """Several counters of one class, read as one.
 
     Args:
-        tallies: the tallies to add up.
+        counters: the counters to add up.
         elapsed_s: as ``Windows.elapsed_s`` returns.
     """
 
-    def __init__(self, tallies: Sequence[Tally], elapsed_s: float) -> None:
-        self._tallies = tallies
+    def __init__(self, counters: Sequence[WindowedCounters], elapsed_s: float) -> None:
+        self._counters = counters
         self._elapsed_s = elapsed_s
 
     def total(self, name: str) -> float:
         """Return a total since the start."""
-        return float(sum(getattr(tally, name) for tally in self._tallies))
+        return float(sum(getattr(counters, name) for counters in self._counters))
 
     def rate(self, name: str) -> float:
         """Return the growth of a total per second."""
@@ -130,7 +130,7 @@ class Readings:
 
     def largest(self, name: str) -> float:
         """Return the largest value; 0 if nothing was counted."""
-        return float(max((tally.largest(name) for tally in self._tallies), default=0))
+        return float(max((counters.largest(name) for counters in self._counters), default=0))
 
     def _growth(self, name: str) -> float:
-        return sum(tally.growth(name) for tally in self._tallies)
+        return sum(counters.growth(name) for counters in self._counters)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splashdam.record.aborted import ABORT, COMMIT, AbortedTransactions, control_type
+from splashdam.record.aborted_transactions import ABORT, COMMIT, AbortedTransactions, control_type
 from splashdam.record.batch import BatchHeader, parse_header
 from splashdam.record.sealing import build_batch
 

@@ -1,4 +1,4 @@
-"""The straight path of Produce requests: nothing is decoded, and the answer takes one ``pack``.
+"""The fast path of Produce requests: nothing is decoded, and the answer takes one ``pack``.
 
 Most requests differ from an earlier one only in client, correlation id and batch. They are recognized by
 their bytes (``wire.produce_template``), whichever client sent the first one, and go straight to the log.
@@ -86,14 +86,14 @@ class ProduceTemplates:
         templates[template.key] = template
 
 
-class TakesStraightProduce(TakesBatches, Enrols, Protocol):
-    """What the straight way needs of the broker; the attributes are those of `Broker`."""
+class TakesFastProduce(TakesBatches, Enrols, Protocol):
+    """What the fast path needs of the broker; the attributes are those of `Broker`."""
 
     turns: Turns
     authorizer: StandardAuthorizer | None
 
 
-class StraightProduce:
+class FastProduce:
     """One client's produce requests.
 
     Args:
@@ -104,7 +104,7 @@ class StraightProduce:
         is_heavy: the batch of the last request turned out to be too much for a turn.
     """
 
-    def __init__(self, broker: TakesStraightProduce, templates: ProduceTemplates) -> None:
+    def __init__(self, broker: TakesFastProduce, templates: ProduceTemplates) -> None:
         self.is_heavy = False
         self._broker = broker
         self._templates = templates
@@ -115,11 +115,11 @@ class StraightProduce:
         self.resume()
 
     def stop(self) -> None:
-        """Leave every request to its handler: the straight path does not measure for quotas."""
+        """Leave every request to its handler: the fast path does not measure for quotas."""
         self._is_on = False
 
     def resume(self) -> None:
-        """Use the straight path again, unless there are ACLs: it does not authorize."""
+        """Use the fast path again, unless there are ACLs: it does not authorize."""
         self._is_on = self._broker.authorizer is None
 
     def answer(self, frame: memoryview) -> list[Part] | None:

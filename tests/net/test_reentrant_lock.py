@@ -13,7 +13,7 @@ import pytest
 from coverage import Coverage
 
 from splashdam.model.values import TopicPartition
-from splashdam.net.guard import Guard
+from splashdam.net.reentrant_lock import ReentrantLock
 from splashdam.record.kernel import _kernel_py as kernel
 
 
@@ -36,11 +36,11 @@ class Entrance:
     """One of the three ways into a guard: ``run``, and its body where a call of it would cost too much."""
 
     def __init__(self, way: str) -> None:
-        self.guard = Guard()
+        self.guard = ReentrantLock()
         lane = kernel.PartitionLane(TopicPartition("t", 0))
         self._batch = kernel.BatchBuffer(1 << 20)
         lane.open(self._batch, kernel.BatchOutcome(lane.topic_partition))
-        path: Any = kernel.StraightPath(
+        path: Any = kernel.FastPath(
             wall_ns=lambda: 0, future_type=kernel.FutureCell, fits_bytes=100, guard=self.guard
         )
         path.publish("t", kernel.TopicLanes([lane], lane, 0, 1 << 30))
@@ -66,7 +66,7 @@ def entrance(request: pytest.FixtureRequest) -> Entrance:
     return Entrance(request.param)
 
 
-def is_free(guard: Guard) -> bool:
+def is_free(guard: ReentrantLock) -> bool:
     """Whether another thread gets the lock at once."""
     got: list[bool] = []
 
@@ -83,7 +83,7 @@ def is_free(guard: Guard) -> bool:
 
 def test_is_re_entrant() -> None:
     """Free only when its holder has left as often as he entered."""
-    guard = Guard()
+    guard = ReentrantLock()
 
     def outer() -> None:
         assert guard.run(guard.interrupted)
@@ -98,7 +98,7 @@ def test_is_re_entrant() -> None:
 def test_ctrl_c_on_the_way_in_or_out_of_the_guard_left_it_taken_for_ever(
     entrance: Entrance, ctrl_c: Callable[[float], None]
 ) -> None:
-    """It strikes wherever Python code can be interrupted; the lock is free after it each time."""
+    """Ctrl-C comes at every place where Python code can be interrupted; the lock is free afterwards."""
     guard = entrance.guard
     for number in range(150):
         ctrl_c(0.0002 + 0.00001 * (number % 20))
@@ -113,7 +113,7 @@ def test_ctrl_c_on_the_way_in_or_out_of_the_guard_left_it_taken_for_ever(
 
 def test_ctrl_c_inside_a_function_that_is_in_the_guard_twice(ctrl_c: Callable[[float], None]) -> None:
     """What is taken twice is given back twice, wherever it strikes."""
-    guard = Guard()
+    guard = ReentrantLock()
     for number in range(150):
         ctrl_c(0.0002 + 0.00001 * (number % 20))
         try:
@@ -152,7 +152,7 @@ def test_ctrl_c_that_comes_with_a_call_of_the_lock(entrance: Entrance, strikes: 
 
 def test_a_handler_that_sends_when_the_lock_is_taken_and_nothing_is_changed_yet() -> None:
     """It gets in, since nothing is half done, and leaves the lock to whom it has interrupted."""
-    guard = Guard()
+    guard = ReentrantLock()
     take = guard.acquire
     nested: list[bool] = []
 
@@ -168,7 +168,7 @@ def test_a_handler_that_sends_when_the_lock_is_taken_and_nothing_is_changed_yet(
     assert nested == [False, True]
 
 
-def is_free_of(guard: Guard, take: Callable[[], bool]) -> bool:
+def is_free_of(guard: ReentrantLock, take: Callable[[], bool]) -> bool:
     guard.acquire = take
     return is_free(guard)
 
@@ -205,7 +205,7 @@ def test_ctrl_c_of_one_who_waits_leaves_the_holder_alone(entrance: Entrance) -> 
 
 def test_is_free_after_an_exception() -> None:
     """An exception inside leaves the lock as it was."""
-    guard = Guard()
+    guard = ReentrantLock()
     with pytest.raises(KeyError):
         guard.run({}.pop, "missing")
     assert is_free(guard)
@@ -213,7 +213,7 @@ def test_is_free_after_an_exception() -> None:
 
 def test_tells_an_interruption_from_another_thread() -> None:
     """Only the holder's own thread is interrupted; another one simply has to wait."""
-    guard = Guard()
+    guard = ReentrantLock()
     assert not guard.interrupted()
     seen = []
 
@@ -230,7 +230,7 @@ def test_tells_an_interruption_from_another_thread() -> None:
 
 def test_a_finalizer_inside_is_an_interruption() -> None:
     """What the collector calls while the guard is held sees that it is nested."""
-    guard = Guard()
+    guard = ReentrantLock()
     seen = []
 
     class Cycle:
@@ -247,7 +247,7 @@ def test_a_finalizer_inside_is_an_interruption() -> None:
 
 def test_keeps_threads_apart() -> None:
     """Increments that are not atomic add up exactly."""
-    guard = Guard()
+    guard = ReentrantLock()
     total = 0
 
     def increment() -> None:

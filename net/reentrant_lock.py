@@ -19,12 +19,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Guard:
+class ReentrantLock:
     """A re-entrant lock.
 
     Attributes:
         acquire: the lock's own method, for the send path, which cannot afford to call ``run``
-            (``straight.py``).
+            (``fast_path.py``).
         release: likewise.
         caller: returns the ident of the calling thread.
         holder: ident of the thread that runs a function here, 0 for none.
@@ -53,7 +53,7 @@ class Guard:
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run ``function`` with the lock held; return its result or raise its exception.
 
-        ``record/kernel/building/straight.py`` repeats this body twice: keep all three equal.
+        ``record/kernel/building/fast_path.py`` repeats this body twice: keep all three equal.
         """
         me = self.caller()
         outermost = self.holder != me

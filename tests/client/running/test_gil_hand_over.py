@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from splashdam.client.waiters import SENDER_THREADS
-from splashdam.sender.wakeup import HAND_OVER_BATCHES, HAND_OVER_BYTES, HandOver
+from splashdam.sender.wakeup import HAND_OVER_BATCHES, HAND_OVER_BYTES, GilHandOver
 
 
 class Ahead:
@@ -29,20 +29,20 @@ def ahead() -> Ahead:
 
 
 @pytest.fixture
-def hand_over(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> HandOver:
+def hand_over(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> GilHandOver:
     """One that waits as long as it takes, so that a test sees the wait."""
     monkeypatch.setattr("splashdam.sender.wakeup.LONGEST_WAIT_SECONDS", 60)
-    return HandOver(ahead, ahead, 16_384, in_sender_thread=SENDER_THREADS.here)
+    return GilHandOver(ahead, ahead, 16_384, in_sender_thread=SENDER_THREADS.here)
 
 
-def test_who_is_not_far_ahead_does_not_wait(ahead: Ahead, hand_over: HandOver) -> None:
+def test_who_is_not_far_ahead_does_not_wait(ahead: Ahead, hand_over: GilHandOver) -> None:
     """It only wakes the sender."""
     ahead.free_bytes -= HAND_OVER_BYTES - 1
     hand_over.wake()
     assert ahead.woken.acquire(blocking=False)
 
 
-def test_who_is_too_far_ahead_waits_for_a_drain(ahead: Ahead, hand_over: HandOver) -> None:
+def test_who_is_too_far_ahead_waits_for_a_drain(ahead: Ahead, hand_over: GilHandOver) -> None:
     """Every thread that does; and the count starts anew then."""
     ahead.free_bytes -= HAND_OVER_BYTES
     threads = [threading.Thread(target=hand_over.wake, daemon=True) for _ in range(3)]
@@ -61,7 +61,7 @@ def test_who_is_too_far_ahead_waits_for_a_drain(ahead: Ahead, hand_over: HandOve
 def test_large_batches(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few of them may be opened before somebody waits."""
     monkeypatch.setattr("splashdam.sender.wakeup.LONGEST_WAIT_SECONDS", 60)
-    hand_over = HandOver(ahead, ahead, HAND_OVER_BYTES, in_sender_thread=SENDER_THREADS.here)
+    hand_over = GilHandOver(ahead, ahead, HAND_OVER_BYTES, in_sender_thread=SENDER_THREADS.here)
     ahead.free_bytes -= HAND_OVER_BATCHES * HAND_OVER_BYTES - 1
     hand_over.wake()
     assert ahead.woken.acquire(blocking=False)
@@ -75,7 +75,7 @@ def test_large_batches(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not thread.is_alive()
 
 
-def test_the_senders_own_thread_never_waits(ahead: Ahead, hand_over: HandOver) -> None:
+def test_the_senders_own_thread_never_waits(ahead: Ahead, hand_over: GilHandOver) -> None:
     """A callback that sends, and everybody under the loop of an AsyncKafkaProducer."""
     ahead.free_bytes -= 2 * HAND_OVER_BYTES
     SENDER_THREADS.enter()
@@ -87,8 +87,8 @@ def test_the_senders_own_thread_never_waits(ahead: Ahead, hand_over: HandOver) -
 
 
 def test_a_sender_without_turns_keeps_nobody(ahead: Ahead) -> None:
-    """A callback may hold it up, or it has ended: the wait is short, whoever comes."""
-    hand_over = HandOver(ahead, ahead, 16_384, in_sender_thread=SENDER_THREADS.here)
+    """A callback may block the sender, or it has ended: every caller's wait is short."""
+    hand_over = GilHandOver(ahead, ahead, 16_384, in_sender_thread=SENDER_THREADS.here)
     ahead.free_bytes -= HAND_OVER_BYTES
     hand_over.wake()
     hand_over.wake()
