@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -20,10 +20,12 @@ from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.client.settings.rules import options_from_properties, producer_settings
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.model.cluster import ClusterMetadata
-from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.errors import IllegalArgumentError, KafkaConfigurationError
 from splashdam.model.options import kafka_name
+from splashdam.model.values import TopicPartition
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.admin.configs import Resource, describe_configs
+from splashdam.net.admin.topics import describe_topic
 from splashdam.net.clock import SystemClock
 from splashdam.net.cluster.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
 from splashdam.net.connect import Connect, TcpConnect
@@ -202,6 +204,24 @@ def named_cluster(
         )
     finally:
         lease.release()
+
+
+async def chosen_partitions(
+    client: ClusterClient, wanted: Iterable[tuple[str, tuple[int, ...]]]
+) -> list[TopicPartition]:
+    """Return the partitions that `PartitionList` parameters name.
+
+    Raises:
+        IllegalArgumentError: a topic has no such partition.
+        BrokerResponseError: a topic does not exist.
+    """
+    chosen = []
+    for topic, numbers in wanted:
+        existing = [each.partition for each in (await describe_topic(client, topic)).partitions]
+        if missing := set(numbers) - set(existing):
+            raise IllegalArgumentError(f"{topic} has no partition {min(missing)}; it has {len(existing)}")
+        chosen += [TopicPartition(topic, each) for each in numbers or existing]
+    return chosen
 
 
 def on_cluster(command: Callable[..., None], *, may_be_new: bool = False) -> Callable[..., None]:

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from importlib.util import find_spec
+from types import FrameType
+from typing import NoReturn
 
 NEEDED = ("click", "rich")
+FAILURE = 1
 USAGE_ERROR = 2
+INTERRUPTED = 130
+"""What a shell reports for a process ended by Ctrl-C (128 + SIGINT)."""
+
+
+def leave_at_once(_number: int, _frame: FrameType | None) -> NoReturn:
+    """End the process: the handler of Ctrl-C while modules are imported, and after the command's last word.
+
+    KeyboardInterrupt would end in a traceback there, or be lost in an import.
+    """
+    os._exit(INTERRUPTED)
 
 
 def main() -> None:
@@ -15,6 +29,22 @@ def main() -> None:
     Status 0 is success, 1 a failure, 2 wrong usage or missing packages, 130 an interrupt, 143 and
     129 SIGTERM and SIGHUP.
     """
+    heeds_interrupts = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN  # as nohup and `&` want it
+    if heeds_interrupts:
+        signal.signal(signal.SIGINT, leave_at_once)
+    try:
+        _run()
+    except OSError as error:  # from a page of help or a list; what a command does itself it reports itself
+        sys.stderr.write(f"Error: writing to standard output: {error.strerror or error}\n")
+        sys.exit(FAILURE)
+    finally:
+        if heeds_interrupts:
+            signal.signal(signal.SIGINT, leave_at_once)
+
+
+def _run() -> None:
+    from importlib.util import find_spec
+
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         sys.stderr.write(

@@ -16,9 +16,6 @@ import click
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.errors import KafkaConfigurationError, KafkaError
 
-INTERRUPTED = 130
-"""What a shell reports for a process ended by Ctrl-C (128 + SIGINT)."""
-
 
 def explained(error: BaseException) -> str:
     """Return the error's message, or the name of its class if it has none."""
@@ -65,9 +62,21 @@ def _reported(error: BaseException) -> click.ClickException:
 
 
 def _only_error(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
+    """Return the error of a group that is to be told: an interrupt, or the first one.
+
+    Tasks that ask the same dead broker all fail, and one message is enough. An error of this program's own is
+    returned with its group.
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    interrupts, _ = error.split(KeyboardInterrupt)
+    _, bugs = error.split((KafkaError, OSError, click.ClickException))
+    if interrupts is None and bugs is not None and len(error.exceptions) > 1:
+        return error
+    chosen: BaseException = interrupts or error
+    while isinstance(chosen, BaseExceptionGroup):
+        chosen = chosen.exceptions[0]
+    return chosen
 
 
 ENDING = (signal.SIGTERM, signal.SIGHUP)

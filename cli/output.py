@@ -5,10 +5,11 @@ A terminal gets rich tables, a pipe plain columns. Standard streams may be close
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import BinaryIO, TextIO
+from typing import BinaryIO, NamedTuple, TextIO
 
 import click
 
@@ -42,6 +43,75 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
+class Shown(NamedTuple):
+    """A cell that a person reads in another form than a program.
+
+    Attributes:
+        value: in a pipe and in JSON; None: there is none.
+        text: on a terminal.
+    """
+
+    value: int | None
+    text: str
+
+
+def shown_bytes(count: int | None) -> Shown:
+    """Return a number of bytes, in larger units on a terminal."""
+    if count is None:
+        return Shown(None, "-")
+    size, unit = float(count), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            break
+        size /= 1024
+    return Shown(count, f"{count} B" if unit == "B" else f"{size:.1f} {unit}")
+
+
+def shown_age(timestamp_ms: int | None, now_ms: int) -> Shown:
+    """Return a time in milliseconds since the epoch, on a terminal as its age."""
+    if timestamp_ms is None:
+        return Shown(None, "-")
+    seconds = (now_ms - timestamp_ms) // 1000
+    for length, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
+        if seconds >= length:
+            return Shown(timestamp_ms, f"{seconds // length} {unit} ago")
+    return Shown(timestamp_ms, "now" if seconds == 0 else f"in {-seconds} s")
+
+
+def print_listing(columns: Sequence[str], rows: Sequence[Sequence[object]], *, as_json: bool) -> None:
+    """Print rows as a table, or each as a line of JSON with the columns' names, spaces as underscores.
+
+    None is a hyphen in the table and null in JSON; a list is separated by commas, or a JSON list.
+    """
+    if as_json:
+        for row in rows:
+            print_json(dict(zip(columns, row, strict=True)))
+        return
+    is_read = is_terminal(sys.stdout)
+    print_table(columns, [[_cell(value, is_read) for value in row] for row in rows])
+
+
+def print_json(fields: Mapping[str, object]) -> None:
+    """Print an object as a line."""
+    plain = {
+        name.replace(" ", "_"): value.value if isinstance(value, Shown) else value
+        for name, value in fields.items()
+    }
+    click.echo(json.dumps(plain, ensure_ascii=False))
+
+
+def _cell(value: object, is_read: bool) -> str:
+    if isinstance(value, Shown):
+        return value.text if is_read else _cell(value.value, is_read)
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return str(value)
+
+
 def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print rows under headings; in a pipe the columns are separated by tabs, for ``cut``."""
     if not is_terminal(sys.stdout):
@@ -50,10 +120,18 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(*head, box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    for number, name in enumerate(head):
+        cells = [str(row[number]) for row in rows]
+        is_number = bool(cells) and all(cell == "-" or cell[0].isdigit() for cell in cells if cell)
+        longest_word = max(map(len, name.split()))
+        table.add_column(
+            name, justify="right" if is_number else "left", overflow="fold", min_width=longest_word
+        )
     for row in rows:
-        table.add_row(*map(str, row))
+        table.add_row(*(Text(str(each)) for each in row))  # no markup: [a] in a name is not a style
     Console().print(table)
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -28,6 +27,15 @@ def topic_argument(command: Command) -> Command:
 
 
 def _check_topic(_context: click.Context, _parameter: click.Parameter, topic: str) -> str:
+    return legal_topic(topic)
+
+
+def legal_topic(topic: str) -> str:
+    """Return a topic's name.
+
+    Raises:
+        click.BadParameter: no broker would accept it.
+    """
     try:
         return check_topic_name(topic)
     except ValueError as error:
@@ -107,6 +115,30 @@ def config_option(what: str) -> Callable[[Command], Command]:
     )
 
 
+def json_option(command: Command) -> Command:
+    """Add ``--json``; the command gets ``as_json``."""
+    return click.option("--json", "as_json", is_flag=True, help="Print each row as a line of JSON.")(command)
+
+
+def yes_option(command: Command) -> Command:
+    """Add ``--yes``, for commands that ask before they change something for good."""
+    return click.option("--yes", is_flag=True, help="Do not ask for confirmation.")(command)
+
+
+def partition_list(text: str) -> tuple[str, tuple[int, ...]]:
+    """Parse ``TOPIC`` or ``TOPIC:0,2``: a topic with the numbers of its partitions, none for all.
+
+    Raises:
+        click.BadParameter: the text is neither.
+    """
+    topic, colon, numbers = text.partition(":")
+    try:
+        found = tuple(map(int, numbers.split(","))) if colon else ()
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not TOPIC or TOPIC:NUMBER,…") from None
+    return legal_topic(topic), found
+
+
 def cluster_options(what: str = "client") -> Callable[[Command], Command]:
     """Add ``-b``, ``--config``, ``-X`` and ``--timeout``: the cluster and its settings.
 
@@ -145,22 +177,15 @@ def flag_of(context: click.Context, parameter: str) -> str:
 
 
 def exclusive(*parameters: str) -> Callable[[Command], Command]:
-    """Refuse a command line with more than one of these options.
+    """Refuse a command line with more than one of these options; `OnceCommand` does.
 
     Args:
         parameters: their names as the command gets them.
     """
 
     def decorate(command: Command) -> Command:
-        @wraps(command)
-        def run(*args: Any, **arguments: Any) -> Any:
-            context = click.get_current_context()
-            given = [flag_of(context, name) for name in parameters if is_given(context, name)]
-            if len(given) > 1:
-                raise click.UsageError(f"{given[0]} contradicts {given[1]}", context)
-            return command(*args, **arguments)
-
-        return cast("Command", run)  # it takes what the command takes
+        vars(command)["exclusives"] = [*vars(command).get("exclusives", ()), parameters]
+        return command
 
     return decorate
 

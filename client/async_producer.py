@@ -20,7 +20,7 @@ from splashdam.client.running.lifecycle import State
 from splashdam.client.sending.intake import PendingSend
 from splashdam.client.sending.lookup import BootstrapLookup
 from splashdam.client.sending.waiting import Deadline, drive_in_trio
-from splashdam.client.settings.rules import producer_settings
+from splashdam.client.settings.rules import producer_settings, refuse_positional
 from splashdam.client.waiters import wait_in_trio
 from splashdam.model.errors import IllegalStateError, KafkaError
 from splashdam.net.addresses import parse_bootstrap_servers
@@ -29,7 +29,7 @@ from splashdam.net.connect import Connect
 from splashdam.record.kernel.building.fast_path import fast_path_first
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing import Never, Unpack
     from uuid import UUID
 
     from splashdam.client.reports import BulkDelivery, DeliveryReport
@@ -61,11 +61,13 @@ class AsyncKafkaProducer(ProducerBase):
 
     def __init__(
         self,
-        *,
+        *others: Never,
         connect: Connect | None = None,
         clock: Clock | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
+        if others:
+            refuse_positional("AsyncKafkaProducer", others)
         self._settings = settings = producer_settings(options)
         self._local = local_address(settings.bootstrap_servers)
         self._lease: Lease | None = None
@@ -127,10 +129,14 @@ class AsyncKafkaProducer(ProducerBase):
         topic: str,
         values: Iterable[Any],
         *,
+        key: Any = None,
         keys: Iterable[Any] | None = None,
         headers: Any = None,
         partition: int | Iterable[int | None] | None = None,
+        partitions: Iterable[int | None] | None = None,
         timestamp_ms: int | Iterable[int | None] | None = None,
+        timestamps_ms: Iterable[int | None] | None = None,
+        **unknown: Never,
     ) -> BulkDelivery:
         """Append many records, in order, at a small part of the cost of ``send`` for each.
 
@@ -141,6 +147,16 @@ class AsyncKafkaProducer(ProducerBase):
         """
         from splashdam.client.bulk.sending import bulk_of, drive_bulk_in_trio
 
+        if unknown or not (key is partitions is timestamps_ms is None):
+            from splashdam.client.bulk.arguments import by_either_name
+
+            keys, partition, timestamp_ms = by_either_name(
+                AsyncKafkaProducer.send_many,
+                unknown,
+                key=(key, keys),
+                partition=(partition, partitions),
+                timestamp_ms=(timestamp_ms, timestamps_ms),
+            )
         bulk = bulk_of(self._core.intake, topic, values, keys, headers, partition, timestamp_ms)
         await drive_bulk_in_trio(bulk, self._core.pending_sends.in_trio)
         return bulk.finish()
@@ -151,11 +167,15 @@ class AsyncKafkaProducer(ProducerBase):
         data: Any,
         *,
         value: str = "value",
-        key: str | None = "key",
+        key: Any = "key",
+        keys: Any = None,
         headers: Any = None,
-        partition: int | str | None = None,
-        timestamp_ms: int | str | None = None,
+        partition: Any = None,
+        partitions: Any = None,
+        timestamp_ms: Any = None,
+        timestamps_ms: Any = None,
         may_be_empty: bool = False,
+        **unknown: Never,
     ) -> BulkDelivery:
         """Send the rows of Arrow data straight from their buffers; see ``send_many``.
 
@@ -166,6 +186,17 @@ class AsyncKafkaProducer(ProducerBase):
         from splashdam.client.bulk.arrow import ArrowBulk
         from splashdam.client.bulk.sending import drive_bulk_in_trio
 
+        if unknown or not (keys is partitions is timestamps_ms is None):
+            from splashdam.client.bulk.arguments import by_either_name
+
+            key, partition, timestamp_ms = by_either_name(
+                AsyncKafkaProducer.send_arrow,
+                unknown,
+                has_columns=True,
+                key=(key, keys),
+                partition=(partition, partitions),
+                timestamp_ms=(timestamp_ms, timestamps_ms),
+            )
         parts = (value, key, headers, partition, timestamp_ms)
         with ArrowBulk(self._core.intake, topic, data, *parts, may_be_empty=may_be_empty) as arrow:
             bulk = arrow.bulk

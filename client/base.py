@@ -50,7 +50,8 @@ class ProducerBase(NowaitSends[RecordFuture]):
 
         Args:
             source: a mapping, or the path of a ``.properties`` file as Kafka's own tools read it.
-            options: further options by their Python names; they win over the properties.
+            options: further options by their Python names; they win over the properties. ``splashdam
+                options`` prints both kinds of names.
 
         Raises:
             KafkaConfigurationError: the file cannot be read, or a property is unknown (the message suggests

@@ -57,7 +57,7 @@ def local_address(bootstrap_servers: str | Iterable[str]) -> LocalAddress | None
     for name, value in parse_qsl(query, keep_blank_values=True, strict_parsing=False):
         if name != "port":
             raise _refusal(bootstrap_servers, f"unknown setting {name!r}.{nearest_name(name, ['port'])}")
-        if not (value.isascii() and value.isdigit() and int(value) < 65_536):
+        if not (value.isascii() and value.isdigit() and len(value) <= 5 and int(value) < 65_536):
             raise _refusal(bootstrap_servers, f"port={value!r} is not a number from 0 to 65535")
         port = int(value)
     if mark and port is None:

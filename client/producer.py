@@ -22,7 +22,7 @@ from splashdam.client.running.lifecycle import State
 from splashdam.client.sending.intake import PendingSend
 from splashdam.client.sending.lookup import BootstrapLookup
 from splashdam.client.sending.waiting import Deadline, drive_in_thread
-from splashdam.client.settings.rules import producer_settings
+from splashdam.client.settings.rules import producer_settings, refuse_positional
 from splashdam.client.waiters import SENDER_THREADS, wait_in_thread
 from splashdam.model.errors import KafkaError
 from splashdam.net.addresses import parse_bootstrap_servers
@@ -32,7 +32,7 @@ from splashdam.record.kernel.building.fast_path import fast_path_first
 from splashdam.sender.wakeup import Latch
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing import Never, Unpack
     from uuid import UUID
 
     from splashdam.client.reports import BulkDelivery, DeliveryReport
@@ -56,12 +56,13 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
     ``FatalTransactionError`` and others) only ``close`` is legal.
 
     Args:
-        options: docs/reference/options.md lists them with their defaults. Names are kafka-python's; Kafka's
-            dotted names go through ``from_properties``.
+        options: ``splashdam options`` prints all of them, with types, defaults, units and meaning. Names are
+            kafka-python's; Kafka's dotted names go through ``from_properties``.
 
     Raises:
         KafkaConfigurationError: an option is unknown (the nearest right one is named), illegal, not
             supported, or contradicts another one.
+        TypeError: an argument has no name; confluent-kafka's dict of properties has a sentence of its own.
         IllegalStateError: with ``embedded:DIR``, another process uses the directory; or the interpreter
             exits.
         NoBrokersAvailable: no broker has answered within ``bootstrap_timeout_ms``, if that is given.
@@ -69,7 +70,9 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
     The constructor opens no connection and returns at once, unless ``bootstrap_timeout_ms`` is given.
     """
 
-    def __init__(self, **options: Unpack[ProducerOptions]) -> None:
+    def __init__(self, *others: Never, **options: Unpack[ProducerOptions]) -> None:
+        if others:
+            refuse_positional("KafkaProducer", others)
         process.refuse_at_exit()
         clock = SystemClock()
         self._settings = settings = producer_settings(options)
@@ -174,10 +177,14 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         topic: str,
         values: Iterable[Any],
         *,
+        key: Any = None,
         keys: Iterable[Any] | None = None,
         headers: Any = None,
         partition: int | Iterable[int | None] | None = None,
+        partitions: Iterable[int | None] | None = None,
         timestamp_ms: int | Iterable[int | None] | None = None,
+        timestamps_ms: Iterable[int | None] | None = None,
+        **unknown: Never,
     ) -> BulkDelivery:
         """Append many records, in order, at a small part of the cost of ``send`` for each.
 
@@ -190,13 +197,16 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
             topic: name of the topic.
             values: bytes, None for tombstones, or what ``value_serializer`` takes. A list or tuple is not
                 copied and must not change during the call; other iterables become a list first.
-            keys: one per value, None for a null key; default: no keys.
+            key, keys: the key of all records, or an iterable with one per record, None for a null key;
+                default: no keys. A ``str``, bytes or a dict is one key. ``keys`` has one per record. Give one
+                of the two names, also of the following pairs.
             headers: the headers of all records, as for ``send``; or a list with the headers of each record,
                 None for no headers.
-            partition: the partition of all records, or one per record; default and None: by key, or by the
-                partitioner.
-            timestamp_ms: the timestamp of all records, or one per record; default: now, read once per batch.
-                None in a list is the time of the call.
+            partition, partitions: the partition of all records, or one per record; default and None: by key,
+                or by the partitioner.
+            timestamp_ms, timestamps_ms: the timestamp of all records, or one per record; default: now, read
+                once per batch. None in a list is the time of the call.
+            unknown: nothing; another name is refused with the nearest right one.
 
         Returns:
             the delivery of all records, for ``get()`` or ``await``. It has failed already if the cluster
@@ -210,6 +220,16 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         """
         from splashdam.client.bulk.sending import bulk_of, drive_bulk_in_thread
 
+        if unknown or not (key is partitions is timestamps_ms is None):
+            from splashdam.client.bulk.arguments import by_either_name
+
+            keys, partition, timestamp_ms = by_either_name(
+                KafkaProducer.send_many,
+                unknown,
+                key=(key, keys),
+                partition=(partition, partitions),
+                timestamp_ms=(timestamp_ms, timestamps_ms),
+            )
         bulk = bulk_of(self._core.intake, topic, values, keys, headers, partition, timestamp_ms)
         drive_bulk_in_thread(bulk, self._core.pending_sends.in_thread)
         return bulk.finish()
@@ -220,11 +240,15 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         data: Any,
         *,
         value: str = "value",
-        key: str | None = "key",
+        key: Any = "key",
+        keys: Any = None,
         headers: Any = None,
-        partition: int | str | None = None,
-        timestamp_ms: int | str | None = None,
+        partition: Any = None,
+        partitions: Any = None,
+        timestamp_ms: Any = None,
+        timestamps_ms: Any = None,
         may_be_empty: bool = False,
+        **unknown: Never,
     ) -> BulkDelivery:
         """Send the rows of Arrow data straight from their buffers; see ``send_many``.
 
@@ -232,19 +256,28 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         of pyarrow, polars, DuckDB and others, or a single array of values. pyarrow is not needed. Columns are
         binary or text, also large, view and fixed-size, or dictionaries of these.
 
+        Keys, headers, partitions and timestamps are columns of the data, or stand beside them: as Arrow
+        arrays, or as lists and other iterables, with one item for each row. So
+        ``send_arrow(topic, values, key=keys)`` needs no table. ``keys``, ``partitions`` and ``timestamps_ms``
+        are other names of ``key``, ``partition`` and ``timestamp_ms``.
+
         Args:
             topic: name of the topic.
             data: a table, a record batch, a stream of them, or an array of values.
             value: name of the value column; nulls are tombstones and need a key.
-            key: name of the key column. The default ``"key"`` may be missing in the data, another name must
-                exist; None for no keys.
+            key, keys: name of the key column; or one key for each row, beside the data; or bytes, the key of
+                all rows. The default ``"key"`` may be missing in the data, another name must exist; None for
+                no keys.
             headers: the headers of all records, as for ``send``; or the name of a column of maps or of lists
-                of (key, value) structs. A null is a record without headers.
-            partition: the partition of all records; or the name of an integer column, whose nulls go by key
-                or by the partitioner.
-            timestamp_ms: the timestamp of all records; or the name of a column of timestamps or of integer
-                milliseconds. Finer timestamps are truncated, nulls are the time of the call.
+                of (key, value) structs, or such an array, or a list with the headers of each record. A null
+                is a record without headers.
+            partition, partitions: the partition of all records; or the name of an integer column, or one for
+                each row. Nulls go by key or by the partitioner.
+            timestamp_ms, timestamps_ms: the timestamp of all records; or the name of a column of timestamps
+                or of integer milliseconds, or one for each row. Finer timestamps are truncated, nulls are the
+                time of the call.
             may_be_empty: whether a row with neither value nor key is sent, as in Kafka, or an error.
+            unknown: nothing; another name is refused with the nearest right one.
 
         Raises:
             BulkSendError, IllegalStateError, TypeError, ValueError: as ``send_many``; for damaged data and
@@ -254,6 +287,17 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         from splashdam.client.bulk.arrow import ArrowBulk
         from splashdam.client.bulk.sending import drive_bulk_in_thread
 
+        if unknown or not (keys is partitions is timestamps_ms is None):
+            from splashdam.client.bulk.arguments import by_either_name
+
+            key, partition, timestamp_ms = by_either_name(
+                KafkaProducer.send_arrow,
+                unknown,
+                has_columns=True,
+                key=(key, keys),
+                partition=(partition, partitions),
+                timestamp_ms=(timestamp_ms, timestamps_ms),
+            )
         parts = (value, key, headers, partition, timestamp_ms)
         with ArrowBulk(self._core.intake, topic, data, *parts, may_be_empty=may_be_empty) as arrow:
             bulk = arrow.bulk

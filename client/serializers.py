@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from splashdam.client.sending.arguments import positional_count
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.log_text import shown
 from splashdam.model.values import Buffer
 
 SerializerHeaders: TypeAlias = list[tuple[str, bytes | None]]
@@ -78,7 +79,7 @@ def serialize_function(serializer: Any, option: str) -> SerializeFunction | None
     if method is None:
         if not callable(serializer):
             raise KafkaConfigurationError(
-                f"{option}={serializer!r} is neither a Serializer nor callable;"
+                f"{option}={shown(serializer)} is neither a Serializer nor callable;"
                 " give a Serializer or f(data) -> bytes"
             )
         return lambda _topic, _headers, data: serializer(data)

@@ -309,7 +309,8 @@ async def open_broker(
         clock: where the broker reads the time; the machine's by default.
         files: the file system; the disk by default.
         settings: the broker's settings; by default made of ``config`` and ``options``.
-        config: settings by Kafka's dotted names, as in ``server.properties``.
+        config: settings by Kafka's dotted names, as in ``server.properties``;
+            ``splashdam configs`` prints them.
         own_loop: nothing else runs in this trio loop, so it may poll a client's socket for 0.1 ms.
         membership: its place in a cluster; by default the broker is alone.
         leadership: replaces the controller's decisions about leaders.

@@ -35,6 +35,7 @@ from splashdam.net.clock import Clock, SystemClock
 from splashdam.net.connect import address_text, socket_pair, stream_of
 from splashdam.net.listen import Listen, tcp_listen
 from splashdam.storage.directories.identity import META_NAME
+from splashdam.storage.directories.written_by import claim_format
 from splashdam.storage.files.disk import DiskFiles, Files
 
 if TYPE_CHECKING:
@@ -236,9 +237,14 @@ class Cluster:
                 await node.started.wait()
         if node.broker is None or node.broker.is_killed:
             raise KafkaConnectionError(f"broker {node_id} is down")
-        ours, theirs = socket_pair()
-        node.broker.server.adopt(stream_of(theirs), is_trusted=True)
-        return stream_of(ours)
+        ours, theirs = map(stream_of, socket_pair())
+        try:
+            node.broker.server.adopt(theirs, is_trusted=True)
+        except KafkaConnectionError as error:  # it is stopping, or was killed a moment ago
+            for end in (ours, theirs):
+                await trio.aclose_forcefully(end)
+            raise KafkaConnectionError(f"broker {node_id} is down") from error
+        return ours
 
     # --- leaders and replicas ---------------------------------------------------------------------------
 
@@ -374,6 +380,7 @@ def _directory(opened: ClusterOptions, settings: BrokerSettings) -> Iterator[Con
         )
     lock, journal = opened.files.lock(opened.path), Journal(opened.files, opened.path)
     try:
+        claim_format(opened.files, opened.path)
         ids = ProducerIds(opened.files, opened.path, above=-1)
         controller = Controller(journal, ids, partial(allows_unclean_election, settings.topic_defaults))
         controller.begin(journal.read())

@@ -21,9 +21,10 @@ import trio
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+from splashdam.embedded_broker.configs.developer import developer_settings
 from splashdam.embedded_broker.configs.security import check_port
 from splashdam.embedded_broker.serving.dispatch import Interception
-from splashdam.model.errors import IllegalStateError, KafkaConnectionError, KafkaTimeoutError
+from splashdam.model.errors import IllegalStateError, KafkaConnectionError, KafkaError, KafkaTimeoutError
 from splashdam.net.clock import LoopClock
 from splashdam.net.connect import Connect, PairConnect, stream_of
 from splashdam.net.reentrant_lock import ReentrantLock
@@ -153,10 +154,17 @@ class EmbeddedBroker(RunsInThread[Broker]):
     ``IllegalStateError``.
 
     Args:
-        path: data directory; made if missing. Kafka's own files are in it.
+        path: data directory; made if missing. Kafka's own files are in it. None: the files are in memory, and
+            live as long as this object.
         port: TCP port, 0 for a free one, None for no TCP at all: then only ``connect_in_process`` reaches it.
         host: address to listen on.
         config: settings by Kafka's dotted names, as in ``server.properties``: ``{"log.retention.hours": 1}``.
+            The defaults are Kafka's, but for three that suit a single developer:
+            ``group.initial.rebalance.delay.ms`` is 0, and ``offsets.topic.num.partitions`` and
+            ``transaction.state.log.num.partitions`` are 4. Topics that exist keep their partitions.
+            ``splashdam configs`` prints all settings.
+        topics: names of topics that are created at each start, unless they exist, with their numbers of
+            partitions; None: ``num.partitions``.
         token_validator: for OAUTHBEARER, see ``open_broker``.
         fsync: False: never sync, whatever the settings say. For tests: a power cut may lose all records; a
             killed process loses no more than usual.
@@ -172,11 +180,12 @@ class EmbeddedBroker(RunsInThread[Broker]):
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | None = None,
         port: int | None = 0,
         *,
         host: str = "127.0.0.1",
         config: Mapping[str, Any] | None = None,
+        topics: Mapping[str, int | None] | None = None,
         token_validator: TokenValidator | None = None,
         fsync: bool = True,
         clock: LoopClock | None = None,
@@ -184,9 +193,11 @@ class EmbeddedBroker(RunsInThread[Broker]):
     ) -> None:
         super().__init__(clock)
         check_port(port)
-        checked = BrokerSettings.from_options(settings, config)
-        files = None if fsync else DiskFiles(fsync=False)
+        checked = developer_settings(settings, config)
+        files = _memory_files() if path is None else None if fsync else DiskFiles(fsync=False)
+        path = IN_MEMORY if path is None else path
         self._open = _Open(path, host, port, checked, token_validator, self._clock, files)
+        self._topics = dict(topics or {})
 
     def start(self) -> None:
         """Start the broker; return once clients can connect.
@@ -208,7 +219,7 @@ class EmbeddedBroker(RunsInThread[Broker]):
         self._end(timeout_s)
 
     def _new_thread(self) -> LoopThread[Broker]:
-        opened = partial(_opened, self._open, self._interception)
+        opened = partial(_opened, self._open, self._interception, self._topics)
         return LoopThread(self._WHAT, self._open.path, opened, self._clock)
 
     @property
@@ -242,7 +253,7 @@ class EmbeddedBroker(RunsInThread[Broker]):
         """The users of SASL listeners; they can be changed whether the broker runs or not."""
         from splashdam.embedded_broker.security.users import UserStore
 
-        return UserStore(DiskFiles(), os.path.abspath(self._open.path))
+        return UserStore(self._open.files or DiskFiles(), os.path.abspath(self._open.path))
 
     def connect_in_process(self) -> Connect:
         """Return a ``Connect`` for clients in this process, in any trio loop: a socket pair for any address.
@@ -265,10 +276,23 @@ class _Open(NamedTuple):
     files: Files | None
 
 
+IN_MEMORY = "/memory"
+"""Data directory of a broker whose files are in memory."""
+
+
+def _memory_files() -> Files:
+    from splashdam.storage.files.memory import MemoryFiles
+
+    return MemoryFiles()
+
+
 @asynccontextmanager
-async def _opened(to_open: _Open, interception: Interception) -> AsyncIterator[Broker]:
+async def _opened(
+    to_open: _Open, interception: Interception, topics: Mapping[str, int | None]
+) -> AsyncIterator[Broker]:
     async with open_broker(**to_open._asdict(), own_loop=True) as broker:
         broker.interception = interception
+        broker.topics.create_missing(topics)
         yield broker
 
 
@@ -285,10 +309,11 @@ def _hand_over(thread: LoopThread[Broker], end: socket.socket) -> None:
 
 
 def _adopt(end: socket.socket, broker: Broker | None) -> None:
-    if broker is None:
-        end.close()
-    else:
-        broker.server.adopt(stream_of(end))
+    if broker is not None:
+        with suppress(KafkaConnectionError):  # the broker is stopping: the client meets the end of the stream
+            broker.server.adopt(stream_of(end))
+            return
+    end.close()
 
 
 class LoopThread(Generic[T]):
@@ -389,7 +414,9 @@ class LoopThread(Generic[T]):
             trio.run(self._main, clock=self._clock)
         except BaseException as error:  # start() raises it in the other thread
             if self._has_started:
-                _log.exception("the embedded %s has failed", self._what)
+                is_explained = isinstance(error, KafkaError)  # a full disk needs its remedy, and no traceback
+                told = None if is_explained else error
+                _log.error("the embedded %s has failed: %s", self._what, error, exc_info=told)
             self._failure = error
         finally:
             self._value = None

@@ -43,7 +43,7 @@ class EmbeddedCluster(RunsInThread[Cluster]):
             ``org.apache.kafka.common.replica.RackAwareReplicaSelector``.
         port: TCP port of the first broker, the others have those that follow; 0 for free ones.
         host: address to listen on.
-        config: settings of all brokers by Kafka's dotted names, as in ``server.properties``:
+        config: settings of all brokers by Kafka's dotted names, which ``splashdam configs`` prints:
             ``{"min.insync.replicas": 2}``. ``default.replication.factor`` is 3 here, or as many as there are
             brokers.
         token_validator: for OAUTHBEARER, see ``open_broker``.

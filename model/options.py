@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import attrs
 
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.log_text import shown
 from splashdam.model.secrets import MASK
 
 T = TypeVar("T")
@@ -23,7 +24,8 @@ MAX_INT, MAX_LONG = 2**31 - 1, 2**63 - 1
 
 _FACTORY: Any = attrs.Factory  # a class that attrs declares to type checkers as a function
 
-_UNITS = {each: f" of {each}" for each in ("bytes", "hours", "minutes")} | {"ms": " of milliseconds"}
+_UNITS = ("ms", "seconds", "minutes", "hours", "bytes")
+"""The last words of names that say the unit."""
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
@@ -35,6 +37,7 @@ def option(
     parse: Callable[[str], Any] | None = None,
     check: Callable[[Any], str | None] | None = None,
     convert: Callable[[Any], Any] | None = None,
+    unit: str = "",
     notes: Mapping[str, object] | None = None,
     is_secret: bool = False,
 ) -> Any:
@@ -47,6 +50,7 @@ def option(
         parse: makes the value of the text in a properties file; by default chosen by the type of ``default``.
         check: returns what is wrong with a value, or None.
         convert: converts the given value, before ``check``.
+        unit: of a number whose name does not end with it.
         notes: more metadata of the field, for the owner of the class.
         is_secret: never show the value in an error.
     """
@@ -57,10 +61,10 @@ def option(
     def validate(_instance: object, attribute: attrs.Attribute[Any], value: Any) -> None:
         problem = check(value) if check is not None else None
         if problem is not None:
-            shown = f"'{MASK}'" if is_secret else repr(value)
-            raise KafkaConfigurationError(f"{attribute.name}={shown}: {problem}. {doc}")
+            text = f"'{MASK}'" if is_secret else shown(value)
+            raise KafkaConfigurationError(f"{attribute.name}={text}: {problem}. {doc}")
 
-    metadata = {"doc": doc, "kafka": kafka, "parse": parse, **(notes or {})}
+    metadata = {"doc": doc, "kafka": kafka, "parse": parse, "unit": unit, **(notes or {})}
     if isinstance(default, list | dict):
         return attrs.field(factory=default.copy, validator=validate, metadata=metadata)
     return attrs.field(default=default, converter=convert, validator=validate, metadata=metadata)
@@ -110,7 +114,11 @@ def one_of(*choices: object) -> Callable[[Any], str | None]:
     """Return a check that the value is one of ``choices``."""
 
     def check(value: Any) -> str | None:
-        return None if value in choices else "must be one of " + ", ".join(map(repr, choices))
+        try:
+            fits = value in choices
+        except ValueError:  # an array compares item by item, and its answer is neither true nor false
+            fits = False
+        return None if fits else "must be one of " + ", ".join(map(repr, choices))
 
     return check
 
@@ -172,6 +180,18 @@ def kafka_name(field: attrs.Attribute[Any]) -> str:
     return name or field.name.replace("_", ".")
 
 
+def unit_of(field: attrs.Attribute[Any]) -> str:
+    """Return the unit of an option, such as ``ms`` or ``bytes``; empty if it has none."""
+    unit: str = field.metadata.get("unit", "")
+    return unit or unit_in(kafka_name(field))
+
+
+def unit_in(name: str) -> str:
+    """Return the unit that a name ends with; empty if it ends with none."""
+    last = re.split(r"[._]", name)[-1]
+    return last if last in _UNITS else ""
+
+
 def parse_value(field: attrs.Attribute[Any], name: str, text: Any) -> Any:
     """Parse the text of the option ``name``; return a value that is not a ``str`` unchanged.
 
@@ -184,7 +204,8 @@ def parse_value(field: attrs.Attribute[Any], name: str, text: Any) -> Any:
     try:
         return parse(text.strip())
     except ValueError as error:
-        unit = _UNITS.get(re.split(r"[._]", name)[-1], "") if parse in (_parse_int, parse_float) else ""
+        unit = unit_in(name) if parse in (_parse_int, parse_float) else ""
+        unit = f" of {'milliseconds' if unit == 'ms' else unit}" if unit else ""
         raise KafkaConfigurationError(f"{name}={text!r}: {error}{unit}. {field.metadata['doc']}") from error
 
 

@@ -37,7 +37,7 @@ def _parse(text: str, servers: object) -> tuple[str, int]:
         raise _refusal(servers, text, "is not of the form host:port")
     if port is None:
         return host, DEFAULT_PORT
-    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65_536):
         raise _refusal(servers, text, f"has port {port!r}, which is not a number from 1 to 65535")
     return host, int(port)
 

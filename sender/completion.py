@@ -478,10 +478,11 @@ class Completion:
 
     def _timeout(self, batch: ProducerBatch) -> KafkaTimeoutError:
         cause = batch.last_error or self.last_failure
+        records = "1 record was" if batch.record_count == 1 else f"{batch.record_count} records were"
         error = KafkaTimeoutError(
             naming(
                 batch.topic_partition,
-                f"{batch.record_count} records were not acknowledged within"
+                f"{records} not acknowledged within"
                 f" delivery_timeout_ms={self._settings.delivery_timeout_ms:g}, {batch.attempts} attempts"
                 f" failed; {self._obstacle_text(batch)}"
                 f"last failure: {cause or self._metadata.last_failure or 'none'}",

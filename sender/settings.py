@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import attrs
 
+from splashdam.model.version import VERSION
+
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)  # unused methods would cost import time
 class SenderSettings:
@@ -74,4 +76,4 @@ class SenderSettings:
     metrics_num_samples: int = 2
     metrics_sample_window_ms: float = 30_000
     software_name: str = "splashdam"
-    software_version: str = "0.1.0"
+    software_version: str = VERSION

@@ -27,12 +27,15 @@ class TransactionMarker(NamedTuple):
         producer_epoch: the producer epoch with which the transaction ends.
         is_commit: whether the transaction is committed; otherwise it is aborted.
         coordinator_epoch: leader epoch of the coordinator; a log refuses markers of an older one.
+        transaction_version: from 2 on (KIP-890), the end of a transaction has a newer epoch than its records.
+            Not stored.
     """
 
     producer_id: int
     producer_epoch: int
     is_commit: bool
     coordinator_epoch: int
+    transaction_version: int = 0
 
     def encoded(self, timestamp_ms: int) -> bytes:
         """Return the control batch, with base offset 0."""

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 import trio
 
+from splashdam.cli.broker.events import ErrorLines, events_told
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.exiting import file_failures_reported
 from splashdam.cli.output import is_terminal, standard_output
-from splashdam.cli.parameters import DirectoryPath, config_option, is_given, property_option, read_properties
+from splashdam.cli.parameters import (
+    DirectoryPath,
+    config_option,
+    exclusive,
+    is_given,
+    legal_topic,
+    property_option,
+    read_properties,
+)
 from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+from splashdam.embedded_broker.configs.developer import developer_settings
+from splashdam.embedded_broker.embedded import IN_MEMORY
+from splashdam.storage.files.memory import MemoryFiles
 
 _LONG_COLLECTION_S = 0.005
 """After a garbage collection this long, the objects that survived it are frozen."""
@@ -27,13 +41,36 @@ _WHOLE_COLLECTION_S = 600.0
 """How often frozen objects are unfrozen and collected; each time the loop stops for a moment."""
 
 
-@click.command(cls=OnceCommand, short_help="Serve Kafka clients from a directory.")
+def _topic(text: str) -> tuple[str, int | None]:
+    """Parse ``NAME`` or ``NAME:PARTITIONS``."""
+    name, colon, count = text.partition(":")
+    if colon and not (count.isascii() and count.isdigit() and int(count) > 0):
+        raise click.BadParameter(f"{text!r} is not NAME:PARTITIONS")
+    return legal_topic(name), int(count) if colon else None
+
+
+@click.command(
+    cls=OnceCommand,
+    example="""\
+splashdam broker
+splashdam broker --memory --port 0 --topic orders:6 -v
+splashdam broker --data ./data --ready-file ready -X log.retention.hours=1""",
+)
 @click.option(
     "--data",
     type=DirectoryPath(),
     default="./data",
     show_default=True,
     help="Directory of the logs, in Kafka's own format; created if missing.",
+)
+@click.option("--memory", is_flag=True, help="Keep all files in memory, gone at the end, instead of --data.")
+@click.option(
+    "--topic",
+    "topics",
+    type=_topic,
+    metavar="NAME[:PARTITIONS]",
+    multiple=True,
+    help="Create this topic at the start, unless it exists; repeatable.",
 )
 @click.option(
     "--host",
@@ -56,16 +93,33 @@ _WHOLE_COLLECTION_S = 600.0
     help="A listener instead of --host and --port, for example SASL_SSL://kafka.example.com:9093."
     " The name is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. Repeatable.",
 )
+@click.option(
+    "--ready-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write HOST:PORT to this file once clients can connect; it is removed at the end.",
+)
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="A line on standard error for each event: a client connected, a topic was created, an error was"
+    " answered.",
+)
 @config_option("server")
 @property_option("broker")
+@exclusive("memory", "data")
 @click.pass_context
 def broker(
     context: click.Context,
     /,
     *,
     data: Path,
+    memory: bool,
+    topics: Sequence[tuple[str, int | None]],
     host: str,
     port: int,
+    ready_file: Path | None,
+    verbose: bool,
     listeners: tuple[str, ...],
     config: Path | None,
     properties: dict[str, str],
@@ -73,7 +127,12 @@ def broker(
     """Serve Kafka clients from the directory DATA until SIGTERM or Ctrl-C.
 
     The first line on standard output is "listening on HOST:PORT"; further listeners follow with their names.
-    One process at a time can serve a directory. `splashdam users` manages the users of SASL listeners.
+    One process at a time can serve a directory. `splashdam users` manages the users of SASL listeners. The
+    exit status is 0 after SIGTERM and Ctrl-C, 1 if the broker cannot go on, 2 for wrong usage.
+
+    Settings have Kafka's defaults, but for those that suit a developer:
+    group.initial.rebalance.delay.ms=0, offsets.topic.num.partitions=4,
+    transaction.state.log.num.partitions=4. -X sets others. Internal topics that exist keep their partitions.
     """
     standard_output()  # fails if it is closed: else a log file would get descriptor 1, and our output
     with file_failures_reported():
@@ -82,8 +141,9 @@ def broker(
             in_file = _without_directories(in_file)
         given = {**in_file, **properties}
         for name in ("log.dirs", "log.dir"):
-            if is_given(context, "data") and name in properties:
-                raise click.UsageError(f"--data {data} contradicts -X {name}={properties[name]}", context)
+            for option, given_as in (("data", f"--data {data}"), ("memory", "--memory")):
+                if is_given(context, option) and name in properties:
+                    raise click.UsageError(f"{given_as} contradicts -X {name}={properties[name]}", context)
         if listeners and "listeners" in properties:
             raise click.UsageError(
                 f"--listener {listeners[0]} contradicts -X listeners={properties['listeners']}", context
@@ -93,7 +153,10 @@ def broker(
         for name in ("host", "port"):
             if is_given(context, name) and "listeners" in given:
                 raise click.UsageError(f"--{name} contradicts listeners={given['listeners']}", context)
-        trio.run(_serve, data, host, port, given)
+        settings = developer_settings({}, given)
+        serving = Serving(None if memory else data, host, port, settings, dict(topics), ready_file, verbose)
+        with events_told() if verbose else nullcontext():
+            trio.run(serving.run)
 
 
 def _without_directories(properties: dict[str, str]) -> dict[str, str]:
@@ -106,20 +169,71 @@ def _without_directories(properties: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in properties.items() if name not in ("log.dirs", "log.dir")}
 
 
-async def _serve(data: Path, host: str, port: int, properties: dict[str, str]) -> None:
-    settings = BrokerSettings.from_properties(properties)
-    async with open_broker(data, host=host, port=port, settings=settings, own_loop=True) as running:
-        # A signal before this line, or a second one during the shutdown, ends the process at once: logs have
-        # to survive a kill anyway.
-        with short_collections(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            click.echo(f"listening on {running.bootstrap_servers}")
-            for name in list(running.listeners)[1:]:
-                click.echo(f"listening on {running.bootstrap_servers_of(name)} ({name})")
-            sys.stdout.flush()
-            if is_terminal(sys.stderr):
-                click.echo(f"serving {data}; Ctrl-C stops", err=True)
-            async for _ in signals:
-                break
+class Serving(NamedTuple):
+    """One run of the command.
+
+    Attributes:
+        data: the directory; None: the files are in memory.
+        host: address to listen on, where the settings do not name listeners.
+        port: likewise.
+        settings: of the broker.
+        topics: created if they are missing.
+        ready_file: exists while clients can connect.
+        tells_errors: errors in answers are lines on standard error.
+    """
+
+    data: Path | None
+    host: str
+    port: int
+    settings: BrokerSettings
+    topics: Mapping[str, int | None]
+    ready_file: Path | None
+    tells_errors: bool
+
+    async def run(self) -> None:
+        """Serve until a signal comes."""
+        files = None if self.data is not None else MemoryFiles()
+        async with open_broker(
+            self.data or IN_MEMORY,
+            host=self.host,
+            port=self.port,
+            settings=self.settings,
+            files=files,
+            own_loop=True,
+        ) as running:
+            running.topics.create_missing(self.topics)
+            if self.tells_errors:
+                running.interception.interceptor = ErrorLines()
+            # A signal before this line, or a second one during the shutdown, ends the process at once: logs
+            # have to survive a kill anyway.
+            with (
+                short_collections(),
+                trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals,
+                _announced(self.ready_file, running.bootstrap_servers),
+            ):
+                click.echo(f"listening on {running.bootstrap_servers}")
+                for name in list(running.listeners)[1:]:
+                    click.echo(f"listening on {running.bootstrap_servers_of(name)} ({name})")
+                sys.stdout.flush()
+                if is_terminal(sys.stderr):
+                    click.echo(f"serving {self.data or 'from memory'}; Ctrl-C stops", err=True)
+                async for _ in signals:
+                    break
+
+
+@contextmanager
+def _announced(ready_file: Path | None, bootstrap_servers: str) -> Iterator[None]:
+    """Let the file exist during the block, with the address in it as soon as it exists."""
+    if ready_file is None:
+        yield
+        return
+    unfinished = ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
+    unfinished.write_text(f"{bootstrap_servers}\n")
+    unfinished.replace(ready_file)
+    try:
+        yield
+    finally:
+        ready_file.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -9,8 +9,8 @@ import click
 
 from splashdam.cli.commands import OnceGroup
 from splashdam.cli.exiting import file_failures_reported
-from splashdam.cli.output import is_terminal, standard_input
-from splashdam.cli.parameters import DirectoryPath
+from splashdam.cli.output import is_terminal, print_json, standard_input
+from splashdam.cli.parameters import DirectoryPath, json_option
 from splashdam.embedded_broker.security.users import UserStore
 from splashdam.net.sasl.scram import HASHES, MAX_ITERATIONS, MIN_ITERATIONS
 from splashdam.storage.files.disk import DiskFiles
@@ -24,7 +24,7 @@ data_option = click.option(
 )
 
 
-@click.group(cls=OnceGroup, short_help="Add, delete and list the users of a broker.")
+@click.group(cls=OnceGroup)
 def users() -> None:
     """Manage the users of a broker, which are stored in its data directory.
 
@@ -33,7 +33,7 @@ def users() -> None:
     """
 
 
-@users.command()
+@users.command(example="splashdam users add anna --data ./data")
 @click.argument("name")
 @data_option
 @click.option(
@@ -64,7 +64,7 @@ def add(name: str, data: Path, mechanisms: tuple[str, ...], iterations: int) -> 
     click.echo(f"{'added' if is_new else 'changed'} {name}")
 
 
-@users.command()
+@users.command(example="splashdam users delete anna --data ./data")
 @click.argument("name")
 @data_option
 def delete(name: str, data: Path) -> None:
@@ -75,14 +75,19 @@ def delete(name: str, data: Path) -> None:
     click.echo(f"deleted {name}")
 
 
-@users.command(name="list")
+@users.command(name="list", example="splashdam users list --data ./data --json")
 @data_option
-def list_users(data: Path) -> None:
+@json_option
+def list_users(data: Path, as_json: bool) -> None:
     """List the users, a line for each: name, a tab, mechanisms."""
     with file_failures_reported():
         store = _store(data)
         for name in store.names():
-            click.echo(f"{name}\t{','.join(store.mechanisms_of(name))}")
+            mechanisms = store.mechanisms_of(name)
+            if as_json:
+                print_json({"user": name, "mechanisms": list(mechanisms)})
+            else:
+                click.echo(f"{name}\t{','.join(mechanisms)}")
 
 
 def _password() -> str:

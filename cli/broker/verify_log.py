@@ -8,6 +8,7 @@ from splashdam.cli.commands import OnceCommand
 from splashdam.cli.exiting import file_failures_reported
 from splashdam.cli.output import bytes_read, counted
 from splashdam.storage.inspect.verify import (
+    EmptyPartitions,
     Finding,
     Level,
     Totals,
@@ -19,7 +20,7 @@ from splashdam.storage.inspect.verify import (
 )
 
 
-@click.command("verify-log", cls=OnceCommand, short_help="Check a data directory, or one partition of it.")
+@click.command("verify-log", cls=OnceCommand, example="splashdam verify-log ./data --quiet")
 @click.argument("directory", metavar="DIR", type=click.Path())
 @click.option(
     "--contiguous", is_flag=True, help="Report a gap between offsets as an error; compaction leaves gaps."
@@ -33,6 +34,7 @@ def verify_log(directory: str, contiguous: bool, quiet: bool) -> None:
     segments and gaps between offsets are notes; so is how far a partition is compacted.
     """
     errors = notes = 0
+    empty = EmptyPartitions()
     totals = Totals()
     with file_failures_reported():
         partitions = partition_directories(directory)
@@ -47,10 +49,16 @@ def verify_log(directory: str, contiguous: bool, quiet: bool) -> None:
             found.append(cleaning_notes(partitions))
             for findings in found:
                 for finding in findings:
+                    if empty.takes(finding.level, finding.path, finding.text):
+                        continue
                     errors += finding.level is Level.ERROR
                     notes += finding.level is Level.NOTE
                     if finding.level is Level.ERROR or not quiet:
                         click.echo(_line(finding))
+    if str(empty):
+        notes += 1
+        if not quiet:
+            click.echo(f"note: {empty}")
     click.echo(
         f"{counted(errors, 'error')}, {counted(notes, 'note')} in {counted(totals.partitions, 'partition')}: "
         f"{counted(totals.segments, 'segment')}, {totals.batches:,} "

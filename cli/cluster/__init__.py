@@ -1,4 +1,4 @@
-"""Commands for any cluster: topics, groups, the contract, and the benchmark.
+"""Commands for any cluster: a module for each kind of thing that it has, the contract, and the benchmark.
 
 May import: commands, connecting, exiting, measuring, output, parameters.
 """

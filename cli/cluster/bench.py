@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ import click
 
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.connecting import CONNECTION, Cluster, served_cluster
-from splashdam.cli.exiting import INTERRUPTED, failures_reported
+from splashdam.cli.exiting import failures_reported
 from splashdam.cli.measuring.cluster import BenchTopic, bench_topic
 from splashdam.cli.measuring.figures import Results
 from splashdam.cli.measuring.machine import machine_facts
@@ -38,7 +37,9 @@ CLIENTS = ("splashdam", "confluent-kafka", "kafka-python", "aiokafka")
 DEFAULT_SCENARIOS = ("send-100", "send-1k", "callback-100", "bulk-100", "wait-0")
 
 
-@click.command(cls=OnceCommand, short_help="Measure splashdam and the other clients on your cluster.")
+@click.command(
+    cls=OnceCommand, example="splashdam bench -b kafka.example.com:9092 --scenario send-1k --scale 1"
+)
 @cluster_options()
 @click.option(
     "-s",
@@ -115,8 +116,6 @@ def bench(
             results = _measured(chosen, topic, security, rounds, scale)
     except MeasurementError as error:
         raise click.ClickException(str(error)) from error
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
     print_report(facts, chosen, results, wide_console())
     if json_path is not None:
         json_path.write_text(json.dumps({"machine": facts, "runs": list(results.runs)}, indent=1) + "\n")

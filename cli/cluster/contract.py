@@ -26,7 +26,9 @@ _WIDTH = 240
 """Columns of output into a file or a pipe: enough for every client."""
 
 
-@click.command(cls=OnceCommand, short_help="Check a cluster for the behaviour that Kafka promises.")
+@click.command(
+    cls=OnceCommand, example="splashdam contract --bootstrap kafka.example.com:9092 --area produce"
+)
 @click.option(
     "-b",
     "--bootstrap",

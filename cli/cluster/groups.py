@@ -9,9 +9,9 @@ from typing import NamedTuple
 import click
 
 from splashdam.cli.commands import OnceGroup
-from splashdam.cli.connecting import Cluster, on_cluster
-from splashdam.cli.output import counted, print_table
-from splashdam.cli.parameters import exclusive
+from splashdam.cli.connecting import Cluster, chosen_partitions, on_cluster
+from splashdam.cli.output import counted, print_json, print_listing
+from splashdam.cli.parameters import exclusive, json_option, partition_list, yes_option
 from splashdam.model.broker_errors import ErrorCode, error_for
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.transactions import OffsetAndMetadata
@@ -24,24 +24,26 @@ from splashdam.net.admin.groups import (
     describe_group,
     list_groups,
 )
-from splashdam.net.admin.topics import describe_topic, list_offsets
+from splashdam.net.admin.topics import list_offsets
 from splashdam.net.cluster.cluster_client import ClusterClient
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 
 Offsets = Mapping[TopicPartition, int]
 
 
-@click.group(cls=OnceGroup, short_help="List, describe, reset and delete consumer groups.")
+@click.group(cls=OnceGroup)
 def groups() -> None:
     """Manage consumer groups of a cluster, or of the broker in a directory (``-b embedded:DIR``)."""
 
 
-@groups.command(name="list")
+@groups.command(name="list", example="splashdam groups list")
+@json_option
 @on_cluster
-def list_(cluster: Cluster) -> None:
+def list_(cluster: Cluster, *, as_json: bool) -> None:
     """List all groups, with their state and protocol."""
     found = cluster.ask(list_groups)
-    print_table(("group", "state", "type"), [(each.group_id, each.state, each.group_type) for each in found])
+    rows = [(each.group_id, each.state, each.group_type) for each in found]
+    print_listing(("group", "state", "type"), rows, as_json=as_json)
 
 
 class Progress(NamedTuple):
@@ -52,10 +54,14 @@ class Progress(NamedTuple):
     ends: Offsets
 
 
-@groups.command()
+_COLUMNS = ("topic", "partition", "committed", "end", "lag", "member", "host")
+
+
+@groups.command(example="splashdam groups describe billing --json")
 @click.argument("group")
+@json_option
 @on_cluster
-def describe(cluster: Cluster, *, group: str) -> None:
+def describe(cluster: Cluster, *, group: str, as_json: bool) -> None:
     """Show the members of GROUP, what each reads, and how far behind the group is."""
 
     async def run(client: ClusterClient) -> Progress:
@@ -67,31 +73,45 @@ def describe(cluster: Cluster, *, group: str) -> None:
         return Progress(found, committed, await list_offsets(client, assigned | committed.keys(), LATEST))
 
     found, committed, ends = cluster.ask(run)
-    click.echo(f"{group}: {found.state}, {found.group_type}, {counted(len(found.members), 'member')}")
     readers = {each: member for member in found.members for each in member.assignment}
-    print_table(
-        ("topic", "partition", "committed", "end", "lag", "member", "host"),
-        [
-            (
-                where.topic,
-                where.partition,
-                committed[where].offset if where in committed else "-",
-                ends[where],
-                ends[where] - committed[where].offset if where in committed else "-",
-                readers[where].member_id if where in readers else "-",
-                readers[where].host if where in readers else "-",
-            )
-            for where in sorted(ends)
-        ],
-    )
+    rows = [
+        (
+            where.topic,
+            where.partition,
+            committed[where].offset if where in committed else None,
+            ends[where],
+            ends[where] - committed[where].offset if where in committed else None,
+            readers[where].member_id if where in readers else None,
+            readers[where].host if where in readers else None,
+        )
+        for where in sorted(ends)
+    ]
+    if as_json:
+        print_json(
+            {
+                "group": group,
+                "state": found.state,
+                "type": found.group_type,
+                "members": len(found.members),
+                "partitions": [dict(zip(_COLUMNS, row, strict=True)) for row in rows],
+            }
+        )
+        return
+    click.echo(f"{group}: {found.state}, {found.group_type}, {counted(len(found.members), 'member')}")
+    print_listing(_COLUMNS, rows, as_json=False)
 
 
-@groups.command()
+@groups.command(
+    example="""\
+splashdam groups reset billing --topic orders --to-earliest --dry-run
+splashdam groups reset billing --to-datetime 2026-01-31T10:00:00"""
+)
 @click.argument("group")
 @click.option(
     "--topic",
     "wanted",
     metavar="TOPIC[:N,…]",
+    type=partition_list,
     multiple=True,
     help="Topic, or some of its partitions; repeatable. Default: all that the group has committed.",
 )
@@ -101,19 +121,21 @@ def describe(cluster: Cluster, *, group: str) -> None:
 @click.option("--to-datetime", type=click.DateTime(), help="To the first record at or after this local time.")
 @click.option("--shift-by", type=int, help="Forward by this many records; backwards if negative.")
 @click.option("--dry-run", is_flag=True, help="Show the new offsets and change nothing.")
+@json_option
 @exclusive("to_earliest", "to_latest", "to_offset", "to_datetime", "shift_by")
 @on_cluster
 def reset(
     cluster: Cluster,
     *,
     group: str,
-    wanted: Sequence[str],
+    wanted: Sequence[tuple[str, tuple[int, ...]]],
     to_earliest: bool,
     to_latest: bool,
     to_offset: int | None,
     to_datetime: datetime | None,
     shift_by: int | None,
     dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Set the committed offsets of GROUP. Its members have to be stopped first."""
     to = "earliest" if to_earliest else "latest" if to_latest else None
@@ -127,7 +149,7 @@ def reset(
         # The broker refuses commits for a group with members, too, but with a code that names no remedy.
         await _check_empty(client, group)
         before = {key: each.offset for key, each in (await committed_offsets(client, group)).items()}
-        partitions = await _chosen(client, wanted) if wanted else list(before)
+        partitions = await chosen_partitions(client, wanted) if wanted else list(before)
         if not partitions:
             raise IllegalArgumentError(
                 f"group {group!r} has no committed offsets; name the topics with --topic"
@@ -138,9 +160,10 @@ def reset(
         return before, after
 
     before, after = cluster.ask(run)
-    print_table(
+    print_listing(
         ("topic", "partition", "before", "after"),
-        [(where.topic, where.partition, before.get(where, "-"), after[where]) for where in sorted(after)],
+        [(where.topic, where.partition, before.get(where), after[where]) for where in sorted(after)],
+        as_json=as_json,
     )
     if dry_run:
         click.echo("nothing was changed: this was a dry run", err=True)
@@ -193,24 +216,9 @@ async def _check_empty(client: ClusterClient, group: str) -> None:
         )
 
 
-async def _chosen(client: ClusterClient, wanted: Iterable[str]) -> list[TopicPartition]:
-    chosen = []
-    for text in wanted:
-        topic, colon, numbers = text.partition(":")
-        existing = [each.partition for each in (await describe_topic(client, topic)).partitions]
-        try:
-            asked = [int(each) for each in numbers.split(",")] if colon else existing
-        except ValueError:
-            raise IllegalArgumentError(f"{text!r} is not TOPIC or TOPIC:NUMBER,…") from None
-        if missing := set(asked) - set(existing):
-            raise IllegalArgumentError(f"{topic} has no partition {min(missing)}; it has {len(existing)}")
-        chosen += [TopicPartition(topic, each) for each in asked]
-    return chosen
-
-
-@groups.command()
+@groups.command(example="splashdam groups delete billing --yes")
 @click.argument("group")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @on_cluster
 def delete(cluster: Cluster, *, group: str, yes: bool) -> None:
     """Delete GROUP and its committed offsets. Its members have to be stopped first."""

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from time import time
+from typing import NamedTuple
 
 import click
 
 from splashdam.cli.commands import OnceGroup
 from splashdam.cli.connecting import Cluster, on_cluster
-from splashdam.cli.output import counted, print_table
-from splashdam.cli.parameters import Command, pairs, topic_argument
+from splashdam.cli.output import Shown, counted, print_json, print_listing, shown_age, shown_bytes
+from splashdam.cli.parameters import Command, exclusive, json_option, pairs, topic_argument, yes_option
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
+from splashdam.model.cluster import PartitionInfo, TopicInfo
+from splashdam.model.values import TopicPartition
 from splashdam.net.admin.configs import ConfigValue, Resource, alter_configs, describe_configs
+from splashdam.net.admin.log_dirs import describe_log_dirs
 from splashdam.net.admin.topics import (
     DEFAULT,
     create_partitions,
     create_topic,
     delete_topic,
     describe_topic,
+    list_offsets,
     list_topics,
+    newest_timestamps,
 )
 from splashdam.net.cluster.cluster_client import ClusterClient
+from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
 from splashdam.storage.directories.partition_metadata import format_uuid
 from splashdam.storage.topic_names import INTERNAL_TOPICS
 
@@ -33,21 +41,23 @@ def _config_option(what: str) -> Callable[[Command], Command]:
     )
 
 
-@click.group(cls=OnceGroup, short_help="Create, list, describe, alter and delete topics.")
+@click.group(cls=OnceGroup)
 def topics() -> None:
     """Manage topics of a cluster, or of the broker in a directory (``-b embedded:DIR``)."""
 
 
-@topics.command()
+@topics.command(example="splashdam topics create orders --partitions 6 -c retention.ms=3600000")
 @topic_argument
 @click.option(
     "--partitions",
     type=click.IntRange(1),
+    metavar="N",
     help="Number of partitions. Default: the cluster's num.partitions.",
 )
 @click.option(
     "--replication-factor",
     type=click.IntRange(1),
+    metavar="N",
     help="Replicas of each partition. Default: the cluster's default.replication.factor.",
 )
 @_config_option("A configuration of the topic, for example retention.ms=3600000. Repeatable.")
@@ -82,49 +92,192 @@ def create(
     click.echo(f"created {topic}" if cluster.ask(run) else f"{topic} exists")
 
 
-@topics.command(name="list")
+class TopicSize(NamedTuple):
+    """A line of ``topics list``; None stands for what the cluster did not tell.
+
+    Attributes:
+        name: of the topic.
+        partitions: their number.
+        records: offsets between beginning and end of all partitions.
+        size_bytes: of the leaders' segments.
+        newest_ms: largest timestamp; None without records.
+    """
+
+    name: str
+    partitions: int
+    records: int
+    size_bytes: int | None
+    newest_ms: int | None
+
+
+@topics.command(name="list", example="splashdam topics list --json")
 @click.option("--internal", is_flag=True, help="Include internal topics.")
+@click.option("--names", "is_names", is_flag=True, help="Print the names alone, one a line.")
+@json_option
+@exclusive("is_names", "as_json")
 @on_cluster
-def list_(cluster: Cluster, *, internal: bool) -> None:
-    """List the names of all topics, one a line."""
-    for name in cluster.ask(list_topics):
-        if internal or name not in INTERNAL_TOPICS:
+def list_(cluster: Cluster, *, internal: bool, is_names: bool, as_json: bool) -> None:
+    """List all topics: number of partitions, of records, bytes on disk, and the time of the newest record.
+
+    Records are counted by offsets: compaction and transactions leave gaps, which count. Partitions without a
+    leader count as empty.
+    """
+
+    async def names(client: ClusterClient) -> list[str]:
+        return [name for name in await list_topics(client) if internal or name not in INTERNAL_TOPICS]
+
+    async def sizes(client: ClusterClient) -> list[TopicSize]:
+        existing = (await client.cluster(None)).topics
+        found = {
+            name: each for name, each in sorted(existing.items()) if internal or name not in INTERNAL_TOPICS
+        }
+        offsets = await _offsets(client, [each for topic in found.values() for each in topic.partitions])
+        return [
+            TopicSize(
+                name,
+                len(topic.partitions),
+                sum(each.records for each in known),
+                _sum([each.size_bytes for each in known]),
+                max((each.newest_ms for each in known if each.newest_ms is not None), default=None),
+            )
+            for name, topic in found.items()
+            for known in [[offsets[each] for each in _leading(topic.partitions)]]
+        ]
+
+    if is_names:
+        for name in cluster.ask(names):
             click.echo(name)
-
-
-@topics.command()
-@topic_argument
-@click.option("--all-configs", is_flag=True, help="Include configurations that have their defaults.")
-@on_cluster
-def describe(cluster: Cluster, *, topic: str, all_configs: bool) -> None:
-    """Show the partitions of TOPIC, their replicas, and its configurations."""
-
-    async def run(client: ClusterClient) -> tuple[Any, dict[str, ConfigValue]]:
-        return await describe_topic(client, topic), await describe_configs(client, Resource.TOPIC, topic)
-
-    found, configs = cluster.ask(run)
-    click.echo(f"{topic}, id {format_uuid(found.topic_id)}, {counted(len(found.partitions), 'partition')}")
-    print_table(
-        ("partition", "leader", "leader epoch", "replicas", "in sync"),
+        return
+    now_ms = int(time() * 1000)
+    print_listing(
+        ("topic", "partitions", "records", "bytes", "newest"),
         [
             (
-                each.partition,
-                each.leader if each.leader >= 0 else "none",
-                each.leader_epoch,
-                ", ".join(map(str, each.replicas)),
-                ", ".join(map(str, each.isr)),
+                each.name,
+                each.partitions,
+                each.records,
+                shown_bytes(each.size_bytes),
+                shown_age(each.newest_ms, now_ms),
             )
-            for each in found.partitions
+            for each in cluster.ask(sizes)
         ],
+        as_json=as_json,
     )
+
+
+class PartitionSize(NamedTuple):
+    """What a partition holds; None stands for what the cluster did not tell."""
+
+    earliest: int
+    latest: int
+    size_bytes: int | None
+    newest_ms: int | None
+
+    @property
+    def records(self) -> int:
+        """Offsets between beginning and end."""
+        return self.latest - self.earliest
+
+
+def _leading(partitions: Iterable[PartitionInfo]) -> list[TopicPartition]:
+    return [TopicPartition(each.topic, each.partition) for each in partitions if each.leader >= 0]
+
+
+async def _offsets(
+    client: ClusterClient, partitions: Sequence[PartitionInfo]
+) -> dict[TopicPartition, PartitionSize]:
+    """Return what each partition with a leader holds."""
+    asked = _leading(partitions)
+    leaders = {TopicPartition(each.topic, each.partition): each.leader for each in partitions}
+    earliest, latest = await list_offsets(client, asked, EARLIEST), await list_offsets(client, asked, LATEST)
+    newest = await newest_timestamps(client, asked)
+    sizes: dict[TopicPartition, int] = {}
+    with suppress(BrokerResponseError):  # it needs a permission for the cluster, the rest only for topics
+        for directory in await describe_log_dirs(client, asked) if asked else ():
+            for replica in directory.replicas:
+                if leaders.get(replica.topic_partition) == directory.broker_id and not replica.is_future:
+                    sizes[replica.topic_partition] = replica.size_bytes
+    return {
+        each: PartitionSize(
+            earliest[each],
+            latest[each],
+            sizes.get(each),
+            newest[each] if newest[each] >= 0 else None,
+        )
+        for each in asked
+    }
+
+
+def _sum(sizes: Sequence[int | None]) -> int | None:
+    known = [each for each in sizes if each is not None]
+    return sum(known) if len(known) == len(sizes) else None
+
+
+@topics.command(example="splashdam topics describe orders --all-configs")
+@topic_argument
+@click.option("--all-configs", is_flag=True, help="Include configurations that have their defaults.")
+@json_option
+@on_cluster
+def describe(cluster: Cluster, *, topic: str, all_configs: bool, as_json: bool) -> None:
+    """Show the partitions of TOPIC with their offsets and replicas, and its configurations."""
+
+    async def run(
+        client: ClusterClient,
+    ) -> tuple[TopicInfo, dict[str, ConfigValue], dict[TopicPartition, PartitionSize]]:
+        found = await describe_topic(client, topic)
+        configs = await describe_configs(client, Resource.TOPIC, topic)
+        return found, configs, await _offsets(client, found.partitions)
+
+    found, configs, sizes = cluster.ask(run)
     shown = {name: each for name, each in sorted(configs.items()) if all_configs or not each.is_default}
+    now_ms = int(time() * 1000)
+    rows = [
+        _described(each, sizes.get(TopicPartition(topic, each.partition)), now_ms)
+        for each in found.partitions
+    ]
+    if as_json:
+        columns = [name.replace(" ", "_") for name in _PARTITION_COLUMNS]
+        plain = [[value.value if isinstance(value, Shown) else value for value in row] for row in rows]
+        print_json(
+            {
+                "topic": topic,
+                "id": format_uuid(found.topic_id),
+                "partitions": [dict(zip(columns, row, strict=True)) for row in plain],
+                "configs": {name: each.value for name, each in shown.items()},
+            }
+        )
+        return
+    click.echo(f"{topic}, id {format_uuid(found.topic_id)}, {counted(len(found.partitions), 'partition')}")
+    print_listing(_PARTITION_COLUMNS, rows, as_json=False)
     for name, each in shown.items():
         click.echo(f"{name}={'(secret)' if each.value is None else each.value}")
 
 
-@topics.command()
+_PARTITION_COLUMNS = (
+    *("partition", "earliest", "latest", "bytes", "newest"),
+    *("leader", "leader epoch", "replicas", "in sync"),
+)
+
+
+def _described(each: PartitionInfo, size: PartitionSize | None, now_ms: int) -> tuple[object, ...]:
+    return (
+        each.partition,
+        None if size is None else size.earliest,
+        None if size is None else size.latest,
+        shown_bytes(None if size is None else size.size_bytes),
+        shown_age(None if size is None else size.newest_ms, now_ms),
+        each.leader if each.leader >= 0 else None,
+        each.leader_epoch,
+        each.replicas,
+        each.isr,
+    )
+
+
+@topics.command(example="splashdam topics alter orders --partitions 12 --unset retention.ms")
 @topic_argument
-@click.option("--partitions", type=click.IntRange(1), help="New number of partitions; it cannot shrink.")
+@click.option(
+    "--partitions", type=click.IntRange(1), metavar="N", help="New number of partitions; it cannot shrink."
+)
 @_config_option("A configuration to set. Repeatable.")
 @click.option(
     "--unset",
@@ -160,9 +313,9 @@ def alter(
     click.echo(f"altered {topic}")
 
 
-@topics.command()
+@topics.command(example="splashdam topics delete orders --yes")
 @topic_argument
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @on_cluster
 def delete(cluster: Cluster, *, topic: str, yes: bool) -> None:
     """Delete TOPIC with all its records."""

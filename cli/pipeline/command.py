@@ -29,7 +29,7 @@ class Pipelines(click.Group):
         return command
 
 
-@click.group(cls=Pipelines, short_help="Topics and logs through Spark: tables, windows, audits.")
+@click.group(cls=Pipelines)
 def pipeline() -> None:
     """Run a pipeline on Spark, on this machine or, with --master, on a cluster.
 

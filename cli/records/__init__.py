@@ -1,4 +1,4 @@
-"""Commands for records: written to and read from topics, and read from log files.
+"""Commands for records: written to topics, read from them, deleted there, and read from log files.
 
-May import: commands, connecting, exiting, output, parameters.
+May import: commands, connecting, exiting, moments, output, parameters.
 """

@@ -13,12 +13,16 @@ import click
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.exiting import file_failures_reported
 from splashdam.cli.output import bytes_read, is_terminal, standard_output
-from splashdam.cli.records.rendering import text_or_base64
+from splashdam.cli.records.json_lines import text_or_base64
 from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
 from splashdam.storage.inspect.dump import Entry, dump_file
 
 
-@click.command("dump-log", cls=OnceCommand, short_help="Print the contents of log files.")
+@click.command(
+    "dump-log",
+    cls=OnceCommand,
+    example="splashdam dump-log ./data/orders-0/00000000000000000000.log --print-data",
+)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
 @click.option("--deep", is_flag=True, help="Also print the records of each batch.")
 @click.option("--print-data", is_flag=True, help="Print keys, values and headers of records; implies --deep.")

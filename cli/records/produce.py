@@ -1,10 +1,10 @@
-"""``splashdam produce``: every line of standard input becomes a record."""
+"""``splashdam produce``: every line of input becomes a record."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from threading import Timer
@@ -17,11 +17,14 @@ from splashdam.cli.exiting import exit_status, explained, failures_reported, sig
 from splashdam.cli.output import counted, is_terminal, standard_input
 from splashdam.cli.parameters import (
     cluster_options,
+    exclusive,
     is_given,
     read_properties,
     settled_properties,
     topic_argument,
 )
+from splashdam.cli.records.json_lines import Line, parse_json
+from splashdam.cli.records.lines import Numbered, Parse, TextLines, read_lines
 from splashdam.client.producer import KafkaProducer
 from splashdam.model.errors import IllegalArgumentError, KafkaError, KafkaTimeoutError
 
@@ -42,18 +45,77 @@ def _unescaped(_context: click.Context, _parameter: click.Parameter, separator: 
     return None if separator is None else separator.replace("\\t", "\t").encode()
 
 
-@click.command(cls=OnceCommand, short_help="Send lines of standard input to a topic.")
+def _header_pairs(
+    _context: click.Context, _parameter: click.Parameter, texts: Sequence[str]
+) -> tuple[tuple[str, bytes], ...]:
+    found = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE")
+        found.append((name, value.encode()))
+    return tuple(found)
+
+
+@click.command(
+    cls=OnceCommand,
+    example="""\
+printf 'anna:hello\\nben:hi\\n' | splashdam produce greetings -K :
+splashdam produce orders monday.txt tuesday.txt -H source=files -z zstd
+splashdam tail t -o earliest -e --format json | splashdam produce copy --json""",
+)
 @topic_argument
+@click.argument(
+    "files",
+    metavar="[FILE]...",
+    nargs=-1,
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+)
 @click.option(
+    "-K",
     "--key-separator",
     metavar="TEXT",
     callback=_unescaped,
     help=r"Separates key and value in a line; \t is a tab. Without it, lines are values.",
 )
+@click.option("-k", "--key", metavar="TEXT", help="The key of every record.")
 @click.option(
-    "--partition", type=click.IntRange(0), help="Send to this partition. Default: chosen by the key."
+    "-H",
+    "--header",
+    "header_pairs",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=_header_pairs,
+    help="A header of every record; repeatable.",
 )
 @click.option(
+    "--headers",
+    "has_headers",
+    is_flag=True,
+    help="Lines begin with headers and a tab: NAME:VALUE,NAME:VALUE as kafka-console-producer's"
+    " parse.headers.",
+)
+@click.option(
+    "--null-marker",
+    metavar="TEXT",
+    help="A key, value or header value of a line that is this is null; '' makes empty ones null.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Lines are JSON objects as `splashdam tail --format json` writes them: key, value, headers,"
+    " timestamp and partition are taken over.",
+)
+@click.option(
+    "-p",
+    "--partition",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Send to this partition. Default: chosen by the key.",
+)
+@click.option(
+    "-z",
     "--compression",
     type=click.Choice(CODECS),
     default="none",
@@ -61,37 +123,70 @@ def _unescaped(_context: click.Context, _parameter: click.Parameter, separator: 
     help="Codec of the batches.",
 )
 @cluster_options("producer")
+@exclusive("key", "key_separator")
+@exclusive("as_json", "key_separator")
+@exclusive("as_json", "key")
+@exclusive("as_json", "header_pairs")
+@exclusive("as_json", "has_headers")
+@exclusive("as_json", "null_marker")
+@exclusive("as_json", "partition")
 @click.pass_context
 def produce(
     context: click.Context,
     /,
     *,
     topic: str,
+    files: Sequence[Path],
     key_separator: bytes | None,
+    key: str | None,
+    header_pairs: tuple[tuple[str, bytes | None], ...],
+    has_headers: bool,
+    null_marker: str | None,
+    as_json: bool,
     partition: int | None,
     config: Path | None,
     properties: dict[str, str],
     timeout_seconds: float,
     **_options: str,
 ) -> None:
-    """Send each line of standard input to TOPIC as a record.
+    """Send each line of standard input, or of FILEs, to TOPIC as a record.
 
     A line ends with a newline, which is not part of the record. A summary goes to standard error; the status
     is 1 if any record was not delivered. Ctrl-C, SIGTERM and SIGHUP end the reading; what was read is still
     delivered.
     """
-    lines = standard_input()
+    if not files:
+        standard_input()  # if it is closed, nothing is connected
+    text_lines = TextLines(
+        has_headers=has_headers,
+        key_separator=key_separator,
+        null=None if null_marker is None else null_marker.encode(),
+        key=None if key is None else key.encode(),
+        headers=header_pairs,
+        partition=partition,
+    )
     try:
         with signals_interrupt(), failures_reported():
             given = {**read_properties(config), **properties}
             settled = settled_properties(context, given, PROPERTIES_OF_OPTIONS)
             _settle_timeout(context, settled, timeout_seconds)
-            producer = KafkaProducer.from_properties(settled)
-            delivery = Delivery(producer, topic, partition, key_separator)
-            _deliver(delivery, lines)
+            producer = KafkaProducer.from_properties(settled, value_serializer=_value_of)
+            delivery = Delivery(producer, topic, parse_json if as_json else text_lines)
+            _deliver(delivery, read_lines(files), reads_files=bool(files))
     except KeyboardInterrupt as interrupt:
         raise SystemExit(exit_status(interrupt)) from None
     raise SystemExit(delivery.status())
+
+
+class _Null:
+    """A null value on its way to the producer, which takes None for a value that was forgotten."""
+
+
+_NULL = _Null()
+
+
+def _value_of(value: bytes | _Null) -> bytes | None:
+    return None if isinstance(value, _Null) else value
 
 
 def _settle_timeout(context: click.Context, properties: dict[str, str], timeout_seconds: float) -> None:
@@ -102,11 +197,11 @@ def _settle_timeout(context: click.Context, properties: dict[str, str], timeout_
     properties.setdefault("max.block.ms", str(max(1, round(timeout_seconds * 1000))))
 
 
-def _deliver(delivery: Delivery, source: Iterable[bytes]) -> None:
+def _deliver(delivery: Delivery, source: Iterable[Numbered], *, reads_files: bool) -> None:
     """Send all lines and print the summary, also after an error or a signal, which is raised again."""
     started = time.monotonic()
     try:
-        with _progress(source) as lines:
+        with _progress(source, reads_files=reads_files) as lines:
             delivery.send_all(lines)
         delivery.producer.flush()
         delivery.producer.close()
@@ -139,9 +234,9 @@ def _silence_explained(producer: KafkaProducer) -> Iterator[None]:
 
 
 @contextmanager
-def _progress(lines: Iterable[bytes]) -> Iterator[Iterable[bytes]]:
+def _progress(lines: Iterable[Numbered], *, reads_files: bool) -> Iterator[Iterable[Numbered]]:
     """Return the lines, with a progress bar on a terminal if they come from a file."""
-    if is_terminal(sys.stdin) or not is_terminal(sys.stderr):
+    if (is_terminal(sys.stdin) and not reads_files) or not is_terminal(sys.stderr):
         yield lines
         return
     from rich.console import Console
@@ -162,43 +257,42 @@ class Delivery:
 
     producer: KafkaProducer
     topic: str
-    partition: int | None
-    key_separator: bytes | None
+    parse: Parse
     sent: int = 0
     failed: int = 0
     refused: int = 0
     first_problem: str = ""
     interrupted: bool = False
 
-    def send_all(self, lines: Iterable[bytes]) -> None:
+    def send_all(self, lines: Iterable[Numbered]) -> None:
         """Send every line; count a refused line, and go on with the next.
 
         Raises:
             IllegalArgumentError: the partition does not exist.
             KafkaTimeoutError: no broker took records for ``max.block.ms``; further lines would wait as long.
         """
-        for number, line in enumerate(lines, 1):
+        for line in lines:
             try:
-                self._send(line)
-            except (KafkaTimeoutError, IllegalArgumentError):  # every other line would fail as well
+                self._send(self.parse(line.text))
+            except (KafkaTimeoutError, IllegalArgumentError):  # no partition of this number
                 self.refused += 1
                 raise
             except (KafkaError, ValueError) as error:
                 self.refused += 1
-                self._note(f"line {number}: {explained(error)}")
+                self._note(f"{line}: {explained(error)}")
 
-    def _send(self, line: bytes) -> None:
-        key: bytes | None = None
-        # Lines may end with CRLF, as files from Windows do.
-        value = line.removesuffix(b"\n").removesuffix(b"\r")
-        if self.key_separator is not None:
-            key, found, value = value.partition(self.key_separator)
-            if not found:
-                raise ValueError(f"no key separator {self.key_separator.decode()!r}")
+    def _send(self, line: Line) -> None:
         with (
             nullcontext() if self.sent else _silence_explained(self.producer)
         ):  # only the first may wait long
-            future = self.producer.send(self.topic, value, key=key, partition=self.partition)
+            future = self.producer.send(
+                self.topic,
+                _NULL if line.value is None else line.value,
+                line.key,
+                line.headers,
+                line.partition,
+                line.timestamp_ms,
+            )
         self.sent += 1
         future.add_errback(self._count_failure)
 

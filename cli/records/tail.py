@@ -1,13 +1,14 @@
-"""``splashdam tail``: write every record of a topic as a line of output."""
+"""``splashdam tail``: write the records of topics to standard output."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 import attrs
 import click
@@ -15,40 +16,107 @@ import trio
 
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.connecting import Cluster, named_cluster
-from splashdam.cli.exiting import INTERRUPTED, failures_reported
+from splashdam.cli.exiting import failures_reported
+from splashdam.cli.moments import moment
 from splashdam.cli.output import standard_output
-from splashdam.cli.parameters import (
-    cluster_options,
-    settled_cluster,
-    topic_argument,
-)
-from splashdam.cli.records.rendering import FORMATS, Render
+from splashdam.cli.parameters import cluster_options, exclusive, legal_topic, settled_cluster
+from splashdam.cli.records.reading import Output, OutputFailure, Reading, Start, committing
+from splashdam.cli.records.rendering import FORMATS, TOKENS_HELP, Render, format_renderer, renderer
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.values import IsolationLevel
-from splashdam.net.clock import SystemClock
-from splashdam.net.cluster.fetch_client import (
-    EARLIEST,
-    LATEST,
-    FetchClient,
-    FetchedPartition,
-    FetchSettings,
-    open_fetch_client,
+from splashdam.net.admin.topics import list_topics
+from splashdam.net.cluster.cluster_client import ClusterClient
+from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
+
+
+def _start(text: str) -> Start:
+    """Parse ``earliest``, ``latest`` (or ``beginning`` and ``end``), N, or -N for the last N records."""
+    if text in ("earliest", "beginning"):
+        return Start(timestamp=EARLIEST)
+    if text in ("latest", "end"):
+        return Start(timestamp=LATEST)
+    if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) is None:
+        raise click.BadParameter(f"{text!r} is none of earliest, latest, N and -N")
+    return Start(last=int(text[1:])) if text.startswith("-") else Start(offset=int(text))
+
+
+def _format_string(text: str) -> str:
+    """Check a format string of kcat; `_render` uses it."""
+    try:
+        format_renderer(text, None)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    return text
+
+
+def _check_topics(
+    _context: click.Context, _parameter: click.Parameter, topics: Sequence[str]
+) -> tuple[str, ...]:
+    for each in topics:
+        if not each.startswith("^"):
+            legal_topic(each)
+            continue
+        try:
+            re.compile(each)
+        except re.error as error:
+            raise click.BadParameter(f"{each!r} is no regular expression: {error}") from error
+    return tuple(dict.fromkeys(topics))
+
+
+@click.command(
+    cls=OnceCommand,
+    example="""\
+splashdam tail orders --offset -10 --exit-at-end --format full
+splashdam tail '^orders\\.' --since 15m --format-string '%t %k %s\\n'
+splashdam tail orders --from-beginning -e --format json > orders.jsonl""",
 )
-
-
-@click.command(cls=OnceCommand, short_help="Write the records of a topic to standard output.")
-@topic_argument
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, callback=_check_topics)
 @click.option("--from-beginning", is_flag=True, help="Begin with the oldest record. Default: only new ones.")
 @click.option(
+    "-o",
+    "--offset",
+    "start",
+    type=_start,
+    metavar="[N|-N|earliest|latest]",
+    help="Begin at this offset of each partition; -N: with its last N records.",
+)
+@click.option(
+    "--since",
+    type=moment,
+    metavar="TIME",
+    help="Begin with the first record at or after a time (2026-01-31T10:00, local unless it ends in Z) or a"
+    " duration ago (90s, 15m, 2h, 1d).",
+)
+@click.option(
+    "--until",
+    type=moment,
+    metavar="TIME",
+    help="Stop before the first record at or after this time, or where a partition ends; otherwise as"
+    " --since.",
+)
+@click.option(
+    "-p",
     "--partition",
     "partitions",
     type=click.IntRange(0),
+    metavar="N",
     multiple=True,
     help="Read only this partition; repeatable. Default: all, in no order between them.",
 )
-@click.option("--max-messages", type=click.IntRange(1), help="Stop after this many records.")
 @click.option(
-    "--exit-at-end", is_flag=True, help="Stop at the offsets that were the end of the topic at the start."
+    "-c", "--max-messages", type=click.IntRange(1), metavar="N", help="Stop after this many records."
+)
+@click.option(
+    "-e",
+    "--exit-at-end",
+    is_flag=True,
+    help="Stop at the offsets that were the ends of the topics at the start.",
+)
+@click.option(
+    "--group",
+    metavar="GROUP",
+    help="Begin where this consumer group has committed, and commit what is written, every 5 s and at the"
+    " end. The group may have no members meanwhile.",
 )
 @click.option(
     "--isolation",
@@ -60,154 +128,123 @@ from splashdam.net.cluster.fetch_client import (
 @click.option(
     "--format",
     "format_name",
-    type=click.Choice(list(FORMATS)),
+    type=click.Choice(FORMATS),
     default="value",
     show_default=True,
-    help="value: the value alone; full: with partition, offset, time and key; json: everything as an object.",
+    help="value: the value alone; full: with partition, offset, time and key; json: everything as an"
+    " object, which `splashdam produce --json` takes back.",
 )
+@click.option(
+    "-f",
+    "--format-string",
+    type=_format_string,
+    metavar="TEXT",
+    help=f"kcat's format, without a newline of its own: {TOKENS_HELP}; \\n, \\t, \\xHH.",
+)
+@click.option("--null-marker", metavar="TEXT", help="Write this for a null value, key or header.")
 @cluster_options()
+@exclusive("from_beginning", "start", "since")
+@exclusive("group", "start", "since")
+@exclusive("format_name", "format_string")
 def tail(
     *,
-    topic: str,
+    topics: Sequence[str],
     from_beginning: bool,
+    start: Start | None,
+    since: int | None,
+    until: int | None,
     partitions: Sequence[int],
     max_messages: int | None,
     exit_at_end: bool,
+    group: str | None,
     isolation: str,
     format_name: str,
+    format_string: str | None,
+    null_marker: str | None,
     config: Path | None,
     properties: dict[str, str],
     timeout_seconds: float,
     **_options: str,
 ) -> None:
-    """Write the records of TOPIC to standard output, one a line, and wait for more until Ctrl-C.
+    """Write the records of TOPICs to standard output, one a line, and wait for more until Ctrl-C.
 
-    Only the settings for TLS and SASL are used: security.protocol, ssl.… and sasl.….
+    A TOPIC that begins with ^ is a regular expression for the topics that exist at the start, internal ones
+    left out. Of the settings only those for TLS and SASL are used: security.protocol, ssl.… and sasl.….
     """
+    _check_times(since, until, null_marker, format_name)
+    if start is None:
+        start = Start(timestamp=since if since is not None else EARLIEST if from_beginning else LATEST)
     reading = Reading(
-        topic=topic,
+        topics=topics,
         partitions=partitions,
-        start=EARLIEST if from_beginning else LATEST,
+        start=start,
         exit_at_end=exit_at_end,
-        lines_left=max_messages,
-        render=FORMATS[format_name],
-        output=standard_output(),
+        until_ms=until,
+        isolation_level=IsolationLevel[isolation.upper()],
+        output=Output(
+            stream=standard_output(),
+            render=_render(format_name, format_string, null_marker),
+            left=max_messages,
+        ),
     )
     try:
         with failures_reported():
             servers, settings = settled_cluster(config, properties)
             with named_cluster(servers, settings, timeout_seconds) as cluster:
-                trio.run(_read, reading, cluster, IsolationLevel[isolation.upper()])
+                if any(each.startswith("^") for each in topics):
+                    reading.topics = cluster.ask(partial(_matching, topics))
+                if group is None:
+                    trio.run(reading.run, cluster)
+                else:
+                    cluster.ask(partial(_read_as_group, reading, cluster, group))
     except BrokenPipeError:
         _forget_output()
     except OutputFailure:
         _forget_output()
         raise
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
 
 
-class OutputFailure(click.ClickException):
-    """Writing to standard output failed for another reason than a closed pipe."""
+def _check_times(since: int | None, until: int | None, null_marker: str | None, format_name: str) -> None:
+    if until is not None and until > time.time() * 1000:
+        raise click.UsageError("--until lies in the future; without it, the command waits for new records")
+    if since is not None and until is not None and since > until:
+        raise click.UsageError("--until contradicts --since: it is earlier")
+    if null_marker is not None and format_name == "json":
+        raise click.UsageError("--null-marker contradicts --format json, where null is null")
+
+
+def _render(format_name: str, format_string: str | None, null_marker: str | None) -> Render:
+    null = None if null_marker is None else null_marker.encode()
+    return renderer(format_name, null) if format_string is None else format_renderer(format_string, null)
+
+
+async def _matching(topics: Sequence[str], client: ClusterClient) -> list[str]:
+    """Return the named topics and those that match a pattern.
+
+    Raises:
+        IllegalArgumentError: none matches.
+    """
+    existing = await list_topics(client)
+    found: dict[str, None] = {}
+    for each in topics:
+        matching = [each]
+        if each.startswith("^"):
+            hides = not each.startswith("^__")
+            pattern = re.compile(each)
+            matching = [
+                name for name in existing if pattern.search(name) and not (hides and name.startswith("__"))
+            ]
+            if not matching:
+                raise IllegalArgumentError(f"no topic matches {each!r}; there are {len(existing)}")
+        found.update(dict.fromkeys(matching))
+    return list(found)
+
+
+async def _read_as_group(reading: Reading, cluster: Cluster, group: str, client: ClusterClient) -> None:
+    async with committing(client, group) as progress:
+        await attrs.evolve(reading, progress=progress).run(cluster)
 
 
 def _forget_output() -> None:
     """Discard buffered output, so that exit does not fail on a closed pipe or a full disk."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-async def _read(reading: Reading, cluster: Cluster, isolation_level: IsolationLevel) -> None:
-    settings = FetchSettings(
-        client_id="splashdam-tail",
-        timeout_ms=cluster.timeout_ms,
-        request_timeout_ms=cluster.timeout_ms,
-        awaits_first_broker=False,
-        isolation_level=isolation_level,
-    )
-    async with open_fetch_client(
-        cluster.addresses,
-        connect=cluster.connect,
-        clock=SystemClock(),
-        settings=settings,
-        authenticator=cluster.authenticator,
-    ) as client:
-        await reading.run(client)
-
-
-@contextmanager
-def _output_failures() -> Iterator[None]:
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise OutputFailure(f"writing to standard output: {error.strerror or error}") from error
-
-
-@attrs.define(kw_only=True)
-class Reading:
-    """One run of the command.
-
-    Attributes:
-        topic: the topic to read.
-        partitions: partitions to read; empty for all.
-        start: `EARLIEST` or `LATEST`.
-        exit_at_end: whether to stop at the offsets that are the topic's end when the command starts.
-        lines_left: number of records still wanted, None for no limit.
-        render: formats a record as a line.
-        output: the stream for the lines.
-    """
-
-    topic: str
-    partitions: Sequence[int]
-    start: int
-    exit_at_end: bool
-    lines_left: int | None
-    render: Render
-    output: BinaryIO
-
-    async def run(self, client: FetchClient) -> None:
-        """Read until the wanted records are written.
-
-        Raises:
-            KafkaError: the topic or a partition does not exist, or the cluster cannot be read.
-            BrokenPipeError: the reader of the output has closed it.
-            OutputFailure: the output cannot be written.
-        """
-        partitions = await self._chosen(client)
-        positions = await client.offsets(self.topic, partitions, self.start)
-        # Asked for once: with a busy producer the present end would move on for ever.
-        ends = await client.offsets(self.topic, partitions, LATEST) if self.exit_at_end else {}
-        if self.start == LATEST and not self.exit_at_end:
-            click.echo(f"following {self.topic} from its end", err=True)
-        while self.lines_left != 0:
-            positions = {
-                number: offset
-                for number, offset in positions.items()
-                if offset < ends.get(number, offset + 1)
-            }
-            if not positions:
-                return
-            for news in await client.fetch(self.topic, positions):
-                with _output_failures():
-                    self._write(news, ends.get(news.topic_partition.partition))
-                # Not the last record's offset plus one: markers and compacted records have offsets, too.
-                positions[news.topic_partition.partition] = news.next_offset
-
-    async def _chosen(self, client: FetchClient) -> list[int]:
-        existing = await client.partitions(self.topic)
-        missing = set(self.partitions) - set(existing)
-        if missing:
-            raise IllegalArgumentError(
-                f"{self.topic} has no partition {min(missing)}; it has {len(existing)}, numbered from 0"
-            )
-        return sorted(set(self.partitions)) or existing
-
-    def _write(self, news: FetchedPartition, end: int | None) -> None:
-        for record in news.records:
-            if self.lines_left == 0 or (end is not None and record.offset >= end):
-                break
-            self.output.write(self.render(news.topic_partition, record) + b"\n")
-            if self.lines_left is not None:
-                self.lines_left -= 1
-        self.output.flush()

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sized
 from contextlib import ExitStack
+from itertools import repeat
 from types import TracebackType
 from typing import Any, Self
 
+from splashdam.client.bulk.arguments import is_arrow, is_many, is_one_for_all, listed
 from splashdam.client.bulk.sending import BulkSend, RowParts, row_parts
 from splashdam.client.sending.intake import RecordIntake
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.record.arrow.beside import ArrowRows
 from splashdam.record.arrow.source import ArrowSource
 from splashdam.record.kernel import BlobColumn, HeaderLists
+from splashdam.record.kernel.bulk.blob_column import ArrowParts
+from splashdam.record.kernel.bulk.header_lists import ListParts
 
 
 class ArrowBulk:
@@ -37,7 +42,7 @@ class ArrowBulk:
         topic: str,
         data: Any,
         value: str,
-        key: str | None,
+        key: Any,
         headers: Any,
         partition: Any,
         timestamp_ms: Any,
@@ -45,26 +50,43 @@ class ArrowBulk:
         may_be_empty: bool,
     ) -> None:
         _check_plain(intake)
+        if not isinstance(value, str):
+            raise TypeError(
+                f"value must be the name of a column, not {type(value).__name__}: an array of values is the"
+                " data itself, send_arrow(topic, array)"
+            )
         self._clock = intake.clock
-        self._source = ArrowSource(
+        beside = {
+            name: part
+            for name, given in (
+                ("key", key),
+                ("headers", headers),
+                ("partition", partition),
+                ("timestamp_ms", timestamp_ms),
+            )
+            if (part := _beside(name, given)) is not None
+        }
+        _check_lengths(data, beside)
+        source = ArrowSource(
             data,
             value=value,
-            key=key,
-            key_needed=key != "key",
+            key=_column(key),
+            key_needed=key != "key" if isinstance(key, str) else False,
             headers=_column(headers),
             partition=_column(partition),
             timestamp_ms=_column(timestamp_ms),
         )
+        self._rows = ArrowRows(source, beside)
         with ExitStack() as at_failure:
-            at_failure.callback(self._source.close)
+            at_failure.callback(self._rows.close)
             self.bulk = BulkSend(
                 intake,
                 topic,
-                _unless_column(partition),
-                _unless_column(timestamp_ms),
-                _unless_column(headers),
-                keyed=self._source.has_keys,
-                placed=self._source.has_partitions,
+                None if "partition" in beside else _unless_column(partition),
+                None if "timestamp_ms" in beside else _unless_column(timestamp_ms),
+                None if "headers" in beside else _unless_column(headers),
+                keyed=self._rows.has_keys,
+                placed=self._rows.has_partitions,
                 may_be_empty=may_be_empty,
             )
             at_failure.pop_all()
@@ -73,19 +95,21 @@ class ArrowBulk:
         """Yield the arguments of ``BulkSend.add`` by chunk; the next step releases the chunk's memory."""
         while True:
             with self.bulk.naming_the_record():
-                chunk = self._source.next()
+                chunk = self._rows.next()
                 if chunk is None:
                     return
                 now_ms = self._clock.wall_ms()
-                headers = None if chunk.headers is None else HeaderLists.of_arrow(chunk.headers)
+                headers: Any = chunk.headers
+                if isinstance(headers, ListParts):
+                    headers = HeaderLists.of_arrow(headers)
                 rows = row_parts(headers, chunk.partitions, chunk.timestamps, now_ms, "its chunk's row")
             values = BlobColumn.of_arrow(chunk.values)
-            keys = None if chunk.keys is None else BlobColumn.of_arrow(chunk.keys)
+            keys = _keys(chunk.keys)
             try:
                 yield values, keys, rows
             finally:
                 for column in (values, keys, headers):
-                    if column is not None:
+                    if isinstance(column, BlobColumn | HeaderLists):
                         column.close()
 
     def __enter__(self) -> Self:
@@ -94,7 +118,7 @@ class ArrowBulk:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._source.close()
+        self._rows.close()
 
 
 def _check_plain(intake: RecordIntake) -> None:
@@ -108,6 +132,43 @@ def _check_plain(intake: RecordIntake) -> None:
             "send_arrow() makes no records that this producer's interceptors could see:"
             " use send_many(), or a producer without interceptors"
         )
+
+
+def _beside(name: str, given: Any) -> Any:
+    """Return what gives each row this part and is no column of the data; None if there is no such thing."""
+    if given is None or isinstance(given, str):
+        return None
+    if is_arrow(given):
+        return given
+    if name == "headers":
+        return None if is_one_for_all(given) else listed(given)
+    if is_many(given):
+        return listed(given)
+    return repeat(given) if name == "key" else None
+
+
+def _check_lengths(data: Any, beside: Mapping[str, Any]) -> None:
+    """Compare lengths before anything is queued; streams say theirs only at the end.
+
+    Raises:
+        ValueError: a part has not as many rows as the data.
+    """
+    count = _count(data)
+    for name, part in beside.items():
+        found = _count(part)
+        if count is not None and found is not None and found != count:
+            plural = {"key": "keys", "partition": "partitions", "timestamp_ms": "timestamps"}.get(name, name)
+            raise ValueError(f"{count} values, but {found} {plural}")
+
+
+def _count(data: Any) -> int | None:
+    return None if isinstance(data, type) or not isinstance(data, Sized) else len(data)
+
+
+def _keys(part: Any) -> BlobColumn | None:
+    if part is None:
+        return None
+    return BlobColumn.of_arrow(part) if isinstance(part, ArrowParts) else BlobColumn.of_objects(list(part))
 
 
 def _column(given: Any) -> str | None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import repeat
 from typing import Any, NamedTuple
 
+from splashdam.client.bulk.arguments import is_arrow, is_many, is_one_for_all, listed
 from splashdam.client.future import RecordFuture
 from splashdam.client.partitioning.placing import TopicRoute, fill_slots, lane_of_slot, place
 from splashdam.client.reports import BulkDelivery
@@ -314,15 +316,18 @@ def bulk_of(  # noqa: PLR0917 (the arguments of send_many)
 
 
 def columns_of(values: Any, keys: Any) -> tuple[BlobColumn, BlobColumn | None]:
-    """Values and keys as columns for the kernels.
+    """Values and keys as columns for the kernels; ``repeat(key)`` is one key for all.
 
     Raises:
         TypeError: one of them is not an iterable of bytes.
         ValueError: their lengths differ.
     """
     of_values = _column(values, "values")
-    of_keys = None if keys is None else _column(keys, "keys")
-    if of_keys is not None and len(of_keys) != len(of_values):
+    if keys is None:
+        return of_values, None
+    same = [next(keys)] * len(of_values) if type(keys) is repeat else keys
+    of_keys = _column(same, "keys")
+    if len(of_keys) != len(of_values):
         raise ValueError(f"{len(of_values)} values, but {len(of_keys)} keys")
     return of_values, of_keys
 
@@ -330,11 +335,15 @@ def columns_of(values: Any, keys: Any) -> tuple[BlobColumn, BlobColumn | None]:
 def _column(data: Any, what: str) -> BlobColumn:
     if type(data) is list or type(data) is tuple:
         return BlobColumn.of_objects(data)
-    if hasattr(data, "__arrow_c_array__") or hasattr(data, "__arrow_c_stream__"):
-        raise TypeError(f"{what} are Arrow data ({type(data).__name__}): send them with send_arrow()")
-    if isinstance(data, str | bytes | bytearray | memoryview | Mapping) or not isinstance(data, Iterable):
-        raise TypeError(f"{what} must be a list of bytes or other iterable, not {type(data).__name__}")
-    return BlobColumn.of_objects(list(data))
+    if is_arrow(data):
+        raise TypeError(
+            f"{what} are Arrow data ({type(data).__name__}): send them with send_arrow(), or as a list"
+        )
+    if not is_many(data):
+        one = "; one for all records is key=…" if what == "keys" else ""
+        raise TypeError(f"{what} must be a list of bytes or other iterable, not {type(data).__name__}{one}")
+    items = listed(data)
+    return BlobColumn.of_objects(items if isinstance(items, list | tuple) else list(items))
 
 
 def _headers_limit(headers: HeaderPairs) -> int:
@@ -382,9 +391,9 @@ def sort_out(
     Raises:
         TypeError, ValueError, OverflowError: an argument is invalid; the message names the record.
     """
-    each_headers = None if _is_one_for_all(headers) else _listed(headers)
-    each_partition = _listed(partition) if _is_many(partition) else None
-    each_timestamp = _listed(timestamp_ms) if _is_many(timestamp_ms) else None
+    each_headers = None if is_one_for_all(headers) else listed(headers)
+    each_partition = listed(partition) if is_many(partition) else None
+    each_timestamp = listed(timestamp_ms) if is_many(timestamp_ms) else None
     for what, given in (
         ("headers", each_headers),
         ("partitions", each_partition),
@@ -426,24 +435,6 @@ def row_parts(
         None if headers is None or isinstance(headers, HeaderLists) else _encoded(headers, what),
         lists,
     )
-
-
-def _is_many(given: Any) -> bool:
-    return isinstance(given, Iterable) and not isinstance(given, str | bytes | bytearray | Mapping)
-
-
-def _is_one_for_all(headers: Any) -> bool:
-    """Whether these headers (a dict, or a list of pairs) are for all records; else each entry is for one."""
-    if not _is_many(headers):
-        return True
-    if not isinstance(headers, list | tuple):
-        return False
-    first = headers[0] if headers else ("", None)
-    return isinstance(first, list | tuple) and len(first) == 2 and isinstance(first[0], str)
-
-
-def _listed(given: Any) -> Sequence[Any]:
-    return given if isinstance(given, list | tuple) else list(given)
 
 
 def _slots(partitions: Sequence[Any], what: str) -> array[int]:

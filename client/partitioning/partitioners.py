@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from splashdam.client.sending.arguments import positional_count
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.model.log_text import shown
 from splashdam.model.values import Buffer
 from splashdam.record.kernel import murmur2
 
@@ -227,7 +228,7 @@ def partition_function(partitioner: Any) -> PartitionFunction:
         return function
     if isinstance(partitioner, type) or not callable(partitioner):
         raise KafkaConfigurationError(
-            f"partitioner={partitioner!r} is not a partitioner; give an instance of Partitioner,"
+            f"partitioner={shown(partitioner)} is not a partitioner; give an instance of Partitioner,"
             " or f(serialized_key, all_partitions, available_partitions) -> int"
         )
     return lambda topic, _key, key_bytes, _value, _bytes, cluster: partitioner(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from splashdam.model.errors import IllegalArgumentError
+from splashdam.model.log_text import quoted, shown
 
 _LEGAL = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 
@@ -25,8 +26,8 @@ def check_topic_name(topic: object) -> str:
         raise TypeError(f"topic must be str, not {type(topic).__name__}")
     if topic in ("", ".", "..") or _LEGAL.match(topic) is None:
         raise ValueError(
-            f"{topic!r} is not a legal topic name: it must be 1 to 249 letters, digits, '.', '_' and '-',"
-            " and not '.' or '..'"
+            f"{quoted(topic)} is not a legal topic name: it must be 1 to 249 letters, digits, '.', '_'"
+            " and '-', and not '.' or '..'"
         )
     return topic
 
@@ -100,14 +101,14 @@ def header_pairs(headers: Any) -> list[tuple[str, bytes | None]]:
 
 def _pair(pair: Any) -> tuple[str, bytes | None]:
     if not isinstance(pair, list | tuple) or len(pair) != 2:
-        raise TypeError(f"{_WANTED}; {pair!r} is not a pair")
+        raise TypeError(f"{_WANTED}; {shown(pair)} is not a pair")
     key, value = pair
     if not isinstance(key, str):
-        raise TypeError(f"{_WANTED}; the key {key!r} is not a str")
+        raise TypeError(f"{_WANTED}; the key {shown(key)} is not a str")
     if value is None or type(value) is bytes:
         return key, value
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise TypeError(f"{_WANTED}; the value of {key!r} is {type(value).__name__}")
+        raise TypeError(f"{_WANTED}; the value of {shown(key)} is {type(value).__name__}")
     return key, bytes(value)
 
 

@@ -55,6 +55,7 @@ from splashdam.model.errors import (
     IllegalStateError,
     KafkaError,
 )
+from splashdam.model.log_text import shown
 from splashdam.model.values import Buffer, HeaderPairs, TopicPartition
 from splashdam.net.clock import Clock
 from splashdam.net.reentrant_lock import ReentrantLock
@@ -574,7 +575,7 @@ class PendingSend:
         chosen = choose(self.topic, key, self.key, value, self.value, route.view)
         if chosen is None or not 0 <= operator.index(chosen) < route.count:
             raise no_such_partition(
-                self.topic, chosen, route.count, f"the partitioner chose partition {chosen!r}: "
+                self.topic, chosen, route.count, f"the partitioner chose partition {shown(chosen)}: "
             )
         return chosen
 

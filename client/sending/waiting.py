@@ -15,6 +15,7 @@ from splashdam.client.sending.deferred_sends import DeferredSends
 from splashdam.client.sending.intake import PendingSend, RecordIntake, Wait
 from splashdam.client.waiters import SENDER_THREADS, wait_in_thread, wait_in_trio
 from splashdam.model.errors import WouldBlock
+from splashdam.model.log_text import shown
 from splashdam.net.clock import Clock
 
 T_co = TypeVar("T_co", covariant=True)
@@ -51,7 +52,7 @@ class Deadline:
 
     def __init__(self, clock: Clock, timeout: float | None) -> None:
         if timeout is not None and not isinstance(timeout, int | float):
-            raise TypeError(f"timeout must be a number of seconds or None, not {timeout!r}")
+            raise TypeError(f"timeout must be a number of seconds or None, not {shown(timeout)}")
         if timeout is not None and timeout < 0:
             raise ValueError(f"timeout must not be negative: {timeout}")
         self._clock = clock

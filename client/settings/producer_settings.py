@@ -313,6 +313,7 @@ class ProducerSettings(SecuritySettings):
     batch_size: int = option(
         DEFAULT_BATCH_SIZE,
         check=int32(whole_number(0)),
+        unit="bytes",
         doc="Maximum size of a batch for one partition, after compression; 0: a batch per record. A larger"
         " record is sent alone",
     )
@@ -325,6 +326,7 @@ class ProducerSettings(SecuritySettings):
     buffer_memory: int = option(
         32 * 1024 * 1024,
         check=whole_number(1),
+        unit="bytes",
         doc="Maximum memory for queued and in-flight batches; send waits when it is used up",
     )
     max_block_ms: float = option(
@@ -336,6 +338,7 @@ class ProducerSettings(SecuritySettings):
     max_request_size: int = option(
         1024 * 1024,
         check=int32(whole_number(1)),
+        unit="bytes",
         doc="Maximum size of a request, and of one record before compression",
     )
     partitioner: Any = option(

@@ -10,7 +10,7 @@ import itertools
 import logging
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 
@@ -18,12 +18,15 @@ from splashdam.client.settings.producer_settings import ProducerSettings, partit
 from splashdam.client.settings.security_settings import check_security
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.log_text import fields
-from splashdam.model.options import from_options, from_properties
+from splashdam.model.options import from_options, from_properties, kafka_name
 from splashdam.record.compression import Compression
 
 logger = logging.getLogger("splashdam.client")
 
 _IDEMPOTENCE_LIMIT_IN_FLIGHT = 5
+
+_NAMES = frozenset(field.name for field in attrs.fields(ProducerSettings))
+_DOTTED = frozenset(map(kafka_name, attrs.fields(ProducerSettings)))
 
 _client_numbers = itertools.count(1)
 
@@ -36,6 +39,7 @@ def producer_settings(options: Mapping[str, Any]) -> ProducerSettings:
             invalid, or contradicts another one.
     """
     options = present_options(options)
+    refuse_names_of_others(options, dotted=False)
     if isinstance(options.get("partitioner"), str):
         options["partitioner"] = _partitioner_named(options["partitioner"])
     settings = from_options(ProducerSettings, options, what="producer")
@@ -71,6 +75,7 @@ def options_from_properties(properties: Mapping[str, str], *, what: str = "produ
     """
     from splashdam.client.settings.security_properties import take_security_properties
 
+    refuse_names_of_others(properties, dotted=True)
     security, rest = take_security_properties(properties)
     for name in rest:
         reason = refusal_of(name)
@@ -85,6 +90,33 @@ def options_from_properties(properties: Mapping[str, str], *, what: str = "produ
             f"{name.replace('_', '.')} is given, and so is another property with the same meaning"
         )
     return {**options, **security}
+
+
+def refuse_positional(producer: str, given: tuple[object, ...]) -> NoReturn:
+    """See ``other_names.refuse_positional``."""
+    from splashdam.client.settings import other_names
+
+    other_names.refuse_positional(producer, given)
+
+
+def refuse_names_of_others(options: Mapping[str, Any], *, dotted: bool) -> None:
+    """Refuse names of other clients with a sentence that says what they are here.
+
+    Args:
+        options: what was given, by name.
+        dotted: whether they are properties, with Kafka's dotted names.
+
+    Raises:
+        KafkaConfigurationError: a name is another client's.
+    """
+    known = _DOTTED if dotted else _NAMES
+    for name in options:
+        if name not in known:
+            from splashdam.client.settings.other_names import hint
+
+            text = hint(name, dotted=dotted)
+            if text:
+                raise KafkaConfigurationError(text)
 
 
 def compression(settings: ProducerSettings) -> Compression:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.secrets import Secret
 
-_SAME: Mapping[str, str] = {
+SAME: Mapping[str, str] = {
     "ssl.truststore.location": "ssl_cafile",
     "ssl.truststore.certificates": "ssl_cafile",
     "ssl.keystore.location": "ssl_certfile",
@@ -28,7 +28,15 @@ _SAME: Mapping[str, str] = {
 _SECRETS = ("ssl_password", "sasl_plain_password", "sasl_oauthbearer_client_secret")
 
 _VERSIONS = {"TLSv1.2", "TLSv1.3"}
-_OURS = ("sasl.oauthbearer.extensions", "sasl.oauthbearer.header.urlencode", "sasl.kerberos.service.name")
+_OURS = (
+    "sasl.oauthbearer.cafile",
+    "sasl.oauthbearer.extensions",
+    "sasl.oauthbearer.header.urlencode",
+    "sasl.kerberos.domain.name",
+    "sasl.kerberos.name",
+    "sasl.kerberos.service.name",
+)
+"""Names that are like Java's own, and options here."""
 _OIDC_CLASSES: Mapping[str, tuple[str, ...]] = {
     "sasl.login.callback.handler.class": ("OAuthBearerLoginCallbackHandler",),
     "sasl.oauthbearer.jwt.retriever.class": ("ClientCredentialsJwtRetriever", "DefaultJwtRetriever"),
@@ -60,14 +68,14 @@ def take_security_properties(properties: Mapping[str, Any]) -> tuple[dict[str, A
     options: dict[str, Any] = {}
     rest: dict[str, Any] = {}
     for name, value in properties.items():
-        if name in _OURS or not (isinstance(value, str) or name in _SAME):  # not a string: already a value
+        if name in _OURS or not (isinstance(value, str) or name in SAME):  # not a string: already a value
             rest[name] = value
         elif name in _OIDC_CLASSES and value.rpartition(".")[2] in _OIDC_CLASSES[name]:
             continue
         elif name in _CHECKS:
             _CHECKS[name](name, value)
-        elif name in _SAME:
-            _put(options, _SAME[name], _with_lines(value), name)
+        elif name in SAME:
+            _put(options, SAME[name], _with_lines(value), name)
         elif name == "ssl.endpoint.identification.algorithm":
             options["ssl_check_hostname"] = _checks_names(value)
         elif name == "ssl.cipher.suites":

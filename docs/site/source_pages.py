@@ -27,20 +27,26 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_lexer("hex", TextLexer)  # the bytes in docs/format
     app.connect("source-read", read_page)
     app.connect("doctree-read", point_to_source_pages)
+    app.connect("env-purge-doc", _purge)
     app.connect("env-merge-info", _merge)
     app.connect("html-collect-pages", source_pages)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
-def _linked(env: Any) -> set[str]:
+def _linked(env: Any) -> dict[str, set[str]]:
+    """Files by the pages that link to them; Sphinx keeps it for the next build."""
     if not hasattr(env, "linked_sources"):
-        env.linked_sources = set()
-    linked: set[str] = env.linked_sources
+        env.linked_sources = {}
+    linked: dict[str, set[str]] = env.linked_sources
     return linked
 
 
-def _merge(app: Sphinx, env: Any, docnames: set[str], other: Any) -> None:
-    _linked(env).update(_linked(other))
+def _purge(app: Sphinx, env: Any, page: str) -> None:
+    _linked(env).pop(page, None)
+
+
+def _merge(app: Sphinx, env: Any, pages: set[str], other: Any) -> None:
+    _linked(env).update({page: names for page, names in _linked(other).items() if page in pages})
 
 
 def read_page(app: Sphinx, page: str, source: list[str]) -> None:
@@ -63,7 +69,7 @@ def point_to_source_pages(app: Sphinx, doctree: nodes.document) -> None:
         if name == link.get("refuri", ""):
             continue
         if (ROOT / name).is_file():
-            _linked(app.env).add(name)
+            _linked(app.env).setdefault(page, set()).add(name)
             link["refuri"] = app.builder.get_relative_uri(page, f"{FOLDER}/{name}")
             link["internal"] = True
             link["classes"] = [each for each in link["classes"] if each != "external"]
@@ -74,7 +80,7 @@ def point_to_source_pages(app: Sphinx, doctree: nodes.document) -> None:
 def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     """Each file, highlighted."""
     highlighter = app.builder.highlighter  # type: ignore[attr-defined]
-    for name in sorted(_linked(app.env)):
+    for name in sorted(set().union(*_linked(app.env).values())):
         text = (ROOT / name).read_text()
         try:
             language = get_lexer_for_filename(name).aliases[0]

@@ -74,12 +74,24 @@ def as_markdown() -> str:
 
 
 def _line(row: KnownConfig) -> str:
-    meaning = row.doc.rstrip(".")
-    if row.synonyms:
-        meaning += " (unset: " + ", ".join(f"`{name}`" for name in row.synonyms) + ")"
-    if row.without_effect:
-        meaning += f". **No effect**: {row.without_effect}"
+    meaning = meaning_of(row, quote="`", strong="**")
     return f"| `{row.name}` | {row.kind} | {row.default} | {meaning} |"
+
+
+def meaning_of(row: KnownConfig, *, quote: str = "", strong: str = "") -> str:
+    """Return the meaning of a name, with its synonyms and with why it has no effect.
+
+    Args:
+        row: of the table.
+        quote: stands around names.
+        strong: stands around words that are to be noticed.
+    """
+    meaning = row.doc.rstrip(".").replace("`", quote)
+    if row.synonyms:
+        meaning += " (unset: " + ", ".join(f"{quote}{name}{quote}" for name in row.synonyms) + ")"
+    if not row.without_effect:
+        return meaning
+    return f"{meaning}{'. ' if meaning else ''}{strong}No effect{strong}: {row.without_effect}"
 
 
 def _own() -> Iterator[KnownConfig]:

@@ -12,9 +12,8 @@ from typing import Protocol
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.options import MAX_LONG
 from splashdam.storage.directories.checkpoints import whole_number_of
+from splashdam.storage.directories.identity import PRODUCER_IDS_NAME
 from splashdam.storage.files.disk import Files
-
-FILE_NAME = "producer-ids-checkpoint"
 
 _BLOCK = 1000
 _VERSION = "0"
@@ -45,7 +44,7 @@ class ProducerIds:
 
     def __init__(self, files: Files, directory: str, *, above: int) -> None:
         self._files = files
-        self._path = f"{directory}/{FILE_NAME}"
+        self._path = f"{directory}/{PRODUCER_IDS_NAME}"
         self._next = self._reserved = max(self._read(), above + 1)
 
     def next_id(self) -> int:

@@ -71,7 +71,11 @@ def _write(
 ) -> WritableTxnMarkerPartitionResult:
     result = WritableTxnMarkerPartitionResult(partition_index=topic_partition.partition)
     marker = TransactionMarker(
-        asked.producer_id, asked.producer_epoch, asked.transaction_result, asked.coordinator_epoch
+        asked.producer_id,
+        asked.producer_epoch,
+        asked.transaction_result,
+        asked.coordinator_epoch,
+        asked.transaction_version,
     )
     try:
         log = write_marker(context.broker, topic_partition, marker)

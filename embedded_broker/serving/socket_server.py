@@ -30,7 +30,7 @@ from splashdam.embedded_broker.execution.answers import ANYBODY, Address
 from splashdam.embedded_broker.security.access import AccessControl
 from splashdam.embedded_broker.serving.client_connection import ClientConnection, ServedBroker
 from splashdam.embedded_broker.serving.registry import Client
-from splashdam.model.errors import KafkaError
+from splashdam.model.errors import KafkaConnectionError, KafkaError
 from splashdam.model.options import MAX_INT
 from splashdam.net.clock import Clock
 from splashdam.net.connect import address_text
@@ -112,8 +112,15 @@ class SocketServer:
         self._nursery.start_soon(trio.serve_listeners, serve, [listener])
 
     def adopt(self, stream: trio.abc.Stream, *, is_trusted: bool = False) -> None:
-        """Serve a connection in a task of the server's own; see ``serve``."""
-        self._nursery.start_soon(partial(self.serve, stream, is_trusted=is_trusted))
+        """Serve a stream, as ``serve`` does, in a task of the server's own.
+
+        Raises:
+            KafkaConnectionError: the server has ended. The caller closes the stream.
+        """
+        try:
+            self._nursery.start_soon(partial(self.serve, stream, is_trusted=is_trusted))
+        except RuntimeError as error:  # trio's, for a nursery whose last task has ended
+            raise KafkaConnectionError("the broker has stopped serving") from error
 
     async def serve(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,6 +24,9 @@ from splashdam.storage.topic_names import CONSUMER_OFFSETS, METADATA_TOPIC, TRAN
 if TYPE_CHECKING:
     from splashdam.embedded_broker.controller.controller import Controller
     from splashdam.embedded_broker.controller.state import ClusterChange
+
+
+_log = logging.getLogger(__name__)
 
 
 class Topics:
@@ -88,6 +92,16 @@ class Topics:
         """
         count = self._settings.num_partitions
         self.add([new_internal_topic(name, self._settings) or NewTopic(name, count, {}) for name in names])
+
+    def create_missing(self, partitions: Mapping[str, int | None]) -> None:
+        """Create the topics that do not exist, with these numbers of partitions; leave others as they are.
+
+        Raises:
+            BrokerResponseError: as ``create``, for the first one that is refused.
+        """
+        for name, count in partitions.items():
+            if self.get(name) is None:
+                self.create(name, count)
 
     def add(self, wanted: list[NewTopic]) -> list[Topic]:
         """Create topics, all or none, in the whole cluster, and return them.
@@ -210,6 +224,8 @@ class Topics:
         if gone:
             self._delete(*gone)
             self.free_names()
+            for topic in gone:
+                _log.info("deleted topic %s", topic.name)
         changed = [each for name, each in change.topics.items() if self._differs(name, each)]
         if changed:
             self._logs.change_topics(*changed, now_ms=self._clock.wall_ms())
@@ -220,6 +236,8 @@ class Topics:
             ]
             self._logs.create_topics(wanted, now_ms=self._clock.wall_ms())
             self._name_by_id.update((topic.topic_id, topic.name) for topic in missing)
+            for topic in missing:
+                _log.info("created topic %s, partitions: %d", topic.name, len(topic.partitions))
 
     def _differs(self, name: str, topic: Topic) -> bool:
         """Return whether a topic of this broker gets other partitions or options."""

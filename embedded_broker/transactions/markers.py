@@ -141,7 +141,7 @@ class TransactionCompletion:
                 self._start_soon(self._complete_safely, metadata)
                 return
             missing = self._missing[transactional_id]
-            missing.difference_update(self._write_markers(metadata, missing))
+            missing.difference_update(self._write_markers(metadata, self._marker(metadata), missing))
             self._complete(metadata)
         self._note_refusal(transactional_id)
 
@@ -158,20 +158,26 @@ class TransactionCompletion:
                 must_sync, log = self.must_sync(metadata), self._coordinator.log_of(transactional_id)
                 # The decision must be durable before the first marker, or a power cut leaves half of it.
                 await wait_safe(log, log.log_end_offset, term_of(log), needs_sync=must_sync)
-                missing = self._missing.get(transactional_id, set())
+                missing = self._missing.get(transactional_id)
+                if missing is None:  # another broker coordinates now, and completes it
+                    return
+                # Made once: after the waits below, the log's leader epoch may be that of another coordinator,
+                # and leaders would take this marker for one of its.
+                marker = self._marker(metadata)
                 leaders = Leaders(self._broker, missing)
-                written = self._write_markers(metadata, leaders.here).values()
+                written = self._write_markers(metadata, marker, leaders.here).values()
                 for log, end_offset, term in [(log, log.log_end_offset, term_of(log)) for log in written]:
                     with log_failures(
                         f"syncing the marker of {quoted(transactional_id)} in {log.topic_partition}"
                     ):
                         await wait_safe(log, end_offset, term, needs_sync=must_sync)
                         missing.discard(log.topic_partition)
+                if self._missing.get(transactional_id) is not missing:  # as above; or decided anew since then
+                    return
                 missing.difference_update(leaders.needless)
-                missing.difference_update(
-                    await write_elsewhere(self._broker.peers, leaders, self._marker(metadata))
-                )
-                self._complete(metadata)
+                missing.difference_update(await write_elsewhere(self._broker.peers, leaders, marker))
+                if self._missing.get(transactional_id) is missing:
+                    self._complete(metadata)
         finally:
             self._under_way.pop(transactional_id).set()
             self._note_refusal(transactional_id)
@@ -182,14 +188,15 @@ class TransactionCompletion:
             metadata.producer_epoch,
             metadata.state is TransactionState.PREPARE_COMMIT,
             self._coordinator.log_of(metadata.transactional_id).leader_epoch,
+            metadata.client_version,
         )
 
     def _write_markers(
-        self, metadata: TransactionMetadata, partitions: Iterable[TopicPartition]
+        self, metadata: TransactionMetadata, marker: TransactionMarker, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, Log]:
         """Write missing markers to partitions that this broker leads; return their logs."""
         written: dict[TopicPartition, Log] = {}
-        missing, marker = self._missing[metadata.transactional_id], self._marker(metadata)
+        missing = self._missing[metadata.transactional_id]
         for topic_partition in sorted(partitions):
             try:
                 written[topic_partition] = write_marker(self._broker, topic_partition, marker)
@@ -322,6 +329,7 @@ def _request(partitions: Iterable[TopicPartition], marker: TransactionMarker) ->
                     WritableTxnMarkerTopic(name=name, partition_indexes=each) for name, each in topics.items()
                 ],
                 coordinator_epoch=marker.coordinator_epoch,
+                transaction_version=marker.transaction_version,
             )
         ]
     )

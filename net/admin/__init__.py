@@ -1,4 +1,4 @@
-"""Administration of a cluster through a `ClusterClient`: topics, configurations, groups, transactions.
+"""Administration of a cluster through a `ClusterClient`, a module for each kind of thing.
 
 Each function sends one kind of request and converts its response.
 May import: cluster, connection.

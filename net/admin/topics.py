@@ -29,6 +29,7 @@ from splashdam.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from splashdam.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from splashdam.wire.messages.list_offsets import ListOffsetsResponse
 
 TIMEOUT_MS = 30_000
 """Time limit for the brokers to complete a change."""
@@ -37,6 +38,7 @@ DEFAULT = -1
 """As a number of partitions or replicas: the cluster's default."""
 
 _FIRST_WITH_STATES = 6
+_MAX_TIMESTAMP = -3
 
 
 async def create_topic(
@@ -169,6 +171,29 @@ async def delete_records(client: ClusterClient, topic_partition: TopicPartition,
 
     request = DeleteRecordsRequest(topics=topics, timeout_ms=TIMEOUT_MS)
     return await client.leader(topic_partition, request, low_watermark)
+
+
+async def newest_timestamps(
+    client: ClusterClient, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Return for each partition the largest timestamp of its records, -1 if it has none.
+
+    Raises:
+        BrokerResponseError: a partition does not exist or has no leader.
+        KafkaTimeoutError: the cluster did not answer.
+    """
+
+    def timestamps(answer: ListOffsetsResponse) -> dict[TopicPartition, int]:
+        found = {}
+        for topic in answer.topics:
+            for each in topic.partitions:
+                where = TopicPartition(topic.name, each.partition_index)
+                if each.error_code:
+                    raise error_for(each.error_code, f"newest record of {where}")
+                found[where] = each.timestamp
+        return found
+
+    return await client.leaders(partitions, lambda led: offsets_request(led, _MAX_TIMESTAMP), timestamps)
 
 
 async def list_offsets(

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import attrs
 
 from splashdam.model.broker_errors import ErrorCode, InvalidTxnStateError, ProducerFencedError, error_for
+from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.transactions import PreparedTransaction
+from splashdam.model.values import TopicPartition
+from splashdam.net.admin.producers import describe_producers
 from splashdam.net.cluster.cluster_client import TRANSACTION, ClusterClient
 from splashdam.net.connection.connection import Connection
 from splashdam.wire.messages.describe_transactions import (
@@ -17,6 +22,12 @@ from splashdam.wire.messages.describe_transactions import (
 from splashdam.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from splashdam.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from splashdam.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 
 ONGOING = "Ongoing"
 """Kafka's name of the state of an open transaction, prepared or not."""
@@ -43,6 +54,7 @@ class DescribedTransaction:
         producer_epoch: of the present producer.
         start_ms: start of the open transaction in milliseconds since the epoch; -1 if none is open.
         timeout_ms: transaction timeout.
+        partitions: those that the open transaction has written to.
     """
 
     transactional_id: str
@@ -51,6 +63,7 @@ class DescribedTransaction:
     producer_epoch: int
     start_ms: int
     timeout_ms: int
+    partitions: tuple[TopicPartition, ...] = ()
 
     def is_open(self, prepared: PreparedTransaction) -> bool:
         """Return whether this transaction is the open one."""
@@ -144,6 +157,100 @@ async def fence_transactional_id(client: ClusterClient, transactional_id: str) -
     await client.coordinator(transactional_id, request, check, key_type=TRANSACTION)
 
 
+class ListedTransaction(NamedTuple):
+    """A transactional id as its coordinator lists it.
+
+    Attributes:
+        transactional_id: the id.
+        state: Kafka's name of the state.
+        producer_id: of the present producer.
+        coordinator_id: of the broker that coordinates it.
+    """
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    coordinator_id: int
+
+
+async def list_transactions(client: ClusterClient, states: Sequence[str] = ()) -> list[ListedTransaction]:
+    """Return the transactional ids of all coordinators, sorted.
+
+    Args:
+        client: of the cluster.
+        states: Kafka's names of the states that are wanted; none means all.
+
+    Raises:
+        IllegalArgumentError: a state is unknown.
+        BrokerResponseError: a coordinator rejects the request.
+        UnsupportedVersionError: the cluster is older than Kafka 3.0.
+        KafkaTimeoutError: the cluster did not answer.
+    """
+    found: list[ListedTransaction] = []
+    for node in (await client.cluster()).nodes.values():
+
+        def listed(answer: ListTransactionsResponse, node_id: int = node.node_id) -> list[ListedTransaction]:
+            if answer.error_code:
+                raise error_for(answer.error_code, "listing transactions")
+            if answer.unknown_state_filters:
+                raise IllegalArgumentError(f"no transaction is in state {answer.unknown_state_filters[0]!r}")
+            return [
+                ListedTransaction(each.transactional_id, each.transaction_state, each.producer_id, node_id)
+                for each in answer.transaction_states
+            ]
+
+        found += await client.broker(node, ListTransactionsRequest(state_filters=list(states)), listed)
+    return sorted(found)
+
+
+async def abort_hanging_transaction(
+    client: ClusterClient, topic_partition: TopicPartition, start_offset: int
+) -> int:
+    """Abort a transaction in one partition, whose coordinator has forgotten it.
+
+    The marker is written by the partition leader. A transaction that its coordinator still knows ends by
+    `fence_transactional_id` instead, in all of its partitions.
+
+    Args:
+        client: of the cluster.
+        topic_partition: the partition.
+        start_offset: of the transaction there, as `describe_producers` tells.
+
+    Returns:
+        the producer id whose transaction was aborted.
+
+    Raises:
+        IllegalArgumentError: no transaction that is open begins there.
+        BrokerResponseError: the leader rejects the marker.
+        KafkaTimeoutError: the cluster did not answer.
+    """
+    known = (await describe_producers(client, [topic_partition]))[topic_partition]
+    hanging = next((each for each in known if each.txn_start_offset == start_offset >= 0), None)
+    if hanging is None:
+        raise IllegalArgumentError(
+            f"no open transaction begins at offset {start_offset} of {topic_partition}"
+        )
+    marker = WritableTxnMarker(
+        producer_id=hanging.producer_id,
+        producer_epoch=hanging.producer_epoch,
+        transaction_result=False,
+        topics=[
+            WritableTxnMarkerTopic(name=topic_partition.topic, partition_indexes=[topic_partition.partition])
+        ],
+        coordinator_epoch=max(hanging.coordinator_epoch, 0),
+    )
+
+    def check(answer: WriteTxnMarkersResponse) -> None:
+        for each in answer.markers:
+            for topic in each.topics:
+                for partition in topic.partitions:
+                    if partition.error_code:
+                        raise error_for(partition.error_code, str(topic_partition))
+
+    await client.leader(topic_partition, WriteTxnMarkersRequest(markers=[marker]), check)
+    return hanging.producer_id
+
+
 async def open_transactions(client: ClusterClient, prefix: str = "") -> list[str]:
     """Return the transactional ids that begin with ``prefix`` and have an open transaction, sorted.
 
@@ -193,6 +300,9 @@ async def describe_transaction(client: ClusterClient, transactional_id: str) -> 
             each.producer_epoch,
             each.transaction_start_time_ms,
             each.transaction_timeout_ms,
+            tuple(
+                TopicPartition(topic.topic, number) for topic in each.topics for number in topic.partitions
+            ),
         )
 
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])

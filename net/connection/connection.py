@@ -110,6 +110,7 @@ class Connection:
         self.api_versions: dict[int, Versions] = {}
         self.finalized_features: dict[str, int] = {}
         self.closed_by: KafkaError | None = None
+        self._is_negotiated = False
         self._versions: dict[tuple[type[Request[Any]], int | None], int] = {}
         self._peer = peer
         self._name = f"the connection to {peer}"
@@ -287,6 +288,7 @@ class Connection:
             RequestTimedOutError, NetworkExceptionError, ProtocolError: as `request`.
         """
         answer = await ask_versions(self.request, software_name, software_version, self._peer)
+        self._is_negotiated = True
         self.api_versions = offered_versions(answer)
         self.finalized_features = finalized_levels(answer)
         self._versions.clear()
@@ -300,7 +302,7 @@ class Connection:
         """
         version = self._versions.get((request_cls, newest))
         if version is None:
-            if not self.api_versions:
+            if not self._is_negotiated:
                 raise IllegalStateError(f"{self._name}: call negotiate() before {request_cls.NAME}")
             version = highest_common(request_cls, self.api_versions, self._peer, newest)
             self._versions[request_cls, newest] = version

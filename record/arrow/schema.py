@@ -87,7 +87,10 @@ def select(schema: Any, value: str, key: str | None, *, key_needed: bool) -> Sel
     """
     if format_of(schema, "the data") != "+s":
         if key is not None and key_needed:
-            raise IllegalArgumentError(f"key={key!r}: a single array has no such column; send a table")
+            raise IllegalArgumentError(
+                f"key={key!r}: a single array has no such column; send a table, or give the array of keys"
+                " itself"
+            )
         return Selection(-1, column_type(schema, "the array"), None, None, 0)
     fields = list(children(schema, "the schema"))
     names = [name_of(field) for field in fields]

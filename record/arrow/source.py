@@ -27,13 +27,9 @@ from splashdam.record.arrow.schema import (
 )
 from splashdam.record.arrow.structs import (
     MAX_INT64,
-    ArrowArray,
-    ArrowArrayStream,
-    ArrowSchema,
+    Arrays,
     Held,
-    Stream,
     children,
-    from_capsule,
     released_at_end,
 )
 from splashdam.record.kernel.bulk.blob_column import ArrowParts, Layout
@@ -88,35 +84,14 @@ class ArrowSource:
         partition: str | None = None,
         timestamp_ms: str | None = None,
     ) -> None:
-        self._stream: Stream | None = None
-        self._array: Held | None = None
+        self._arrays = Arrays(data)
         try:
-            with released_at_end(self._open(data)) as schema:
+            with released_at_end(self._arrays.schema()) as schema:
                 self._selection = select(schema, value, key, key_needed=key_needed)
                 self._more = select_more(schema, headers, partition, timestamp_ms)
         except BaseException:
             self.close()
             raise
-
-    def _open(self, data: Any) -> Held:
-        """Import the data; return their schema."""
-        kind = type(data).__name__
-        if isinstance(data, type):
-            pass
-        elif hasattr(data, "__arrow_c_stream__"):
-            giver = f"{kind}.__arrow_c_stream__()"
-            capsule = data.__arrow_c_stream__()
-            self._stream = Stream(from_capsule(capsule, b"arrow_array_stream", ArrowArrayStream, giver))
-            return self._stream.schema()
-        elif hasattr(data, "__arrow_c_array__"):
-            giver = f"{kind}.__arrow_c_array__()"
-            schema, array = data.__arrow_c_array__()
-            self._array = from_capsule(array, b"arrow_array", ArrowArray, giver)
-            return from_capsule(schema, b"arrow_schema", ArrowSchema, giver)
-        raise TypeError(
-            f"send_arrow() takes what has __arrow_c_stream__ or __arrow_c_array__ (a pyarrow or polars table,"
-            f" for example), not {kind}; for a list of values there is send_many()"
-        )
 
     @property
     def has_partitions(self) -> bool:
@@ -134,16 +109,12 @@ class ArrowSource:
         Raises:
             IllegalArgumentError: the stream fails, or an array contradicts itself or the schema.
         """
-        array = self._array if self._stream is None else self._stream.next()
-        self._array = None
+        array = self._arrays.next()
         return None if array is None else _chunk(array, self._selection, self._more)
 
     def close(self) -> None:
         """Release the stream; a repeated call does nothing."""
-        if self._stream is not None:
-            self._stream.release()
-        if self._array is not None:
-            self._array.release()
+        self._arrays.release()
 
     def __enter__(self) -> Self:
         return self
@@ -310,7 +281,9 @@ def select_more(
         return MoreColumns()
     if format_of(schema, "the data") != "+s":
         option, name = next(each for each in wanted.items() if each[1] is not None)
-        raise IllegalArgumentError(f"{option}={name!r}: a single array has no such column; send a table")
+        raise IllegalArgumentError(
+            f"{option}={name!r}: a single array has no such column; send a table, or give the array itself"
+        )
     fields = list(children(schema, "the schema"))
     names = [name_of(field) for field in fields]
     found = {option: find_column(names, name, option) for option, name in wanted.items() if name is not None}
@@ -320,11 +293,26 @@ def select_more(
 
 
 def _column(option: str, at: int, fields: Sequence[Any], names: Sequence[str]) -> Any:
-    name, form = f"column {names[at]!r}", format_of(fields[at], f"column {names[at]!r}")
-    if fields[at].dictionary:
+    return column_of(option, f"column {names[at]!r}", fields[at], at)
+
+
+def column_of(option: str, name: str, schema: Any, at: int = 0) -> NumberColumn | HeaderColumn:
+    """Return how to read the column ``at`` of headers, partitions or timestamps.
+
+    Args:
+        option: of ``send_arrow``: headers, partition or timestamp_ms.
+        name: of the column, for errors.
+        schema: of the column.
+        at: index of the column.
+
+    Raises:
+        IllegalArgumentError: it has a wrong type.
+    """
+    form = format_of(schema, name)
+    if schema.dictionary:
         raise IllegalArgumentError(f"{name} is a dictionary; {option} takes a plain column: cast it first")
     if option == "headers":
-        return _header_column(at, name, form, fields[at])
+        return _header_column(at, name, form, schema)
     if form in _WHOLE_NUMBERS:
         return NumberColumn(at, name, _WHOLE_NUMBERS[form])
     scale = _TO_MS.get(form.partition(":")[0])

@@ -107,7 +107,8 @@ def from_capsule(capsule: object, name: bytes, kind: type[Structure], giver: str
         IllegalArgumentError: its struct was imported before.
     """
     if not _is_valid(capsule, name):
-        raise TypeError(f"{giver} did not return a PyCapsule named {name.decode()!r} but {capsule!r:.80}")
+        kind_given = type(capsule).__name__
+        raise TypeError(f"{giver} did not return a PyCapsule named {name.decode()!r} but {kind_given}")
     held = Held(kind.from_address(_get_pointer(capsule, name)), capsule)
     if held.released:
         raise IllegalArgumentError(
@@ -154,6 +155,60 @@ class Stream:
         function = self._held.struct.get_last_error
         text: bytes | None = function and _LAST_ERROR(function)(ctypes.addressof(self._held.struct))
         return text.decode(errors="replace") if text else "it does not say why"
+
+
+class Arrays:
+    """The arrays of an object with Arrow's PyCapsule interface, one after the other.
+
+    Args:
+        data: has ``__arrow_c_stream__`` or ``__arrow_c_array__``, which are called once.
+
+    Raises:
+        TypeError: it has neither, or does not return what it should.
+        IllegalArgumentError: it returns released data.
+    """
+
+    def __init__(self, data: Any) -> None:
+        self._stream: Stream | None = None
+        self._array: Held | None = None
+        kind = type(data).__name__
+        is_stream, is_array = hasattr(data, "__arrow_c_stream__"), hasattr(data, "__arrow_c_array__")
+        if isinstance(data, type) or not (is_stream or is_array):
+            raise TypeError(
+                f"send_arrow() takes what has __arrow_c_stream__ or __arrow_c_array__ (a pyarrow or polars"
+                f" table, for example), not {kind}; for a list of values there is send_many()"
+            )
+        if is_stream:
+            giver = f"{kind}.__arrow_c_stream__()"
+            capsule = data.__arrow_c_stream__()
+            self._stream = Stream(from_capsule(capsule, b"arrow_array_stream", ArrowArrayStream, giver))
+            return
+        giver = f"{kind}.__arrow_c_array__()"
+        schema, array = data.__arrow_c_array__()
+        self._array = from_capsule(array, b"arrow_array", ArrowArray, giver)
+        try:
+            self._schema = from_capsule(schema, b"arrow_schema", ArrowSchema, giver)
+        except BaseException:
+            self.release()
+            raise
+
+    def schema(self) -> Held:
+        """Return the schema of the arrays; call it once, and raise as ``Stream.schema``."""
+        return self._schema if self._stream is None else self._stream.schema()
+
+    def next(self) -> Held | None:
+        """Return the next array, None at the end; raise as ``Stream.next``."""
+        if self._stream is not None:
+            return self._stream.next()
+        array, self._array = self._array, None
+        return array
+
+    def release(self) -> None:
+        """Release what was not handed out; a repeated call does nothing."""
+        if self._stream is not None:
+            self._stream.release()
+        if self._array is not None:
+            self._array.release()
 
 
 def children(struct: Any, what: str) -> Iterator[Any]:

@@ -41,7 +41,7 @@ def decode_lines(data: bytes, path: str) -> list[str]:
     if len(lines) < 3 or lines[0] != _VERSION:
         raise KafkaStorageError(f"{path} is not a checkpoint file of version {_VERSION}")
     entries = lines[2:-1]
-    if not lines[1].isdigit() or int(lines[1]) != len(entries) or lines[-1]:
+    if whole_number_of(lines[1]) != len(entries) or lines[-1]:
         raise KafkaStorageError(f"{path} says {lines[1]} entries and has {len(entries)}")
     return entries
 

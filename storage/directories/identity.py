@@ -26,6 +26,7 @@ from splashdam.storage.files.log_file import unusable_file_error
 META_NAME = "meta.properties"
 REGISTRY_NAME = "splashdam-topics.json"
 CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
+PRODUCER_IDS_NAME = "producer-ids-checkpoint"
 _REPLACED_NAMES = frozenset(
     {
         META_NAME,
@@ -35,8 +36,9 @@ _REPLACED_NAMES = frozenset(
         HIGH_WATERMARK_NAME,
         LOG_START_NAME,
         CLEANER_OFFSET_NAME,
-        "producer-ids-checkpoint",
+        PRODUCER_IDS_NAME,
         "splashdam-log-dirs",
+        "splashdam-meta.json",
     }
 )
 _CLEAN_SHUTDOWN = b'{"version":0,"brokerEpoch":-1}'

@@ -11,12 +11,14 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeVar
 
 import trio
 
+from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import Buffer
 from splashdam.storage.files.lock import DirectoryLock, lock_directory
 from splashdam.storage.files.log_file import BytesSlice, FileSlice, LogFile, storage_errors
@@ -28,6 +30,9 @@ TEMPORARY = ".tmp"
 
 SENDFILE_MIN_BYTES = 256 * 1024
 """Slices of at least this size own a descriptor and are sent by ``sendfile``; below, copying costs less."""
+
+_SAFELY = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""Flags of every open: without the last, a named pipe would block the broker until somebody writes to it."""
 
 
 class StorageLock(Protocol):
@@ -150,7 +155,7 @@ class DiskLogFile(LogFile):
     """A ``LogFile`` on disk; without ``fsync`` a sync does nothing."""
 
     def __init__(self, descriptor: int, path: str, *, fsync: bool = True) -> None:
-        super().__init__(path, os.fstat(descriptor).st_size)
+        super().__init__(path, _size_bytes(descriptor, path))
         self._descriptor = descriptor
         self._fsync = fsync
 
@@ -205,18 +210,23 @@ class DiskFiles:
         self._fsync = fsync
 
     def open_log(self, path: str, *, create: bool = False) -> LogFile:
-        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
+        flags = os.O_RDWR | _SAFELY | (os.O_CREAT if create else 0)
         with storage_errors("open", path):
-            return DiskLogFile(os.open(path, flags, 0o644), path, fsync=self._fsync)
+            descriptor = os.open(path, flags, 0o644)
+            try:
+                return DiskLogFile(descriptor, path, fsync=self._fsync)
+            except BaseException:
+                os.close(descriptor)
+                raise
 
     def read_bytes(self, path: str) -> bytes | None:
         with storage_errors("read", path):
             try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                descriptor = os.open(path, os.O_RDONLY | _SAFELY)
             except FileNotFoundError:
                 return None
             try:
-                return _read_fully(descriptor, 0, os.fstat(descriptor).st_size)
+                return _read_fully(descriptor, 0, _size_bytes(descriptor, path))
             finally:
                 os.close(descriptor)
 
@@ -302,7 +312,7 @@ class DiskFiles:
 
 
 def _open_unlinked(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+    return os.open(path, flags | _SAFELY, 0o666)
 
 
 def _open_private(path: str, flags: int) -> int:
@@ -310,6 +320,14 @@ def _open_private(path: str, flags: int) -> int:
     with suppress(FileNotFoundError):
         os.unlink(path)  # a crash may have left a file that others have open
     return os.open(path, flags | os.O_EXCL, 0o600)
+
+
+def _size_bytes(descriptor: int, path: str) -> int:
+    """Return the length of a file; raise KafkaStorageError if it is a directory, a pipe or a device."""
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        raise KafkaStorageError(f"{path} is not a regular file")
+    return found.st_size
 
 
 def _stat(path: str) -> os.stat_result | None:

@@ -14,7 +14,8 @@ from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
 from splashdam.model.errors import UnsupportedCodecError
 from splashdam.record.batch import CODEC_MASK, DELETE_HORIZON_BIT, MAGIC, BatchHeader, Codec
 from splashdam.record.reader import Record, iter_records
-from splashdam.storage.directories.checkpoints import decode_lines, parse_entry
+from splashdam.storage.directories.checkpoints import decode_lines, parse_entry, whole_number_of
+from splashdam.storage.directories.identity import PRODUCER_IDS_NAME
 from splashdam.storage.directories.partition_metadata import FILE_NAME as METADATA_NAME
 from splashdam.storage.inspect.read_only import (
     FoundBatch,
@@ -84,6 +85,8 @@ def _small_file(path: str, name: str) -> Iterator[Entry]:
         for line in decode_lines(read_small(path), path):
             epoch, _, start = line.partition(" ")
             yield {"epoch": _number(epoch, line, path), "startOffset": _number(start, line, path)}
+    elif name == PRODUCER_IDS_NAME:
+        yield _producer_ids(read_small(path), path)
     elif name.endswith("-checkpoint"):
         for line in decode_lines(read_small(path), path):
             where, offset = parse_entry(line, path)
@@ -101,9 +104,19 @@ def _small_file(path: str, name: str) -> Iterator[Entry]:
 
 
 def _number(text: str, line: str, path: str) -> int:
-    if not (text.isascii() and text.isdigit()):
+    number = whole_number_of(text)
+    if number is None:
         raise KafkaStorageError(f"{path}: {line!r} is not 'epoch offset'")
-    return int(text)
+    return number
+
+
+def _producer_ids(data: bytes, path: str) -> Entry:
+    """Return the entry of a file whose second line is an id; in other checkpoints it counts the entries."""
+    version, *numbers = data.decode(errors="replace").removesuffix("\n").split("\n")
+    reserved = whole_number_of(numbers[0]) if len(numbers) == 1 else None
+    if version != "0" or reserved is None:
+        raise KafkaStorageError(f"{path} does not hold a version and a number")
+    return {"firstUnreservedProducerId": reserved}
 
 
 # --- .log ---------------------------------------------------------------------------------------------------

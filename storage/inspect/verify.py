@@ -28,6 +28,7 @@ from splashdam.storage.directories.checkpoints import (
     RECOVERY_POINT_NAME,
     decode_lines,
     parse_entry,
+    whole_number_of,
 )
 from splashdam.storage.directories.partition_metadata import FILE_NAME as METADATA_NAME
 from splashdam.storage.directories.partition_metadata import read_topic_id
@@ -66,6 +67,7 @@ from splashdam.storage.segments.segment import (
     TXN_INDEX,
 )
 from splashdam.storage.topic_names import (
+    INTERNAL_TOPICS,
     METADATA_TOPIC,
     partition_of_directory,
     suffix_of_renamed_directory,
@@ -97,6 +99,35 @@ class Finding(NamedTuple):
     path: str
     position: int | None
     text: str
+
+
+_EMPTY_SEGMENT = "an empty segment"
+
+
+class EmptyPartitions:
+    """Counts the internal topics' partitions in which nothing was ever written, most of which stay so."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def takes(self, level: Level, path: str, text: str) -> bool:
+        """Count a finding that says no more than that such a partition is empty; return whether it does."""
+        if level is not Level.NOTE or text != _EMPTY_SEGMENT:
+            return False
+        directory, name = os.path.split(path)
+        where = partition_of_directory(os.path.basename(directory))
+        if where is None or where.topic not in INTERNAL_TOPICS or name.strip("0") != LOG:
+            return False
+        self._counts[where.topic] = self._counts.get(where.topic, 0) + 1
+        return True
+
+    def __str__(self) -> str:
+        """Return one line for all; empty text if there are none."""
+        if not self._counts:
+            return ""
+        return "empty partitions: " + ", ".join(
+            f"{count} of {topic}" for topic, count in self._counts.items()
+        )
 
 
 def note(path: str, text: str, position: int | None = None) -> Finding:
@@ -259,11 +290,12 @@ def _small_files(directory: str, names: list[str]) -> Iterator[Finding]:
 def _epochs(path: str) -> Iterator[Finding]:
     before = (-1, -1)
     for line in decode_lines(read_small(path), path):
-        fields = line.split()
-        if len(fields) != 2 or not all(field.isascii() and field.isdigit() for field in fields):
-            yield error(path, f"{line!r} is not 'epoch offset'")
-            return
-        epoch, start = int(fields[0]), int(fields[1])
+        match [whole_number_of(field) for field in line.split()]:
+            case [int(epoch), int(start)]:
+                pass
+            case _:
+                yield error(path, f"{line!r} is not 'epoch offset'")
+                return
         if epoch <= before[0] or start <= before[1]:
             yield error(path, f"{line!r} does not rise above '{before[0]} {before[1]}'")
         before = (epoch, start)
@@ -381,7 +413,7 @@ class SegmentVerifier:
 
     def _open_indexes(self, files: ExitStack, *, is_empty: bool) -> Iterator[Finding]:
         if is_empty:
-            yield note(self._log_path, "an empty segment")
+            yield note(self._log_path, _EMPTY_SEGMENT)
         for suffix, kind in ((INDEX, OffsetIndexVerifier), (TIME_INDEX, TimeIndexVerifier)):
             if self._name(suffix) not in self._names:
                 yield note(self._path(suffix), "is missing; the next start rebuilds it")

@@ -35,6 +35,7 @@ from splashdam.storage.directories.scan import (
     make_partition_directory,
     refuse_taken_directories,
 )
+from splashdam.storage.directories.written_by import claim_format
 from splashdam.storage.files.disk import Files
 from splashdam.storage.files.log_file import is_disk_full
 from splashdam.storage.log import Log
@@ -149,7 +150,8 @@ class LogManager:
 
         Raises:
             IllegalStateError: another broker uses a directory; the text names its process.
-            KafkaStorageError: a file in ``root`` cannot be read or repaired, or none of ``log_dirs`` can be
+            KafkaStorageError: a newer version of splashdam wrote ``root`` in a format that this one does not
+                read, or a file in it cannot be read or repaired, or none of ``log_dirs`` can be
                 used. (If some can, the others are offline.)
         """
         paths = [os.path.abspath(each) for each in log_dirs]
@@ -157,6 +159,7 @@ class LogManager:
         manager = cls(files, os.path.abspath(root), paths, settings_for, settings, hosts=hosts)
         try:
             manager.directories.open()
+            claim_format(manager.files, manager.root)
             manager.registry = TopicRegistry(manager.files, manager.root)
             manager.removals = DirectoryRemovals(manager.directories, manager.registry)
             manager._open_all(node_id, now_ms)

@@ -87,6 +87,10 @@ class Verification:
     """
 
 
+_FIRST_WITH_EPOCH_BUMPS = 2
+"""The transaction version from which on each transaction ends with a new epoch (KIP-890)."""
+
+
 class ProducerStates:
     """All producers of one log."""
 
@@ -202,11 +206,18 @@ class ProducerStates:
         """Check a marker before it is written.
 
         Raises:
-            InvalidProducerEpochError: a newer epoch of the producer has written.
+            InvalidProducerEpochError: a newer epoch of the producer has written, or the marker is that of an
+                earlier transaction and comes late (KIP-1228): the open one began with the marker's epoch.
             BrokerResponseError: TRANSACTION_COORDINATOR_FENCED (52): a newer coordinator has written.
         """
         self.check_epoch(marker.producer_id, marker.producer_epoch)
         entry = self._entries.get(marker.producer_id)
+        bumps = marker.transaction_version >= _FIRST_WITH_EPOCH_BUMPS
+        if bumps and self.has_open_transaction(marker.producer_id, marker.producer_epoch):
+            raise InvalidProducerEpochError(
+                f"producer {marker.producer_id} has a transaction open at epoch {marker.producer_epoch}, "
+                "which began after the marker's transaction had ended"
+            )
         if entry is not None and marker.coordinator_epoch < entry.coordinator_epoch:
             raise error_for(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,

@@ -14,7 +14,15 @@ from support.running.cli_processes import first_line, run, started
 from support.running.process_kit import run_script
 
 from splashdam import KafkaProducer
+from splashdam.cli.broker.events import errors_in
 from splashdam.cli.commands import splashdam
+from splashdam.embedded_broker.configs.developer import DEVELOPER_DEFAULTS
+from splashdam.wire.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from splashdam.wire.messages.list_transactions import ListTransactionsResponse
 
 LISTENING = re.compile(r"listening on (127\.0\.0\.1):(\d+)")
 
@@ -177,3 +185,53 @@ def test_the_broker_keeps_collections_short(tmp_path: Path, monkeypatch: pytest.
     done = CliRunner().invoke(splashdam, ["broker", "--data", str(tmp_path), "--port", "0"])
     assert done.output == ""
     assert isinstance(done.exception, ZeroDivisionError)
+
+
+def test_a_broker_for_a_script(tmp_path: Path) -> None:
+    """In memory, with a topic, a file that says when it is ready, and a line for each event."""
+    ready = tmp_path / "ready"
+    line = ("broker", "--memory", "--port", "0", "--topic", "orders:3", "--ready-file", str(ready), "-v")
+    with started(*line) as process:
+        servers = first_line(process).removeprefix("listening on ")
+        assert ready.read_text() == f"{servers}\n"
+        with KafkaProducer(bootstrap_servers=servers) as producer:
+            assert len(producer.partitions_for("orders")) == 3
+        assert run("topics", "describe", "nope", "-b", servers).returncode == 1
+        process.terminate()
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 0
+    events = [each.partition(" ")[2] for each in errors.decode().splitlines()]
+    assert events[0] == "created topic orders, partitions: 3"
+    assert any(re.fullmatch(r"127\.0\.0\.1:\d+ is connected", each) for each in events)
+    assert any(each.endswith(": Metadata: UNKNOWN_TOPIC_OR_PARTITION (nope)") for each in events)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("topic", ["orders:0", "orders:x", "a b:1"])
+def test_a_topic_that_cannot_be_made(topic: str) -> None:
+    """It is refused before the broker starts."""
+    assert run("broker", "--memory", "--topic", topic).returncode == 2
+
+
+def test_help_tells_the_defaults_of_a_developer() -> None:
+    """Each of them."""
+    text = run("broker", "--help").stdout.decode()
+    for name, value in DEVELOPER_DEFAULTS.items():
+        assert f"{name}={value}" in text
+
+
+def test_errors_in_an_answer_are_told_with_their_places() -> None:
+    """Those of partitions and of whole answers."""
+    answer = DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name="t",
+                partitions=[
+                    DeleteRecordsPartitionResult(partition_index=number, low_watermark=-1, error_code=number)
+                    for number in (0, 1)
+                ],
+            )
+        ]
+    )
+    assert list(errors_in(answer)) == [(1, "t-1")]
+    assert list(errors_in(ListTransactionsResponse(error_code=14))) == [(14, "")]

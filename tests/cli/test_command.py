@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 
+import click
 import pytest
 from click.testing import CliRunner
+from support.running.process_kit import run_script
 
-from splashdam.cli.commands import COMMANDS, splashdam
+from splashdam.cli.commands import COMMANDS, OnceCommand, splashdam
 
 
 def test_version() -> None:
@@ -25,7 +28,7 @@ def test_help_lists_every_command() -> None:
     output = CliRunner().invoke(splashdam, ["--help"]).output
     for command in COMMANDS:
         assert f"\n  {command} " in output
-    assert "..." not in output.partition("Commands:")[2]  # none is cut
+    assert "..." not in output.partition("Options:")[2]  # none is cut
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -63,3 +66,51 @@ def test_property_needs_name_and_value(text: str) -> None:
     result = CliRunner().invoke(splashdam, ["produce", "t", "-X", text], input="")
     assert result.exit_code == 2
     assert "is not NAME=VALUE" in result.output
+
+
+def leaves(command: click.Command, *names: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """All commands that do something, with their names."""
+    if not isinstance(command, click.Group):
+        yield names, command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        assert found is not None
+        yield from leaves(found, *names, name)
+
+
+@pytest.mark.parametrize(
+    ("names", "command"), [pytest.param(*each, id=" ".join(each[0])) for each in leaves(splashdam)]
+)
+def test_every_help_text_ends_with_an_example(names: tuple[str, ...], command: click.Command) -> None:
+    """It begins with this command, and its options exist."""
+    assert isinstance(command, OnceCommand)
+    assert command.example
+    shown = [each.strip() for each in command.get_help(click.Context(command)).splitlines()]
+    for line in command.example.splitlines():
+        assert line.strip() in shown
+        assert len(line) <= 78, "fits into 80 columns with its indent"
+    for line in command.example.replace("\\\n", "").splitlines():
+        (*before, words) = [part.split() for part in line.replace(" > ", " | ").split(" | ")]
+        if words[0] != "splashdam":
+            words = before[-1]
+        assert tuple(words[: len(names) + 1]) == ("splashdam", *names)
+        command.make_parser(click.Context(command)).parse_args(words[len(names) + 1 :])
+
+
+def test_the_list_of_commands_imports_none_of_them() -> None:
+    """It took over a second, for the modules of all commands."""
+    done = run_script(
+        """
+        import sys
+        from click.testing import CliRunner
+        from splashdam.cli.commands import COMMANDS, splashdam
+
+        assert CliRunner().invoke(splashdam, ["--help"]).exit_code == 0
+        loaded = {name for name in ("trio", "rich", "attrs") if name in sys.modules}
+        loaded |= {name for name, entry in COMMANDS.items() if f"splashdam.cli.{entry.module}" in sys.modules}
+        assert not loaded, loaded
+        """
+    )
+    assert done.returncode == 0, done.stderr

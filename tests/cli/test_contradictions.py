@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,21 +11,9 @@ import pytest
 from click.testing import CliRunner
 from support.running.cli_processes import run
 
-from splashdam.cli.commands import splashdam
+from splashdam.cli.commands import OnceCommand, splashdam
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 
-TARGETS = {
-    "--to-earliest": (),
-    "--to-latest": (),
-    "--to-offset": ("1",),
-    "--to-datetime": ("2026-01-01",),
-    "--shift-by": ("-1",),
-}
-RESETS = [
-    (("groups", "reset", "g"), (first, *TARGETS[first]), (second, *TARGETS[second]))
-    for number, first in enumerate(TARGETS)
-    for second in list(TARGETS)[number + 1 :]
-]
 ON_CLUSTER = [
     ("topics", "list"),
     ("topics", "delete", "t", "--yes"),
@@ -35,7 +24,6 @@ ON_CLUSTER = [
     ("pipeline", "latest", "t", "TABLE", "--checkpoint", "DIR"),
 ]
 PAIRS = [
-    *RESETS,
     *(
         (command, ("--bootstrap-servers", "127.0.0.1:1"), ("-X", "bootstrap.servers=127.0.0.1:2"))
         for command in ON_CLUSTER
@@ -50,13 +38,13 @@ PAIRS = [
     (("produce", "t"), ("-X", "linger.ms=1"), ("-X", "linger.ms=2")),
     (("produce", "t"), ("--compression", "none"), ("-X", "compression.type=gzip")),
     (("produce", "t"), ("--timeout", "1"), ("-X", "max.block.ms=5")),
-    (("contract",), ("--client", "splashdam"), ("--all-clients",)),
-    (("contract",), ("--list",), ("--bootstrap", "127.0.0.1:1")),
-    (("contract",), ("--list",), ("--markdown", "table.md")),
     (("broker",), ("--listener", "SSL://localhost:0"), ("--port", "0")),
     (("broker",), ("--listener", "SSL://localhost:0"), ("--host", "localhost")),
     (("broker",), ("--listener", "PLAINTEXT://localhost:0"), ("-X", "listeners=PLAINTEXT://localhost:0")),
     (("broker",), ("--data", "one"), ("-X", "log.dirs=two")),
+    (("broker",), ("--memory",), ("-X", "log.dirs=two")),
+    (("tail", "t"), ("--since", "1d"), ("--until", "2d")),
+    (("tail", "t"), ("--format", "json"), ("--null-marker", "x")),
 ]
 
 
@@ -117,6 +105,48 @@ def every_command(command: click.Command, *names: str) -> Iterator[tuple[tuple[s
             yield from every_command(found, *names, name)
     else:
         yield names, command
+
+
+EXCLUSIVE = [
+    pytest.param(names, command, first, second, id=" ".join((*names, first, second)))
+    for names, command in every_command(splashdam)
+    if isinstance(command, OnceCommand)
+    for together in command.exclusives
+    for first, second in itertools.permutations(together, 2)
+]
+
+
+def given(command: click.Command, parameter: str) -> tuple[str, ...]:
+    """The parameter on a command line; its value may be wrong, since the contradiction is told first."""
+    (found,) = (each for each in command.params if each.name == parameter)
+    flag = (max(found.opts, key=len),) if isinstance(found, click.Option) else ()
+    return flag if getattr(found, "is_flag", False) else (*flag, "1")
+
+
+@pytest.mark.parametrize(("names", "command", "first", "second"), EXCLUSIVE)
+def test_two_options_of_which_a_command_takes_one(
+    names: tuple[str, ...], command: click.Command, first: str, second: str
+) -> None:
+    """Of each list that a command declares, and in either order."""
+    options = [given(command, name) for name in (first, second)]
+    done = CliRunner().invoke(splashdam, [*names, *options[0], *options[1]])
+    assert done.exit_code == 2
+    assert "contradicts" in done.output
+    for words in options:
+        assert words[0].strip("1-") in done.output
+
+
+def test_the_great_commands_declare_what_excludes_itself() -> None:
+    """`groups reset --to-earliest --to-latest` moved offsets."""
+    declared = {names for (names, *_) in (each.values for each in EXCLUSIVE)}
+    assert {
+        ("groups", "reset"),
+        ("tail",),
+        ("produce",),
+        ("broker",),
+        ("delete-records",),
+        ("contract",),
+    } <= declared
 
 
 SINGLE = [

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from support.running.cli_processes import COMMAND, run, started
 
+from splashdam.cli.entry import main
 from splashdam.cli.output import counted
 from splashdam.cli.records import produce
 from splashdam.embedded_broker.embedded import EmbeddedBroker
@@ -91,6 +95,38 @@ def test_full_output(broker: EmbeddedBroker) -> None:
     done = in_shell(">/dev/full", "tail", "t", "-b", broker.bootstrap_servers, "--from-beginning")
     assert done.returncode == 1
     assert done.stderr == "Error: writing to standard output: No space left on device\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+@pytest.mark.parametrize("arguments", [("--version",), ("tail", "--help"), ("contract", "--list")])
+def test_help_on_a_full_disk_was_a_traceback(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What no command reports itself is one line, too."""
+    monkeypatch.setattr(sys, "argv", ["splashdam", *arguments])
+    with suppress(OSError), Path("/dev/full").open("w", buffering=1) as full:  # closing it fails, too
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 1
+    assert capsys.readouterr().err == "Error: writing to standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize("where", ["splashdam.cli.commands.import_module", "splashdam.cli.entry.find_spec"])
+def test_ctrl_c_while_modules_are_imported_was_a_traceback_or_status_1(
+    where: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Imports are half of the time of a short command."""
+
+    def interrupted(_name: str) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(where, interrupted)
+    monkeypatch.setattr(sys, "argv", ["splashdam", "topics", "list"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == ""
 
 
 def test_silent_cluster_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:

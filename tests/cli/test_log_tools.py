@@ -14,6 +14,8 @@ import pytest
 from support.kafka.make_golden import GOLDEN
 from support.running.cli_processes import COMMAND, run
 
+from splashdam import EmbeddedBroker
+
 NEW, OLD = GOLDEN / "kafka-4.3.1", GOLDEN / "kafka-3.9.2"
 
 
@@ -45,6 +47,32 @@ def test_dump_of_transactions() -> None:
     assert (aborted["firstOffset"], aborted["lastOffset"], aborted["lastStableOffset"]) == (8, 13, 14)
     open_ones = [entry for entry in entries if entry.get("currentTxnFirstOffset", -1) != -1]
     assert open_ones[-1]["currentTxnFirstOffset"] == 24
+
+
+def test_dump_took_the_producer_ids_for_damage(tmp_path: Path) -> None:
+    """The second line of this checkpoint is an id, not a number of entries; every sound directory failed."""
+    (tmp_path / "producer-ids-checkpoint").write_text("0\n3000\n")
+    (entry,) = dumped(tmp_path)
+    assert entry["firstUnreservedProducerId"] == 3000
+
+
+@pytest.mark.parametrize("content", ["0\n", "1\n5\n", "0\n²\n", "0\n5\n6\n"])
+def test_dump_of_damaged_producer_ids(tmp_path: Path, content: str) -> None:
+    """What the broker refuses at its start is a problem here, too."""
+    (tmp_path / "producer-ids-checkpoint").write_text(content)
+    done = run("dump-log", str(tmp_path))
+    assert done.returncode == 1
+    assert b"problem: " in done.stdout
+
+
+@pytest.mark.parametrize("command", ["dump-log", "verify-log"])
+def test_an_epoch_of_five_thousand_digits_was_a_traceback(tmp_path: Path, command: str) -> None:
+    """``int`` takes no more than 4,300 digits."""
+    shutil.copytree(NEW / "codecs-0", tmp_path / "codecs-0")
+    (tmp_path / "codecs-0" / "leader-epoch-checkpoint").write_text("0\n1\n0 " + "9" * 5000 + "\n")
+    done = run(command, str(tmp_path / "codecs-0"))
+    assert done.returncode == 1
+    assert b"is not 'epoch offset'" in done.stdout + done.stderr
 
 
 def test_dump_as_text() -> None:
@@ -150,3 +178,18 @@ def test_memory_does_not_grow_with_the_file(command: tuple[str, ...], tmp_path: 
     )
     assert done.returncode == 0, done.stderr
     assert b"zero" in done.stdout
+
+
+def test_empty_internal_partitions_were_a_line_each(tmp_path: Path) -> None:
+    """A group left 49 notes; those of other topics stay."""
+    with EmbeddedBroker(tmp_path, topics={"t": 1, "empty": 1}) as broker:
+        where = ("-b", broker.bootstrap_servers)
+        assert run("produce", "t", *where, lines=b"x\n").returncode == 0
+        assert run("groups", "reset", "g", "--topic", "t", "--to-latest", *where).returncode == 0
+    done = run("verify-log", str(tmp_path))
+    notes = [line for line in done.stdout.decode().splitlines() if line.startswith("note: ")]
+    assert notes == [
+        f"note: {tmp_path}/empty-0/00000000000000000000.log: an empty segment",
+        "note: empty partitions: 3 of __consumer_offsets",
+    ]
+    assert b"0 errors, 2 notes in 6 partitions" in done.stdout

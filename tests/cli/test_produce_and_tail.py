@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import kafka
 import pytest
 from support.running.cli_processes import first_line, run, started
 
@@ -18,7 +19,9 @@ from splashdam.embedded_broker.embedded import EmbeddedBroker
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """One broker for all tests of this file; every test has a topic of its own."""
-    with EmbeddedBroker(tmp_path_factory.mktemp("data"), fsync=False, num_partitions=2) as running:
+    with EmbeddedBroker(
+        tmp_path_factory.mktemp("data"), fsync=False, num_partitions=2, group_initial_rebalance_delay_ms=0
+    ) as running:
         yield running
 
 
@@ -220,3 +223,135 @@ def test_isolation(tmp_path: Path) -> None:
         committed = tail(kafkas, "transactions", "--isolation", "read_committed")
     assert (len(everything), len(committed)) == (28, 16)
     assert set(committed) < set(everything)
+
+
+def test_a_topic_is_copied_exactly(broker: EmbeddedBroker) -> None:
+    """Binary keys, nulls, empty values, headers, timestamps and partitions; null keys and values together."""
+    odd = [
+        (b"\xff\x00key", b"\x00\xff\n", [("h", b"\xfe"), ("h", None), ("", b"")], 1, 1),
+        (None, b"", [], 0, 2),
+        (b"", None, [("\u2028", "ä\n".encode())], 1, 1_700_000_000_000),
+        (b"{}", b'{"base64": "AA=="}', [], 0, 2**62),
+        ("ä".encode(), b"\r\n", [], 1, 0),
+    ]
+    with KafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for key, value, headers, partition, timestamp_ms in odd:
+            producer.send("origin", value, key, headers, partition, timestamp_ms)
+    nothing = b'{"value": null, "partition": 0, "timestamp_ms": 5}\n'
+    produce(broker, "origin", nothing, "--json")
+    reading = ("-b", broker.bootstrap_servers, "--from-beginning", "-e", "--format", "json")
+    lines = run("tail", "origin", *reading).stdout
+    assert lines.count(b"\n") == 6
+    produce(broker, "copy", lines, "--json")
+    copied, original = (
+        [json.loads(line) for line in text.splitlines()]
+        for text in (run("tail", "copy", *reading).stdout, lines)
+    )
+    by_place = {(each["partition"], each["offset"]): each for each in copied}
+    assert by_place == {(each["partition"], each["offset"]): {**each, "topic": "copy"} for each in original}
+    assert [by_place[0, 2][name] for name in ("key", "value", "timestamp_ms")] == [None, None, 5]
+
+
+def test_a_line_of_json_that_is_wrong_fails_alone(broker: EmbeddedBroker) -> None:
+    """Its number is told; the others are sent."""
+    lines = b'{"value": "a"}\n{"vlaue": "b"}\n{"value": "c"}\n'
+    done = run("produce", "wrong", "-b", broker.bootstrap_servers, "--json", lines=lines)
+    assert done.returncode == 1
+    assert b"2 records delivered to wrong" in done.stderr
+    assert b"the first: line 2: unknown name 'vlaue'" in done.stderr
+    assert sorted(tail(broker, "wrong")) == ["a", "c"]
+
+
+def test_headers_keys_and_nulls_of_lines(broker: EmbeddedBroker) -> None:
+    """As kafka-console-producer's parse.headers and null.marker, and kcat's -k and -H."""
+    lines = b"a:1,b:NIL\tk:v\n\tNIL:NIL\na\tk:v\n"
+    options = ("--headers", "-K", ":", "--null-marker", "NIL", "-H", "every=one=1", "-p", "1")
+    done = run("produce", "parts-of-lines", "-b", broker.bootstrap_servers, *options, lines=lines)
+    assert b"2 records delivered" in done.stderr
+    assert b"line 3: the header 'a' is not NAME:VALUE" in done.stderr
+    found = [json.loads(line) for line in tail(broker, "parts-of-lines", "--format", "json")]
+    every = ["every", "one=1"]
+    assert [each["headers"] for each in found] == [[every, ["a", "1"], ["b", None]], [every]]
+    assert [(each["key"], each["value"]) for each in found] == [("k", "v"), (None, None)]
+    produce(broker, "one-key", b"x\n\n", "-k", "mine", "--null-marker", "")
+    assert sorted(tail(broker, "one-key", "-f", r"%k=%S\n")) == ["mine=-1", "mine=1"]
+
+
+def test_files_one_after_the_other(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    """With standard input where a hyphen stands; a bad line is told with its file."""
+    (tmp_path / "a").write_bytes(b"k:1\nk:2")
+    (tmp_path / "b").write_bytes(b"none\n")
+    files = (str(tmp_path / "a"), "-", str(tmp_path / "b"))
+    options = ("-b", broker.bootstrap_servers, "-K", ":")
+    done = run("produce", "files", *files, *options, lines=b"k:3\n")
+    assert done.returncode == 1
+    assert f"the first: {tmp_path / 'b'}, line 1: no key separator".encode() in done.stderr
+    assert tail(broker, "files") == ["1", "2", "3"]
+
+
+@pytest.fixture(scope="module")
+def hourly(broker: EmbeddedBroker) -> str:
+    """A topic with a record an hour, from one hour after the epoch on, in partition 0."""
+    lines = b"".join(
+        b'{"value": "%d", "partition": 0, "timestamp_ms": %d}\n' % (hour, hour * 3_600_000)
+        for hour in range(1, 7)
+    )
+    run("topics", "create", "hourly", "-c", "retention.ms=-1", "-b", broker.bootstrap_servers)
+    produce(broker, "hourly", lines, "--json")
+    return "hourly"
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        (("-o", "-2"), "56"),
+        (("-o", "-99"), "123456"),
+        (("-o", "4"), "56"),
+        (("-o", "99"), ""),
+        (("--offset", "earliest"), "123456"),
+        (("--offset", "latest"), ""),
+        (("--since", "1970-01-01T05:00Z"), "56"),
+        (("--since", "1970-01-01T05:00:00.001Z"), "6"),
+        (("--since", "0014400000"), "456"),
+        (("--since", "1d"), ""),
+        (("--from-beginning", "--until", "1970-01-01T03:00Z"), "12"),
+        (("--from-beginning", "--until", "15m"), "123456"),
+        (("-o", "1", "--until", "1970-01-01T04:00Z", "-c", "1"), "2"),
+    ],
+)
+def test_where_reading_begins_and_ends(
+    broker: EmbeddedBroker, hourly: str, options: tuple[str, ...], found: str
+) -> None:
+    """By offset, by number of records, and by time."""
+    done = run("tail", hourly, "-b", broker.bootstrap_servers, "-e", *options)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "".join(done.stdout.decode().split()) == found
+
+
+def test_several_topics_and_a_pattern(broker: EmbeddedBroker) -> None:
+    """A pattern leaves internal topics out; what matches nothing is told."""
+    for name in ("several-a", "several-b", "not-several"):
+        produce(broker, name, name.encode())
+    where = ("-b", broker.bootstrap_servers, "--from-beginning", "-e", "-f", r"%t:%s\n")
+    done = run("tail", "^several-", "not-several", *where)
+    assert sorted(done.stdout.decode().split()) == [
+        f"{n}:{n}" for n in ("not-several", "several-a", "several-b")
+    ]
+    assert len(run("tail", "^several-", *where, "-c", "1").stdout.splitlines()) == 1
+    nothing = run("tail", "^nothing", *where)
+    assert (nothing.returncode, b"no topic matches '^nothing'" in nothing.stderr) == (1, True)
+
+
+def test_a_group_goes_on_where_it_was(broker: EmbeddedBroker) -> None:
+    """What was written is committed, no more than that; a group with members is refused."""
+    produce(broker, "grouped", b"1\n2\n3\n", "-p", "0")
+    where = ("-b", broker.bootstrap_servers, "--group", "readers", "-e", "--from-beginning")
+    assert run("tail", "grouped", *where, "-c", "2").stdout == b"1\n2\n"
+    assert run("tail", "grouped", *where).stdout == b"3\n"
+    assert run("tail", "grouped", *where).stdout == b""
+    consumer = kafka.KafkaConsumer("grouped", group_id="readers", bootstrap_servers=broker.bootstrap_servers)
+    while not consumer.assignment():
+        consumer.poll(100)
+    done = run("tail", "grouped", *where)
+    assert (done.returncode, b"has 1 member, which commit its offsets" in done.stderr) == (1, True)
+    consumer.close()

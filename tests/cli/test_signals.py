@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 
 import pytest
+from click.testing import CliRunner
+from support.running.process_kit import run_script
 
+from splashdam.cli.commands import splashdam
+from splashdam.cli.connecting import Cluster
 from splashdam.cli.exiting import exit_status, interrupts_wait, signals_interrupt
 
 
@@ -42,3 +47,64 @@ def test_a_failure_goes_before_a_signal() -> None:
 
     with signals_interrupt(), pytest.raises(ValueError, match="step"), interrupts_wait():
         failing()
+
+
+def test_ctrl_c_during_imports_was_a_traceback() -> None:
+    """The first 300 ms, and the time after the last word, end with 130 and without a word."""
+    done = run_script(
+        """
+        import atexit, os, signal, sys
+        from splashdam.cli import entry
+
+        class Interrupting:
+            def __init__(self, module):
+                self.module = module
+
+            def find_spec(self, name, path=None, target=None):
+                if name == self.module:
+                    os.kill(os.getpid(), signal.SIGINT)
+
+        def run(module):
+            sys.argv = ["splashdam", "tail", "t", "-b", "127.0.0.1:1"]
+            if module is None:
+                sys.argv = ["splashdam", "--help"]
+                atexit.register(os.kill, os.getpid(), signal.SIGINT)
+            sys.meta_path.insert(0, Interrupting(module))
+            entry.main()
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # the test run may ignore it
+        for module in ("click", "splashdam.cli.records.tail", "trio", None):
+            child = os.fork()
+            if not child:
+                sys.stdout = open(os.devnull, "w")
+                run(module)
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            assert status == 130, (module, status)
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def interrupted(*_arguments: object, **_named: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_while_a_cluster_is_asked_was_aborted_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of commands that answer nothing half."""
+    monkeypatch.setattr(Cluster, "ask", interrupted)
+    done = CliRunner().invoke(splashdam, ["topics", "list", "-b", "127.0.0.1:1"])
+    assert (done.exit_code, done.output) == (130, "")
+
+
+class InterruptedInput(io.BytesIO):
+    """Standard input at which somebody presses Ctrl-C."""
+
+    def read1(self, _size: int | None = -1) -> bytes:
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_at_a_question_was_aborted_with_1() -> None:
+    """`no` is still 1."""
+    line = ["topics", "delete", "t", "-b", "127.0.0.1:1"]
+    assert CliRunner().invoke(splashdam, line, input="n\n").exit_code == 1
+    assert CliRunner().invoke(splashdam, line, input=InterruptedInput()).exit_code == 130

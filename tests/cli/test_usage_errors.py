@@ -64,7 +64,7 @@ def test_property_without_its_option(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path, fsync=False) as broker:
         settings = (f"bootstrap.servers={broker.bootstrap_servers}", "compression.type=gzip")
         done = run("produce", "t", "-X", settings[0], "-X", settings[1], lines=b"x\n")
-    assert (done.returncode, done.stderr[:18]) == (0, b"1 record delivered")
+    assert (done.returncode, b"1 record delivered" in done.stderr) == (0, True)
 
 
 def test_empty_key_separator() -> None:

@@ -62,6 +62,7 @@ def test_servers_are_taken_from_an_iterator() -> None:
         ("embedded:?port=1", "names no directory"),
         ("embedded:d?prot=1", "unknown setting 'prot'. Did you mean 'port'"),
         ("embedded:d?port=x", "port='x' is not a number"),
+        ("embedded:d?port=" + "9" * 5000, "is not a number from 0"),  # more digits than int takes
         ("embedded:d?port=70000", "port='70000' is not a number"),
         ("embedded:d?", "nothing follows the question mark"),
         (["embedded:d", "h:1"], "an embedded broker cannot be combined"),

@@ -296,3 +296,16 @@ def test_the_host_that_was_given_is_advertised(tmp_path: Path) -> None:
         with RawConnection(host, int(port)) as talk:
             (node,) = talk.ask(MetadataRequest(topics=[]), 9).brokers
     assert (host, node.host, node.port) == ("localhost", "localhost", int(port))
+
+
+def test_a_full_disk_at_the_close_was_told_with_a_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Cause and remedy are in the text; commands on ``embedded:`` printed twenty lines of stack besides."""
+    with EmbeddedBroker(tmp_path / "data", port=None):
+        (
+            tmp_path / "data" / "replication-offset-checkpoint.tmp"
+        ).mkdir()  # cannot be written, as on a full disk
+    told = next(record for record in caplog.records if "has failed" in record.message)
+    assert "was not closed in order, so the next start recovers it" in told.message
+    assert told.exc_info is None

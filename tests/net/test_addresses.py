@@ -45,6 +45,7 @@ def test_addresses(servers: str | list[str], expected: list[tuple[str, int]]) ->
         ("a:", "has port ''"),
         ("a:-1", "has port '-1'"),
         ("a:²", "has port '²'"),
+        ("a:" + "9" * 5000, "which is not a number from 1 to 65535"),  # more digits than int takes
         (":9092", "is not of the form host:port"),
         ("[::1", "is not of the form host:port"),
         ("[::1]9092", "is not of the form host:port"),

@@ -32,7 +32,11 @@ def _writable(_context: click.Context, _parameter: click.Parameter, path: Path |
     return path
 
 
-@click.command(cls=OnceCommand, short_help="Check a log directory of any size, with a report page.")
+@click.command(
+    cls=OnceCommand,
+    example="splashdam pipeline audit ./data --report audit.html",
+    short_help="Check a log directory of any size, with a report page.",
+)
 @click.argument("directory", metavar="DIR", callback=_there)
 @click.option(
     "--report",
@@ -81,12 +85,16 @@ def audit(
     is sound, 1 if there are errors.
     """
     from splashdam.pipeline.audit.run import audit as run
+    from splashdam.storage.inspect.verify import EmptyPartitions
 
     with task_progress(spark):
         report = run(spark, directory, compacted=compacted, with_files=not headers_only, storage=storage)
+    empty = EmptyPartitions()
     for finding in report.findings:
-        if finding.is_error or not quiet:
+        if not empty.takes(finding.level, finding.path, finding.text) and (finding.is_error or not quiet):
             click.echo(str(finding))
+    if str(empty) and not quiet:
+        click.echo(f"note: {empty}")
     if page_path is not None:
         from splashdam.pipeline.audit.page import page
 

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=OnceCommand, short_help="Decode values by a JSON or Avro schema; bad ones become dead letters."
+    cls=OnceCommand,
+    example="""\
+splashdam pipeline decode orders --schema orders.json --checkpoint ckpt \\
+  --table orders --dead-letter-table bad""",
+    short_help="Decode values by a JSON or Avro schema; bad ones become dead letters.",
 )
 @topic_stream
 @one_place("table", "to_topic", "--table and --topic")

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@click.command(cls=OnceCommand, short_help="Write topics to a Parquet, Delta or Iceberg table, exactly once.")
+@click.command(
+    cls=OnceCommand,
+    example="splashdam pipeline ingest orders tables/orders --checkpoint ckpt",
+    short_help="Write topics to a Parquet, Delta or Iceberg table, exactly once.",
+)
 @topic_stream
 @click.argument("table", metavar="TABLE")
 @kafka_options(reads=["topics"])

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=OnceCommand, short_help="Keep the newest value of each key in a Delta table, as compaction does."
+    cls=OnceCommand,
+    example="splashdam pipeline latest orders tables/latest --checkpoint ckpt",
+    short_help="Keep the newest value of each key in a Delta table, as compaction does.",
 )
 @topic_stream
 @click.argument("table", metavar="TABLE")

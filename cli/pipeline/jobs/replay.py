@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@click.command(cls=OnceCommand, short_help="Send a table back to topics, with the original partitions.")
+@click.command(
+    cls=OnceCommand,
+    example="splashdam pipeline replay tables/orders --checkpoint ckpt",
+    short_help="Send a table back to topics, with the original partitions.",
+)
 @click.argument("table", metavar="TABLE")
 @kafka_options(writes=["topic"])
 @on_spark

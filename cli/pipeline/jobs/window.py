@@ -75,7 +75,11 @@ def _window_query(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command(
-    cls=OnceCommand, short_help="Aggregate by event-time windows; late rows go to a table of their own."
+    cls=OnceCommand,
+    example="""\
+splashdam pipeline window orders --size 1h --checkpoint ckpt \\
+  --table hours --late-table late""",
+    short_help="Aggregate by event-time windows; late rows go to a table of their own.",
 )
 @topic_stream
 @_window_query

@@ -40,13 +40,20 @@ def test_the_life_of_a_topic(invoke: Invoke) -> None:
     created = invoke("topics", "create", "t", "--partitions", "2", "-c", "retention.ms=100000")
     assert created.output == "created t\n"
     assert invoke("topics", "create", "t", "--if-not-exists").output == "t exists\n"
-    assert invoke("topics", "list").output == "t\n"
+    assert invoke("topics", "list", "--names").output == "t\n"
+    assert rows(invoke("topics", "list")) == [
+        ["topic", "partitions", "records", "bytes", "newest"],
+        ["t", "2", "0", "0", "-"],
+    ]
     described = rows(invoke("topics", "describe", "t"))
     assert described[0][0].endswith(", 2 partitions")
     assert described[1:] == [
-        ["partition", "leader", "leader epoch", "replicas", "in sync"],
-        ["0", "1", "0", "1", "1"],
-        ["1", "1", "0", "1", "1"],
+        [
+            *("partition", "earliest", "latest", "bytes", "newest"),
+            *("leader", "leader epoch", "replicas", "in sync"),
+        ],
+        ["0", "0", "0", "0", "-", "1", "0", "1", "1"],
+        ["1", "0", "0", "0", "-", "1", "0", "1", "1"],
         ["retention.ms=100000"],
     ]
     changes = ("--partitions", "3", "--unset", "retention.ms", "-c", "segment.bytes=2000000")
@@ -56,7 +63,7 @@ def test_the_life_of_a_topic(invoke: Invoke) -> None:
     assert described[5:] == [["segment.bytes=2000000"]]
     assert ["cleanup.policy=delete"] in rows(invoke("topics", "describe", "t", "--all-configs"))
     assert invoke("topics", "delete", "t", "--yes").output == "deleted t\n"
-    assert not invoke("topics", "list").output
+    assert not invoke("topics", "list", "--names").output
 
 
 @pytest.mark.parametrize(
@@ -78,7 +85,7 @@ def test_the_life_of_a_topic(invoke: Invoke) -> None:
         (("groups", "reset", "g", "--to-latest"), 1, "'g' has no committed offsets; name the topics"),
         (("groups", "reset", "g", "--to-latest", "--to-offset", "1"), 2, "latest contradicts --to-offset"),
         (("groups", "reset", "g", "--to-latest", "--topic", "t:5"), 1, "t has no partition 5; it has 1"),
-        (("groups", "reset", "g", "--to-latest", "--topic", "t:x"), 1, "'t:x' is not TOPIC"),
+        (("groups", "reset", "g", "--to-latest", "--topic", "t:x"), 2, "'t:x' is not TOPIC"),
     ],
 )
 def test_refusals_are_explained(invoke: Invoke, command: tuple[str, ...], status: int, said: str) -> None:
@@ -93,7 +100,7 @@ def test_deleting_asks_first(invoke: Invoke) -> None:
     invoke("topics", "create", "t")
     asked = invoke("topics", "delete", "t")
     assert (asked.exit_code, "Delete t and all its records?" in asked.output) == (1, True)
-    assert invoke("topics", "list").output == "t\n"
+    assert invoke("topics", "list", "--names").output == "t\n"
 
 
 def test_the_life_of_a_group(invoke: Invoke, servers: str) -> None:
@@ -135,7 +142,7 @@ def test_a_directory_without_a_broker(tmp_path: Path) -> None:
     """``embedded:DIR`` opens one for the length of the command."""
     where = ("-b", f"embedded:{tmp_path / 'data'}")
     assert CliRunner().invoke(splashdam, ["topics", "create", "t", *where]).output == "created t\n"
-    assert CliRunner().invoke(splashdam, ["topics", "list", *where]).output == "t\n"
+    assert CliRunner().invoke(splashdam, ["topics", "list", "--names", *where]).output == "t\n"
 
 
 @pytest.mark.parametrize("command", [("topics", "list"), ("topics", "delete", "t", "--yes"), ("tail", "t")])

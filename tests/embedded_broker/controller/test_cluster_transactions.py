@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import trio
@@ -11,11 +12,14 @@ from trio.testing import MockClock
 
 from splashdam.embedded_broker.cluster import Cluster
 from splashdam.embedded_broker.topics.internal_topics import partition_for
+from splashdam.embedded_broker.transactions import markers
 from splashdam.model.transactions import ConsumerGroupMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.record.reader import read_records
+from splashdam.storage.log import Log
 from splashdam.storage.manager.topic_registry import NewTopic
 from splashdam.storage.topic_names import TRANSACTION_STATE
+from splashdam.storage.transaction_marker import parse_marker
 
 ID = "billing"
 
@@ -69,6 +73,55 @@ async def test_the_coordinator_moves(cluster: Cluster, kit: Kit, autojump_clock:
         async with sends.transaction():
             await sends.send("t", b"c", partition=0)
         assert len(committed(cluster, 0)) == 2
+
+
+async def test_a_late_marker_of_an_earlier_coordinator_ends_no_later_transaction(
+    cluster: Cluster, kit: Kit, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator is held up in a commit. Another one completes it, hands back, and the first goes on.
+
+    Its commit markers reached the transaction that the producer had begun meanwhile, as those of the newest
+    coordinator: it was aborted then, and consumers read its records all the same.
+    """
+    wait_safe, held_up, go_on = markers.wait_safe, trio.Event(), trio.Event()
+
+    async def hold_up_the_first_marker(log: Log, *arguments: Any, **options: Any) -> None:
+        if log.topic_partition.topic == "t" and not held_up.is_set():
+            held_up.set()
+            await go_on.wait()
+        await wait_safe(log, *arguments, **options)
+
+    monkeypatch.setattr(markers, "wait_safe", hold_up_the_first_marker)
+    async with kit.producer(cluster, transactional_id=ID, request_timeout_ms=2_000) as sends:
+        await sends.init_transactions()
+        earlier = cluster.leader_of(TRANSACTION_STATE)
+        later = earlier % 3 + 1
+        async with trio.open_nursery() as nursery:
+            await sends.begin_transaction()
+            for partition in range(3):
+                await sends.send("t", b"committed", partition=partition)
+            nursery.start_soon(sends.commit_transaction)
+            await held_up.wait()
+            cluster.move_leader(TRANSACTION_STATE, 0, later)
+        await sends.begin_transaction()
+        for partition in range(3):
+            await sends.send("t", b"aborted", partition=partition)
+        await sends.flush()
+        cluster.move_leader(TRANSACTION_STATE, 0, earlier)
+        await trio.sleep(1)
+        go_on.set()
+        await trio.sleep(10)
+        await sends.abort_transaction()
+    for partition in range(3):
+        log = cluster.broker(cluster.leader_of("t", partition)).logs.logs[TopicPartition("t", partition)]
+        told: list[object] = []
+        for header, data in log.batches():
+            marker = (
+                parse_marker(data, header.producer_id, header.producer_epoch) if header.is_control else None
+            )
+            told += [record.value for record in read_records(data)] if marker is None else [marker.is_commit]
+        assert told[0] == b"committed"
+        assert told[told.index(b"aborted") + 1 :] == [False]
 
 
 async def test_offsets_are_committed_with_a_transaction(

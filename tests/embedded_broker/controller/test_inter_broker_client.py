@@ -8,9 +8,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.controller.inter_broker_client import InterBrokerClient
 from splashdam.model.errors import KafkaConnectionError
 from splashdam.net.memory import MemoryStream, memory_stream_pair
+from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
 
@@ -74,3 +76,14 @@ async def test_a_question_that_is_given_up_at_once_ended_the_broker(autojump_clo
             await peers.ask(2, ApiVersionsRequest())
         (run,) = begun
         nursery.start_soon(run)
+
+
+async def test_a_broker_that_has_just_ended_serves_no_other_broker(autojump_clock: MockClock) -> None:
+    """The request fails as to any broker that is down; trio's RuntimeError ended a coordinator's work."""
+    clock = VirtualClock(autojump_clock)
+    async with open_broker("/data", port=None, clock=clock, files=MemoryFiles()) as broker:
+        pass
+    ours, theirs = memory_stream_pair()
+    with pytest.raises(KafkaConnectionError, match="has stopped serving"):
+        broker.server.adopt(theirs)
+    await trio.aclose_forcefully(ours)

@@ -8,8 +8,9 @@ import pytest
 from support.broker.broker_talk import Talk
 
 from splashdam.embedded_broker.broker import Broker
-from splashdam.embedded_broker.controller.producer_ids import FILE_NAME, ProducerIds
+from splashdam.embedded_broker.controller.producer_ids import ProducerIds
 from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.storage.directories.identity import PRODUCER_IDS_NAME
 from splashdam.storage.files.disk import DiskFiles
 from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -92,6 +93,6 @@ def test_ids_that_somebody_has_are_skipped(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"0\n", b"0\nx\n", b"1\n5\n", b"0\n-5\n", b"0\n\xd9\xa5\n"])
 def test_a_damaged_log_is_reported(tmp_path: Path, content: bytes) -> None:
     """Guessing could give an id again, so the broker does not start."""
-    (tmp_path / FILE_NAME).write_bytes(content)
-    with pytest.raises(KafkaStorageError, match=FILE_NAME):
+    (tmp_path / PRODUCER_IDS_NAME).write_bytes(content)
+    with pytest.raises(KafkaStorageError, match=PRODUCER_IDS_NAME):
         ProducerIds(DiskFiles(), str(tmp_path), above=-1)

@@ -72,6 +72,14 @@ async def test_negotiating_again_counts(autojump_clock: MockClock) -> None:
             assert connection.version_for(ProduceRequest) == version
 
 
+async def test_a_broker_that_offers_nothing_was_an_internal_error(autojump_clock: MockClock) -> None:
+    """The error told the user to call ``negotiate``, which had been done."""
+    async with connected(autojump_clock) as (connection, broker):
+        await negotiate(connection, broker, body(ApiVersionsResponse(), 4))
+        with pytest.raises(UnsupportedVersionError, match=r"does not offer Metadata.*; it offers nothing"):
+            connection.version_for(MetadataRequest)
+
+
 async def test_features_without_an_epoch_do_not_count(autojump_clock: MockClock) -> None:
     """The schema says that they are valid only with one."""
     features = [FinalizedFeatureKey(name="transaction.version", max_version_level=2)]

@@ -39,6 +39,13 @@ def test_a_checkpoint_without_entries_is_four_bytes() -> None:
     assert decode_lines(b"0\n0\n", "x") == []
 
 
+@pytest.mark.parametrize("count", ["²", "9" * 5000], ids=["superscript", "long"])
+def test_a_count_that_only_looks_like_a_number_was_a_crash(count: str) -> None:
+    """``isdigit`` takes superscripts, and ``int`` neither those nor more than 4,300 digits."""
+    with pytest.raises(KafkaStorageError, match=r"says .* entries and has 1"):
+        decode_lines(f"0\n{count}\nt 0 5\n".encode(), "/c")
+
+
 def test_offsets_come_back() -> None:
     """One line each, in order of topic and partition."""
     files = MemoryFiles()

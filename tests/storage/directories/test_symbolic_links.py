@@ -41,6 +41,7 @@ def open_manager(root: Path) -> LogManager:
 
 ROOT_FILES = [
     ".lock", "meta.properties", "splashdam-topics.json", "splashdam-topics.changes", "splashdam-log-dirs",
+    "splashdam-meta.json", "splashdam-meta.json.tmp",
     "recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint",
     "recovery-point-offset-checkpoint.tmp", "splashdam-topics.json.tmp",
 ]  # fmt: skip

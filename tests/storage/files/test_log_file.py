@@ -267,3 +267,16 @@ def test_a_rename_of_nothing_is_an_error_on_disk(tmp_path: Path) -> None:
     """Failures of names are told like those of bytes."""
     with pytest.raises(KafkaStorageError, match=r"rename .*/a: No such file"):
         DiskFiles().rename(str(tmp_path / "a"), str(tmp_path / "b"))
+
+
+def test_a_named_pipe_in_a_data_directory_hung_the_broker(tmp_path: Path) -> None:
+    """Opening one waits until somebody writes to it; it is refused by name instead."""
+    files, pipe = DiskFiles(), tmp_path / "partition.metadata"
+    os.mkfifo(pipe)
+    with pytest.raises(KafkaStorageError, match=r"partition\.metadata is not a regular file"):
+        files.read_bytes(str(pipe))
+    with pytest.raises(KafkaStorageError, match=r"partition\.metadata is not a regular file"):
+        files.open_log(str(pipe))
+    os.mkfifo(tmp_path / "f.tmp")
+    with pytest.raises(KafkaStorageError, match=r"could not write .*f\.tmp"):
+        files.write_atomic(str(tmp_path / "f"), b"x")

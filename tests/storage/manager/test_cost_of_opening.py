@@ -95,7 +95,7 @@ def test_half_written_files_of_the_root_are_removed() -> None:
     ours = [
         "recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint",
         "cleaner-offset-checkpoint", "meta.properties", ".kafka_cleanshutdown", "splashdam-topics.json",
-        "producer-ids-checkpoint",
+        "producer-ids-checkpoint", "splashdam-meta.json",
     ]  # fmt: skip
     files.make_directory("/data")
     for name in (*ours, "notes"):

@@ -227,3 +227,18 @@ def test_a_snapshot_whose_name_is_no_offset_is_an_error() -> None:
     files.write_atomic("/d/copy.snapshot", b"")
     with pytest.raises(KafkaStorageError, match=r"/d/copy\.snapshot is no file of a log"):
         SnapshotFiles(files, "/d").offsets()
+
+
+@pytest.mark.parametrize("transaction_version", [1, 2])
+def test_a_marker_that_comes_late_ends_no_later_transaction(transaction_version: int) -> None:
+    """From version 2 on a transaction ends with a newer epoch than its records (KIP-1228)."""
+    states = after(header(0, epoch=1, transactional=True))
+    late = TransactionMarker(PID, 1, False, 0, transaction_version)
+    if transaction_version == 1:
+        states.check_marker(late)
+    else:
+        with pytest.raises(
+            InvalidProducerEpochError, match="a transaction open at epoch 1, which began after"
+        ):
+            states.check_marker(late)
+    states.check_marker(late._replace(producer_epoch=2))

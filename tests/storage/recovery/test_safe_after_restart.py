@@ -126,7 +126,9 @@ def test_a_log_that_cannot_be_loaded_keeps_no_file_open(
     assert files_open_below(tmp_path) == []
 
 
-@pytest.mark.parametrize("name", ["meta.properties", "splashdam-topics.json", "a-0/partition.metadata"])
+@pytest.mark.parametrize(
+    "name", ["meta.properties", "splashdam-topics.json", "splashdam-meta.json", "a-0/partition.metadata"]
+)
 def test_a_damaged_small_file_can_be_moved_away(name: str) -> None:
     """The error says so, and it helps."""
     files = MemoryFiles()
