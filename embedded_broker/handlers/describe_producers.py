@@ -29,19 +29,32 @@ def describe_producers(
     for topic in request.topics:
         described = TopicResponse(name=topic.name)
         answer.topics.append(described)
+        refusal = _refusal(topic.name, context)  # once: a name may be long, and stand for many partitions
         for number in topic.partition_indexes:
-            partition = _described(TopicPartition(topic.name, number), context)
+            partition = _described(TopicPartition(topic.name, number), context, refusal)
             described.partitions.append(partition)
             yield 1 + len(partition.active_producers) // _PRODUCERS_IN_A_UNIT
+        yield 1
     return answer
 
 
-def _described(topic_partition: TopicPartition, context: RequestContext) -> PartitionResponse:
+def _refusal(topic: str, context: RequestContext) -> BrokerResponseError | None:
+    """Return why nothing is told about the topic's partitions; None if the client may know."""
+    try:
+        check_topic_name(topic)
+    except BrokerResponseError as error:
+        return error
+    may_read = context.authorize(Operation.READ, ResourceType.TOPIC, topic)
+    return None if may_read else TopicAuthorizationFailedError()
+
+
+def _described(
+    topic_partition: TopicPartition, context: RequestContext, refusal: BrokerResponseError | None
+) -> PartitionResponse:
     answer = PartitionResponse(partition_index=topic_partition.partition)
     try:
-        check_topic_name(topic_partition.topic)
-        if not context.authorize(Operation.READ, ResourceType.TOPIC, topic_partition.topic):
-            raise TopicAuthorizationFailedError
+        if refusal is not None:
+            raise refusal
         log = leader_log(context.broker, topic_partition)
     except BrokerResponseError as error:
         answer.error_code, answer.error_message = error.code, error.message

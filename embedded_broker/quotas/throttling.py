@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
-from splashdam.embedded_broker.execution.answers import Dispatched, encode_answer
+from splashdam.embedded_broker.execution.answers import Dispatched
 from splashdam.embedded_broker.quotas.client_quotas import ClientQuotas, QuotaClient
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.wire.fields import Part
@@ -31,9 +31,14 @@ _FIRST_BROKERS_ADD = 4
 
 
 class Charged(NamedTuple):
-    """An encoded answer, and the time for which the connection is muted: nothing more is read from it."""
+    """What quotas make of a request.
 
-    parts: list[Part]
+    Attributes:
+        answer: sent instead of the encoded one, because it tells the throttle time; None: nothing changes.
+        mute_ms: for this long nothing more is read from the connection.
+    """
+
+    answer: Response | None
     mute_ms: int
 
 
@@ -86,18 +91,18 @@ class Meter:
         if not is_strict:
             self._owed_ms = self._quotas.owed_ms(client)
 
-    def charge(self, to: Dispatched, answer: Response | None) -> Charged:
-        """Record a handled request, and encode its answer with the throttle time.
+    def charge(self, to: Dispatched, answer: Response | None, parts: list[Part]) -> Charged:
+        """Record a handled request.
 
         Args:
             to: the request.
             answer: None if none is sent.
+            parts: the encoded answer; encoding a large one is no work for the loop, so the caller does it.
         """
-        parts = [] if answer is None else _encoded(answer, to)
         request, client = to.request, self._quota_client(to.client_id)
         mutated_ms, self._owed_ms = self._owed_ms, 0
         if request is None or request.API_KEY in _UNMETERED or _is_brokers(request, to.version):
-            return Charged(parts, 0)
+            return Charged(None, 0)
         mute_ms = max(mutated_ms, self._quotas.worked(client, to.spent_ms) if answer is not None else 0)
         if isinstance(request, ProduceRequest):
             mute_ms = max(mute_ms, self._quotas.produced(client, to.size_bytes))
@@ -108,9 +113,9 @@ class Meter:
                 self._quotas.take_back_fetched(client, size_bytes)
                 answer = self._withheld(cast("FetchRequest", request), answer, parts)
         if answer is None or not mute_ms:
-            return Charged(parts, mute_ms)
+            return Charged(None, mute_ms)
         answer.throttle_time_ms = mute_ms  # type: ignore[attr-defined]  # all but SASL's have it
-        return Charged(_encoded(answer, to), mute_ms)
+        return Charged(answer, mute_ms)
 
     def _quota_client(self, client_id: str | None) -> QuotaClient:
         return QuotaClient(self._client.requester.principal.partition(":")[2], client_id or "")
@@ -137,7 +142,3 @@ def _is_brokers(request: Request[Any], version: int) -> bool:
     if isinstance(request, OffsetForLeaderEpochRequest):
         return request.replica_id >= 0
     return isinstance(request, AddPartitionsToTxnRequest) and version >= _FIRST_BROKERS_ADD
-
-
-def _encoded(answer: Response, to: Dispatched) -> list[Part]:
-    return encode_answer(answer, version=to.version, correlation_id=to.correlation_id)

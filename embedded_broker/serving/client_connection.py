@@ -276,12 +276,15 @@ class ClientConnection:
             frame, self._broker, self._address, self._session, self._client, decoded=(request, account)
         )
         answer = await self._unparked(to.answer) if isinstance(to.answer, Parked) else to.answer
-        if answer is None or self._client.meter is not None:
-            self._begun.append(self._made(answer, to))
-        else:
-            encoding = Encoding(answer, to.version, to.correlation_id, to.size_bytes)
-            self._begun.append(await turns.do_beside(encoding, account))
+        parts: list[Part] = []
+        if answer is not None:
+            parts = await turns.do_beside(_encoding(answer, to), account)
             turns.begin()
+        throttled = self._charge(to, answer, parts)
+        if throttled is not None:
+            parts = await turns.do_beside(_encoding(throttled, to), account)
+            turns.begin()
+        self._begun.append(parts)
         self._progressed()
         await self._settle()
 
@@ -310,13 +313,17 @@ class ClientConnection:
 
     def _made(self, answer: Response | None, to: Dispatched) -> list[Part]:
         """Encode an answer, and charge it to the client's quotas."""
-        if self._client.meter is not None:
-            parts, mute_ms = self._client.meter.charge(to, answer)
-            self._mute_ms = max(self._mute_ms, mute_ms)
-            return parts
-        if answer is None:
-            return []
-        return encode_answer(answer, version=to.version, correlation_id=to.correlation_id)
+        parts = [] if answer is None else _encoded(answer, to)
+        throttled = self._charge(to, answer, parts)
+        return parts if throttled is None else _encoded(throttled, to)
+
+    def _charge(self, to: Dispatched, answer: Response | None, parts: list[Part]) -> Response | None:
+        """Charge a request to the client's quotas; return the answer to send instead, if it is throttled."""
+        if self._client.meter is None:
+            return None
+        throttled, mute_ms = self._client.meter.charge(to, answer, parts)
+        self._mute_ms = max(self._mute_ms, mute_ms)
+        return throttled
 
     async def _mute(self) -> None:
         """Send all answers, then read nothing from the client for as long as its quota requires."""
@@ -373,6 +380,14 @@ class ClientConnection:
 
 async def _nothing_after(seconds: float) -> None:
     await trio.sleep(seconds)
+
+
+def _encoded(answer: Response, to: Dispatched) -> list[Part]:
+    return encode_answer(answer, version=to.version, correlation_id=to.correlation_id)
+
+
+def _encoding(answer: Response, to: Dispatched) -> Encoding:
+    return Encoding(answer, to.version, to.correlation_id, to.size_bytes)
 
 
 def _illegal_sasl_state(frame: memoryview) -> list[Part]:

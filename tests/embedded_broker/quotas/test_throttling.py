@@ -16,17 +16,27 @@ from support.broker.broker_talk import (
     produce_request,
 )
 from support.broker.quota_talk import alter
+from support.running.patches import perhaps
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
+from splashdam.embedded_broker.quotas.client_quotas import ClientQuotas
 from splashdam.embedded_broker.quotas.store import QuotaStore
+from splashdam.embedded_broker.serving import client_connection
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock
+from splashdam.wire.message import Response
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
 from splashdam.wire.messages.delete_topics import DeleteTopicsRequest
 from splashdam.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from splashdam.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    TopicRequest,
+)
+from splashdam.wire.primitives import Part
 
 
 async def described(talk: Talk, *components: ComponentData, strict: bool = False) -> list[object]:
@@ -64,6 +74,30 @@ async def test_a_producer_is_slowed_down(
     await talk.ask(ApiVersionsRequest(), 0)
     assert trio.current_time() - start == pytest.approx(answer.throttle_time_ms / 1000, abs=0.01)
     assert (await admin.ask(ApiVersionsRequest(), 1)).throttle_time_ms == 0
+
+
+@pytest.mark.parametrize("throttle_time_ms", [0, 500])
+async def test_a_large_answer_is_encoded_beside_the_loop_under_quotas(
+    talk: Talk,
+    admin: Talk,
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    throttle_time_ms: int,
+) -> None:
+    """The loop encoded it, and once more with the throttle time: 0.1 s of its time for 40,000 partitions."""
+    await alter(admin, {"client-id": "talk"}, request_percentage=1.0)
+    monkeypatch.setattr(ClientQuotas, "worked", lambda *_: throttle_time_ms)
+    encode_answer = client_connection.encode_answer
+
+    def refuse_large(answer: Response, **options: int) -> list[Part]:
+        assert not isinstance(answer, DescribeProducersResponse)
+        return encode_answer(answer, **options)
+
+    monkeypatch.setattr(client_connection, "encode_answer", perhaps(refuse_large, because="small ones"))
+    asked = TopicRequest(name="t", partition_indexes=list(range(5_000)))
+    answer = await talk.ask(DescribeProducersRequest(topics=[asked]), 0)
+    assert len(answer.topics[0].partitions) == 5_000
+    assert answer.throttle_time_ms == throttle_time_ms
 
 
 async def test_no_quota_any_more(talk: Talk, admin: Talk, broker: Broker, autojump_clock: MockClock) -> None:
