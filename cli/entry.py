@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
+from importlib.util import find_spec
 from types import FrameType
 from typing import NoReturn
 
@@ -29,22 +31,24 @@ def main() -> None:
     Status 0 is success, 1 a failure, 2 wrong usage or missing packages, 130 an interrupt, 143 and
     129 SIGTERM and SIGHUP.
     """
-    heeds_interrupts = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN  # as nohup and `&` want it
+    before = signal.getsignal(signal.SIGINT)
+    heeds_interrupts = before not in (signal.SIG_IGN, None)  # nohup and `&` have it ignored
     if heeds_interrupts:
         signal.signal(signal.SIGINT, leave_at_once)
     try:
         _run()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     except OSError as error:  # from a page of help or a list; what a command does itself it reports itself
         sys.stderr.write(f"Error: writing to standard output: {error.strerror or error}\n")
         sys.exit(FAILURE)
     finally:
         if heeds_interrupts:
-            signal.signal(signal.SIGINT, leave_at_once)
+            atexit.register(signal.signal, signal.SIGINT, leave_at_once)
+            signal.signal(signal.SIGINT, before)
 
 
 def _run() -> None:
-    from importlib.util import find_spec
-
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         sys.stderr.write(

@@ -23,6 +23,7 @@ pytest_plugins = [
     "support.running.running_order",
     "support.running.skip_reasons",
     "support.running.leftovers",
+    "support.running.garbage",
 ]
 
 # An example may take long on a busy machine, or under the sanitizers, and be right.

@@ -71,13 +71,21 @@ class Source:
 
     def imported(self, modules: Mapping[str, Source]) -> Iterator[str]:
         """The product's modules that this one names anywhere, also for types alone or within a function."""
-        for node in ast.walk(self.tree):
+        for node in statements(self.tree):
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names if alias.name in modules)
             elif isinstance(node, ast.ImportFrom):
                 base = self.full_name(node.module, node.level)
                 for alias in node.names:
                     yield from (name for name in (f"{base}.{alias.name}", base) if name in modules)
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All statements below a node, without their expressions, which are most of a file and import nothing."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, name, ()):
+            yield child
+            yield from statements(child)
 
 
 def product(root: Path) -> dict[str, Source]:

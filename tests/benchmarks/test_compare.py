@@ -116,7 +116,7 @@ class _SinkThatLosesOne:
 
 def compare_now(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "benchmarks/compare.py", "--rounds", "1", "--scale", "0.0005", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
 
 
 def small_run(tmp_path: Path, *scenarios: str) -> dict[str, Any]:

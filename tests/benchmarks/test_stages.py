@@ -47,7 +47,7 @@ def test_a_small_run_of_the_stages(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=500,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

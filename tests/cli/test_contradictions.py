@@ -70,7 +70,7 @@ def test_contradicting_options_change_nothing(
 
 def test_a_reset_with_two_targets_leaves_the_offsets(tmp_path: Path) -> None:
     """The last one won, and the group had skipped or read again all its records."""
-    with EmbeddedBroker(tmp_path) as broker:
+    with EmbeddedBroker(tmp_path, fsync=False) as broker:
         where = ("-b", broker.bootstrap_servers)
         assert run("produce", "t", *where, lines=b"a\nb\nc\n").returncode == 0
         assert run("groups", "reset", "g", "--topic", "t", "--to-offset", "1", *where).returncode == 0

@@ -22,7 +22,7 @@ from splashdam.embedded_broker.embedded import EmbeddedBroker
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
     """A broker that is gone after the test."""
-    with EmbeddedBroker(tmp_path / "data") as running:
+    with EmbeddedBroker(tmp_path / "data", fsync=False) as running:
         yield running
 
 
@@ -37,7 +37,7 @@ def heeded(request: pytest.FixtureRequest) -> Iterator[signal.Signals]:
 def in_shell(redirection: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs the command as a shell does with this redirection."""
     script = ["sh", "-c", f'exec "$@" {redirection}', "sh", *COMMAND, *arguments]
-    return subprocess.run(script, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(script, capture_output=True, text=True, timeout=500, check=False)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_signal_delivers_lingering_records(
         # The first line travels because the second did not fit into its batch: so both have been read.
         run("tail", *where, "--from-beginning", "--max-messages", "2")
         process.send_signal(heeded)
-        errors = process.communicate(timeout=30)[1].decode()
+        errors = process.communicate(timeout=500)[1].decode()
     assert process.returncode == status
     assert errors.startswith("2 records delivered to t in ")
     assert errors.endswith("; interrupted\n")

@@ -20,7 +20,7 @@ from splashdam.embedded_broker.embedded import EmbeddedBroker
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """One broker for all tests of this file; every test has a topic of its own."""
     with EmbeddedBroker(
-        tmp_path_factory.mktemp("data"), num_partitions=2, group_initial_rebalance_delay_ms=0
+        tmp_path_factory.mktemp("data"), fsync=False, num_partitions=2, group_initial_rebalance_delay_ms=0
     ) as running:
         yield running
 
@@ -218,7 +218,7 @@ def test_isolation(tmp_path: Path) -> None:
     """`--isolation read_committed` leaves out the aborted and the open transaction of Kafka's directory."""
     golden = Path(__file__).resolve().parent.parent / "golden/kafka-4.3.1/transactions-0"
     shutil.copytree(golden, tmp_path / "transactions-0", copy_function=shutil.copyfile)
-    with EmbeddedBroker(tmp_path) as kafkas:
+    with EmbeddedBroker(tmp_path, fsync=False) as kafkas:
         everything = tail(kafkas, "transactions")
         committed = tail(kafkas, "transactions", "--isolation", "read_committed")
     assert (len(everything), len(committed)) == (28, 16)

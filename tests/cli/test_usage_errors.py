@@ -61,7 +61,7 @@ def test_a_flag_with_another_name_than_its_parameter_is_named_right() -> None:
 
 def test_property_without_its_option(tmp_path: Path) -> None:
     """A property wins over an option that was not given."""
-    with EmbeddedBroker(tmp_path) as broker:
+    with EmbeddedBroker(tmp_path, fsync=False) as broker:
         settings = (f"bootstrap.servers={broker.bootstrap_servers}", "compression.type=gzip")
         done = run("produce", "t", "-X", settings[0], "-X", settings[1], lines=b"x\n")
     assert (done.returncode, b"1 record delivered" in done.stderr) == (0, True)

@@ -81,16 +81,16 @@ def test_producers_of_one_directory_share_a_broker(tmp_path: Path) -> None:
     first = KafkaProducer(bootstrap_servers=f"embedded:{tmp_path}/data")
     second = KafkaProducer(bootstrap_servers=f"embedded:{link}")
     assert first.embedded_broker is second.embedded_broker is not None
-    assert first.send("t", b"1").get(timeout=30).offset == 0
+    assert first.send("t", b"1").get(timeout=500).offset == 0
     first.close()
-    assert second.send("t", b"2").get(timeout=30).offset == 1
+    assert second.send("t", b"2").get(timeout=500).offset == 1
     assert f"splashdam broker {tmp_path}/data" in [each.name for each in threading.enumerate()]
     second.close()
     threads = [each.name for each in threading.enumerate()]
     assert f"splashdam broker {tmp_path}/data" not in threads
     with KafkaProducer(bootstrap_servers=f"embedded:{tmp_path}/data") as third:
         assert third.embedded_broker is not second.embedded_broker
-        assert third.send("t", b"3").get(timeout=30).offset == 2
+        assert third.send("t", b"3").get(timeout=500).offset == 2
 
 
 def test_a_port_is_for_other_clients(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_a_port_is_for_other_clients(tmp_path: Path) -> None:
             pass
         with KafkaProducer(bootstrap_servers=address) as by_tcp:
             assert by_tcp.embedded_broker is None
-            producer.send("t", b"1").get(timeout=30)
-            assert by_tcp.send("t", b"2").get(timeout=30).offset == 1
+            producer.send("t", b"1").get(timeout=500)
+            assert by_tcp.send("t", b"2").get(timeout=500).offset == 1
         with pytest.raises(KafkaConfigurationError, match="runs already in this process, with port 0, not 1"):
             KafkaProducer(bootstrap_servers=f"embedded:{tmp_path}?port=1")
         with KafkaProducer(bootstrap_servers=f"embedded:{tmp_path}") as sharing:
@@ -134,12 +134,12 @@ def test_a_script_that_forgets_to_close_loses_nothing(tmp_path: Path) -> None:
         "producer.send('t', b'last words')\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, tmp_path], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", script, tmp_path], capture_output=True, text=True, timeout=500, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert (tmp_path / ".kafka_cleanshutdown").exists()
     with KafkaProducer(bootstrap_servers=f"embedded:{tmp_path}") as producer:
-        assert producer.send("t", b"next").get(timeout=30).offset == 1
+        assert producer.send("t", b"next").get(timeout=500).offset == 1
 
 
 async def test_the_trio_producer_shares_it_too(tmp_path: Path) -> None:
@@ -148,4 +148,4 @@ async def test_the_trio_producer_shares_it_too(tmp_path: Path) -> None:
         async with AsyncKafkaProducer(bootstrap_servers=f"embedded:{tmp_path}") as producer:
             assert producer.embedded_broker is blocking.embedded_broker
             assert (await (await producer.send("t", b"1"))).offset == 0
-        assert blocking.send("t", b"2").get(timeout=30).offset == 1
+        assert blocking.send("t", b"2").get(timeout=500).offset == 1

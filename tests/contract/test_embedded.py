@@ -28,8 +28,10 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of one broker for all."""
-    with EmbeddedBroker(tmp_path_factory.mktemp("contract"), config=EMBEDDED_CONFIG, fsync=False) as broker:
+    """Of one broker for all, whose own topics are small: it looks at all logs several times a second."""
+    own = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "3"}
+    folder = tmp_path_factory.mktemp("contract")
+    with EmbeddedBroker(folder, config={**EMBEDDED_CONFIG, **own}, fsync=False) as broker:
         yield broker.bootstrap_servers
 
 

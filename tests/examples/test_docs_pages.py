@@ -47,7 +47,7 @@ def test_the_first_topic(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
         "pip install 'splashdam[cli]'",
         "splashdam broker --data ./data",
     ]
-    with EmbeddedBroker("./data") as broker:
+    with EmbeddedBroker("./data", fsync=False) as broker:
         servers = broker.bootstrap_servers
         for step in steps:
             if step.language == "python":
@@ -154,7 +154,7 @@ def test_the_script_that_waits_for_the_broker(folder: Path) -> None:
     (script,) = blocks("how-to/instead-of-bitnami.md", "bash")
     path = f"PATH={Path(sys.executable).parent}:$PATH\n"
     done = subprocess.run(
-        ["bash", "-eu", "-c", path + script.text], capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-eu", "-c", path + script.text], capture_output=True, text=True, timeout=500, check=False
     )
     assert re.fullmatch(r"created orders\nready at 127\.0\.0\.1:\d+\n", done.stdout), done.stderr
 

@@ -47,7 +47,7 @@ def run(example: str, folder: Path, *arguments: str) -> subprocess.CompletedProc
         env={**os.environ, "COLUMNS": "120"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=500,
         check=False,
     )
 
@@ -79,7 +79,7 @@ def test_suite(example: str, tmp_path: Path) -> None:
     """The example's tests pass where they are somebody else's: no configuration of ours."""
     quiet = ("-q", "-c", os.devnull, "--rootdir", str(tmp_path), "-p", "no:cacheprovider")
     command = [sys.executable, "-m", "pytest", *quiet, str(EXAMPLES / example)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False)
     assert SUITES[example] in done.stdout
 
 

@@ -31,7 +31,7 @@ def flights_data() -> None:
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(EXAMPLES / "flights.py"), *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=500, check=False)
 
 
 def ledger(*records: tuple[bytes, int]) -> Any:
@@ -58,13 +58,19 @@ def test_flights(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("flights_data")
-def test_files_stay_where_they_are_told(tmp_path: Path) -> None:
+def test_files_stay_where_they_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """`--data` leaves the log behind, and refuses a folder that exists."""
-    assert run(tmp_path, "--limit", "10", "--data", "kept").returncode == 0
+    program = importlib.import_module("flights")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["flights.py", "--limit", "10", "--data", "kept"])
+    assert program.main() == 0
     assert list((tmp_path / "kept").glob("flights-*/*.log"))
-    again = run(tmp_path, "--limit", "10", "--data", "kept")
-    assert again.returncode == 2
-    assert "kept exists" in again.stderr
+    with pytest.raises(SystemExit) as ended:
+        program.main()
+    assert ended.value.code == 2
+    assert "kept exists" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -22,14 +22,14 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with EmbeddedBroker(tmp_path_factory.mktemp("data")) as broker:
+    with EmbeddedBroker(tmp_path_factory.mktemp("data"), fsync=False) as broker:
         yield broker.bootstrap_servers
 
 
 def run(code: str, servers: str) -> str:
     code = code.replace("localhost:9092", servers)
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=500, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

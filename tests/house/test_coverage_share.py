@@ -31,7 +31,7 @@ def recorded(tmp_path: Path) -> Path:
 
 def run(folder: Path, *arguments: str) -> None:
     command = [sys.executable, "-m", "coverage", *arguments]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=500)
 
 
 def test_both_figures_are_printed(

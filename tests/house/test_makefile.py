@@ -45,7 +45,7 @@ def make(checkout: Path, *arguments: str, **more: str) -> subprocess.CompletedPr
     environment = {"PATH": str(checkout / "bin"), **more}
     command = [MAKE, *arguments]
     return subprocess.run(
-        command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=500, check=False
     )
 
 

@@ -25,7 +25,7 @@ PYTHON_BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 def test_python_block_runs(code: str, tmp_path: Path) -> None:
     """Each Python block is a whole program; it runs in an empty folder, with warnings as errors."""
     command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 

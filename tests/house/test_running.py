@@ -156,6 +156,34 @@ def test_a_test_that_fails_has_one_error(run: Run, pytester: pytest.Pytester) ->
     run("--order-seed", "none").assert_outcomes(passed=2, failed=1)
 
 
+def test_a_time_limit_within_a_run_of_trio_failed_all_runs_after_it(
+    run: Run, pytester: pytest.Pytester
+) -> None:
+    """The limit is a signal, which mostly comes while trio waits: to trio its run then still went on."""
+    pytester.makepyfile(
+        """
+        import trio
+        from trio._core import _run
+
+        waits = _run.TheIOManager.get_events
+        left = [3]
+
+        def limited(io, timeout):
+            left[0] -= 1
+            if left[0] == 0:
+                raise TimeoutError
+            return waits(io, min(timeout, 0.001))
+
+        def test_that_takes_too_long(monkeypatch):
+            monkeypatch.setattr(_run.TheIOManager, "get_events", limited)
+            trio.run(trio.sleep_forever)
+
+        def test_after(): trio.run(trio.sleep, 0)
+        """
+    )
+    run("--order-seed", "none").assert_outcomes(passed=1, failed=1)
+
+
 def test_what_several_tests_share_may_stay_until_it_ends(run: Run, pytester: pytest.Pytester) -> None:
     """And has to be gone then: the test after which it ended says what is not."""
     shares = (

@@ -72,7 +72,7 @@ async def pump(source: trio.SocketStream, sink: trio.SocketStream) -> None:
 @pytest.fixture
 def broker(tmp_path: Any) -> Iterator[EmbeddedBroker]:
     """On TCP."""
-    with EmbeddedBroker(tmp_path) as running:
+    with EmbeddedBroker(tmp_path, fsync=False) as running:
         yield running
 
 

@@ -22,7 +22,7 @@ def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
     """A broker on a copy of Kafka's files: 2,000 records of producer 0, four transactions of producer 1."""
     for original, name in [("gold-0-original", "gold-0"), ("goldc-0-compacted", "goldc-0")]:
         shutil.copytree(shared("golden") / original, tmp_path / name, copy_function=shutil.copyfile)
-    with EmbeddedBroker(tmp_path) as running:
+    with EmbeddedBroker(tmp_path, fsync=False) as running:
         yield running
 
 

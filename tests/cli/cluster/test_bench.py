@@ -21,7 +21,7 @@ SMALL = ("--rounds", "1", "--scale", "0.0001")
 def test_all_clients_that_are_installed(tmp_path: Path) -> None:
     """They send to the cluster, every record is found by offsets, and the topic is deleted."""
     result = tmp_path / "result.json"
-    with EmbeddedBroker(tmp_path / "data") as broker:
+    with EmbeddedBroker(tmp_path / "data", fsync=False) as broker:
         where = ("-b", broker.bootstrap_servers, "--json", str(result))
         done = run("bench", *where, *SMALL, "-s", "send-100")
         assert (done.returncode, done.stderr) == (0, b"")
@@ -101,7 +101,7 @@ def test_a_run_that_cannot_be_trusted(tmp_path: Path, monkeypatch: pytest.Monkey
         raise MeasurementError("sent 2 records, 1 arrived")
 
     monkeypatch.setattr("splashdam.cli.cluster.bench.measure_all", fail)
-    with EmbeddedBroker(tmp_path) as broker:
+    with EmbeddedBroker(tmp_path, fsync=False) as broker:
         done = run("bench", "-b", broker.bootstrap_servers, *SMALL)
         client = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
         assert client.list_topics().topics == {}
@@ -115,7 +115,7 @@ def test_ctrl_c_deletes_the_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise KeyboardInterrupt
 
     monkeypatch.setattr("splashdam.cli.cluster.bench.measure_all", interrupt)
-    with EmbeddedBroker(tmp_path) as broker:
+    with EmbeddedBroker(tmp_path, fsync=False) as broker:
         done = run("bench", "-b", broker.bootstrap_servers, *SMALL)
         client = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
         assert client.list_topics().topics == {}

@@ -133,7 +133,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("server", "words"), [(kind, words) for kind, (_, words) in KINDS.items()], indirect=["server"], ids=KINDS
 )
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 def test_a_cluster_that_does_not_answer(server: str, words: str, name: str) -> None:
     """Status 1 and a message that names the address; of these commands, none would end by itself."""
     # As short as the command's work allows: a silent server takes all of it.

@@ -19,7 +19,7 @@ Invoke = Callable[..., Result]
 def servers(tmp_path: Path) -> Iterator[str]:
     """The address of a broker."""
     config = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
-    with EmbeddedBroker(tmp_path / "data", config=config) as broker:
+    with EmbeddedBroker(tmp_path / "data", fsync=False, config=config) as broker:
         yield broker.bootstrap_servers
 
 

@@ -13,6 +13,7 @@ from support.running import patches
 from splashdam import EmbeddedBroker
 from splashdam.cli.commands import splashdam
 from splashdam.cli.pipeline import spark as spark_commands
+from splashdam.testing.topics import create_topic
 
 
 class SessionBeginsError(click.ClickException):
@@ -35,13 +36,18 @@ def creates(request: pytest.FixtureRequest) -> bool:
 def broker(creates: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """One with the topic ``there``."""
     config = {"auto.create.topics.enable": str(creates).lower()}
-    with EmbeddedBroker(tmp_path_factory.mktemp("data"), config=config) as running:
-        assert topics("create", "there", "-b", running.bootstrap_servers).exit_code == 0
+    with EmbeddedBroker(tmp_path_factory.mktemp("data"), fsync=False, config=config) as running:
+        create_topic(running.bootstrap_servers, "there", 1)
         yield running
 
 
-def topics(*arguments: str) -> Result:
-    return CliRunner().invoke(splashdam, ["topics", *arguments])
+def at(broker: EmbeddedBroker) -> tuple[str, ...]:
+    """The options that lead there, and have all the time that a busy machine takes."""
+    return ("-b", broker.bootstrap_servers, "--timeout", "300")
+
+
+def topics(broker: EmbeddedBroker) -> Result:
+    return CliRunner().invoke(splashdam, ["topics", "list", "--names", *at(broker)])
 
 
 DECODE = ("pipeline", "decode", "there", "--checkpoint", "c", "--schema", __file__)
@@ -68,10 +74,10 @@ def test_a_missing_source_starts_no_session(
 ) -> None:
     """Whether or not topics are created when they are written to."""
     monkeypatch.setattr(spark_commands, "_started", patches.guard("a session"))
-    done = CliRunner().invoke(splashdam, [*SOURCES[name], "-b", broker.bootstrap_servers])
+    done = CliRunner().invoke(splashdam, [*SOURCES[name], *at(broker)])
     assert done.exit_code == 1
     assert "[3 UnknownTopicOrPartitionError] topic 'gone'" in done.output
-    assert topics("list", "-b", broker.bootstrap_servers).output == "there\n"
+    assert topics(broker).output == "there\n"
 
 
 @pytest.mark.parametrize("name", SINKS)
@@ -80,7 +86,7 @@ def test_a_missing_sink_cost_the_start_of_a_session(
 ) -> None:
     """Where brokers create it, the session begins; else it is named before, as a client's wish is."""
     monkeypatch.setattr(spark_commands, "_started", begin if creates else patches.guard("a session"))
-    arguments = [*SINKS[name], "-b", broker.bootstrap_servers]
+    arguments = [*SINKS[name], *at(broker)]
     done = CliRunner().invoke(splashdam, arguments)
     assert done.exit_code == (77 if creates else 1), done.output
     assert ("topic 'gone'" in done.output) == (not creates)
@@ -95,7 +101,7 @@ def test_a_sink_needs_no_right_to_describe_configs(
     """Where a broker does not say whether it creates topics, the sink finds out."""
     broker.faults.describe_configs(error="CLUSTER_AUTHORIZATION_FAILED", times=1)
     monkeypatch.setattr(spark_commands, "_started", begin)
-    done = CliRunner().invoke(splashdam, [*SINKS["replay"], "-b", broker.bootstrap_servers])
+    done = CliRunner().invoke(splashdam, [*SINKS["replay"], *at(broker)])
     assert done.exit_code == 77, done.output
 
 

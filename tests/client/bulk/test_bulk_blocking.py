@@ -29,7 +29,7 @@ PAIRS = st.lists(st.tuples(PARTS, PARTS).filter(lambda pair: pair != (None, None
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """A whole broker, for all examples."""
     folder: Path = tmp_path_factory.mktemp("bulk")
-    with EmbeddedBroker(folder, num_partitions=3) as started:
+    with EmbeddedBroker(folder, fsync=False, num_partitions=3) as started:
         yield started
 
 

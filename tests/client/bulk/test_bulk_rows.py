@@ -44,7 +44,7 @@ topics = map("rows-{}".format, itertools.count())
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """A whole broker, for all examples."""
     folder: Path = tmp_path_factory.mktemp("rows")
-    with EmbeddedBroker(folder, num_partitions=3) as started:
+    with EmbeddedBroker(folder, fsync=False, num_partitions=3) as started:
         yield started
 
 

@@ -24,7 +24,7 @@ BOOTSTRAP = {"node-bootstrap-0": "node--1"}
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(tmp_path) as broker:
+    with EmbeddedBroker(tmp_path, fsync=False) as broker:
         yield broker
 
 

@@ -55,7 +55,7 @@ class Rig:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(tmp_path) as broker:
+    with EmbeddedBroker(tmp_path, fsync=False) as broker:
         yield broker
 
 

@@ -27,7 +27,7 @@ def samples(registry: CollectorRegistry) -> dict[tuple[str, frozenset[tuple[str,
 def test_two_producers_side_by_side(tmp_path: Path) -> None:
     """Labels tell them apart, and their topics and brokers; closed ones are shown no more."""
     registry = CollectorRegistry()
-    with EmbeddedBroker(tmp_path) as broker:
+    with EmbeddedBroker(tmp_path, fsync=False) as broker:
         options = {"bootstrap_servers": broker.bootstrap_servers}
         first = KafkaProducer(client_id="first", **options)
         collector = register(first, registry=registry)

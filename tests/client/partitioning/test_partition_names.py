@@ -27,7 +27,7 @@ def test_a_refused_record_names_its_partition_once(
 ) -> None:
     """Once ``topic-0-0: topic-0-0: …``: the broker's answer and the producer both put it in front."""
     with (
-        EmbeddedBroker(tmp_path, config=config) as broker,
+        EmbeddedBroker(tmp_path, fsync=False, config=config) as broker,
         KafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer,
     ):
         for _ in range(3):  # the first one as every request, those behind it straight to the log

@@ -22,11 +22,20 @@ from splashdam.record.kernel import IMPL
 
 THREADS = 8
 PARTITIONS = 2
+PATIENCE_SECONDS = 400  # against a hang alone: a busy machine may take long
 MANY = [f"topic-{number}" for number in range(60)]
 
 
+class Enough:
+    """When one thread has sent so many records, the producer is closed."""
+
+    def __init__(self, records: int) -> None:
+        self.records = records
+        self.reached = threading.Event()
+
+
 def send_until_closed(
-    producer: KafkaProducer, topics: Sequence[str], name: int, futures: list[Any], enough: threading.Event
+    producer: KafkaProducer, topics: Sequence[str], name: int, futures: list[Any], enough: Enough
 ) -> None:
     number = 0
     while True:
@@ -39,22 +48,24 @@ def send_until_closed(
         except IllegalStateError:
             return
         number += 1
-        if number == 1_500:
-            enough.set()
+        if number == enough.records:
+            enough.reached.set()
 
 
 def flush_until_closed(producer: KafkaProducer, closed: threading.Event, reports: list[Any]) -> None:
     while not closed.is_set():
-        reports.append(producer.flush(timeout=30))
+        reports.append(producer.flush(timeout=PATIENCE_SECONDS))
 
 
-def run(cluster: TcpCluster, topics: Sequence[str], batch_size: int, close_timeout: float | None) -> str:
+def run(
+    cluster: TcpCluster, topics: Sequence[str], batch_size: int, records: int, close_timeout: float | None
+) -> str:
     """One round; what was seen, in a line."""
     producer = KafkaProducer(
         bootstrap_servers=cluster.address, buffer_memory=200_000, batch_size=batch_size, linger_ms=1
     )
     sent: list[list[Any]] = [[] for _ in range(THREADS)]
-    enough, closed, reports = threading.Event(), threading.Event(), list[Any]()
+    enough, closed, reports = Enough(records), threading.Event(), list[Any]()
     threads = [
         threading.Thread(target=send_until_closed, args=(producer, topics, name, futures, enough))
         for name, futures in enumerate(sent)
@@ -62,11 +73,11 @@ def run(cluster: TcpCluster, topics: Sequence[str], batch_size: int, close_timeo
     threads.append(threading.Thread(target=flush_until_closed, args=(producer, closed, reports)))
     for thread in threads:
         thread.start()
-    assert enough.wait(60), "the senders did not get on"
+    assert enough.reached.wait(PATIENCE_SECONDS), "the senders did not get on"
     producer.close(close_timeout)
     closed.set()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive(), "a thread hangs"
     if close_timeout is None:
         assert all(reports), "something was not delivered although close had all the time it wanted"
@@ -109,12 +120,13 @@ def check(
 
 def main() -> None:
     sys.setswitchinterval(1e-5)
+    records = int(sys.argv[2])
     topics, batch_size = (MANY, 0) if sys.argv[1] == "many" else (["two"], 4_096)
     for close_timeout in (None, 0):
         cluster = TcpCluster(dict.fromkeys(topics, PARTITIONS))
         cluster.start()
         try:
-            print(run(cluster, topics, batch_size, close_timeout))
+            print(run(cluster, topics, batch_size, records, close_timeout))
         finally:
             cluster.stop()
 

@@ -33,7 +33,7 @@ def test_a_collected_producer_delivers_and_ends(tcp_cluster: Any, caplog: pytest
         assert gone() is None
     finally:
         gc.enable()
-    thread.join(30)
+    thread.join(300)
     assert not thread.is_alive()
     assert future.succeeded()
     assert not caplog.records
@@ -49,7 +49,7 @@ def test_a_collected_producer_gives_up(tcp_cluster: Any, caplog: pytest.LogCaptu
     future = producer.send("one", b"v")
     del producer
     with caplog.at_level(logging.WARNING, "splashdam.client"):
-        thread.join(30)
+        thread.join(300)
     assert not thread.is_alive()
     assert future.failed()
     assert [

@@ -47,7 +47,7 @@ def test_an_errback_that_runs_when_the_loop_has_ended_may_not_wait_for_it(
 
         core.metadata.due_in_ms = crash  # type: ignore[assignment]
         core._wakeup.wake()
-    producer._thread.join(30)
+    producer._thread.join(300)
     assert not producer._thread.is_alive()
     assert core.finished.opened
     assert future.failed()

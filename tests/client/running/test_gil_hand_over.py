@@ -52,7 +52,7 @@ def test_who_is_too_far_ahead_waits_for_a_drain(ahead: Ahead, hand_over: GilHand
     assert all(thread.is_alive() for thread in threads)
     hand_over.drained()
     for thread in threads:
-        thread.join(30)
+        thread.join(300)
         assert not thread.is_alive()
     hand_over.wake()
     assert ahead.woken.acquire(blocking=False)
@@ -71,7 +71,7 @@ def test_large_batches(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ahead.woken.acquire(timeout=30)
     assert thread.is_alive()
     hand_over.drained()
-    thread.join(30)
+    thread.join(300)
     assert not thread.is_alive()
 
 

@@ -198,7 +198,7 @@ def test_signal_handlers_and_finalizers_may_send(tcp_cluster: Any, pure: str) ->
         signal.setitimer(signal.ITIMER_REAL, 0)
         while len(died) < 500:  # the sender's thread may be collecting: then this one does not
             gc.collect()
-        report = producer.flush(timeout=30)
+        report = producer.flush(timeout=300)
         assert report, report
         assert all(future.succeeded() for future in futures)
         offsets = sorted(future.value.offset for future in futures)
@@ -229,7 +229,7 @@ def test_flush_and_close_in_a_signal_handler(tcp_cluster: Any) -> None:
         future = producer.send("one", b"v")
 
         def flush(_number, _frame):
-            print(bool(producer.flush(timeout=30)))
+            print(bool(producer.flush(timeout=300)))
 
         signal.signal(signal.SIGALRM, flush)
         signal.setitimer(signal.ITIMER_REAL, 0.1)

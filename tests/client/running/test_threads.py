@@ -14,7 +14,8 @@ HERE = Path(__file__).parent
 
 @pytest.mark.parametrize("pure", ["", "1"], ids=["compiled", "pure"])
 @pytest.mark.parametrize("shape", ["few", "many"])
-def test_eight_threads_one_flushes_one_closes(pure: str, shape: str) -> None:
+@pytest.mark.parametrize("records", [400, pytest.param(1_500, marks=pytest.mark.slow)])
+def test_eight_threads_one_flushes_one_closes(pure: str, shape: str, records: int) -> None:
     """Counts, per-thread order and memory are exact. Without a compiler both runs are of the Python twin."""
     environment = {
         **os.environ,
@@ -24,11 +25,11 @@ def test_eight_threads_one_flushes_one_closes(pure: str, shape: str) -> None:
         ),
     }
     done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", HERE / "stress_threads.py", shape],
+        [sys.executable, "-X", "faulthandler", HERE / "stress_threads.py", shape, str(records)],
         env=environment,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -162,18 +162,18 @@ def test_closing_in_time_fails_deferred_records_while_a_callback_keeps_the_loop(
     def keep_the_loop(_metadata: Any) -> None:
         late.append(producer.send("not-looked-up-yet", b"v"))
         sent.set()
-        go_on.wait(30)
+        go_on.wait(300)
 
     try:
         with undelivered(producer):
             producer.send("one", b"v").add_callback(keep_the_loop)
-        assert sent.wait(30)
+        assert sent.wait(300)
         producer.close(0.1)
         with pytest.raises(KafkaError, match=r"closed with timeout=0\.1"):
             late[0].get(timeout=0)
     finally:
         go_on.set()
-    producer._thread.join(30)
+    producer._thread.join(300)
     assert not producer._thread.is_alive()
     assert late[0].failed()
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+from trio.testing import MockClock
 
-from splashdam.client.producer import KafkaProducer
+from splashdam.client.async_producer import AsyncKafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.model.broker_errors import UnknownTopicOrPartitionError
 from splashdam.model.errors import (
@@ -21,25 +23,44 @@ from splashdam.model.errors import (
     ProtocolError,
     WrongListenerError,
 )
+from splashdam.testing.clock import VirtualClock
 
 
 @pytest.fixture(scope="module")
 def strict_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """One that makes no topics by itself, speaks no TLS and knows no users."""
     folder: Path = tmp_path_factory.mktemp("strict")
-    with EmbeddedBroker(folder, config={"auto.create.topics.enable": "false"}) as started:
+    with EmbeddedBroker(folder, fsync=False, config={"auto.create.topics.enable": "false"}) as started:
         yield started.bootstrap_servers
 
 
-def failure(servers: str, **options: Any) -> KafkaError:
-    """What ``send`` raises, or its future."""
-    producer = KafkaProducer(bootstrap_servers=servers, max_block_ms=1_000, **options)
-    try:
+async def failure(servers: str, clock: MockClock, *, is_silent: bool = False, **options: Any) -> KafkaError:
+    """What ``send`` raises, or its future.
+
+    Sockets and names are the machine's, time is not: it stands until the cluster has been asked, however
+    long that takes, and then runs out.
+    """
+    errors: list[KafkaError] = []
+    producer = AsyncKafkaProducer(
+        bootstrap_servers=servers, max_block_ms=1_000, clock=VirtualClock(clock), **options
+    )
+    intake = producer._core.intake
+
+    async def send() -> None:
         with pytest.raises(KafkaError) as raised:
-            producer.send("orders", b"v").get(timeout=5)
-    finally:
-        producer.close(0)
-    return raised.value
+            await (await producer.send("orders", b"v"))
+        errors.append(raised.value)
+
+    async with producer, trio.open_nursery() as nursery:
+        nursery.start_soon(send)
+        while not errors and (
+            not intake.metadata.silent()
+            if is_silent
+            else intake.last_failure().startswith("no connection has failed")
+        ):
+            await trio.lowlevel.checkpoint()
+        clock.jump(1)
+    return errors[0]
 
 
 def check(error: KafkaError, words: str, kind: type[KafkaError]) -> None:
@@ -53,7 +74,7 @@ def check(error: KafkaError, words: str, kind: type[KafkaError]) -> None:
     assert error.remedy == kind.remedy
 
 
-def test_a_name_that_nobody_has(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_that_nobody_has(monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock) -> None:
     """DNS."""
 
     def unknown(*_arguments: object, **_options: object) -> None:
@@ -61,33 +82,38 @@ def test_a_name_that_nobody_has(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     words = r"no-such-host\.invalid:9092: (the name cannot be resolved|the host name is invalid)"
-    check(failure("no-such-host.invalid:9092"), words, CannotConnectError)
+    check(await failure("no-such-host.invalid:9092", mock_clock), words, CannotConnectError)
 
 
-def test_nobody_listens(closed_port: str) -> None:
+async def test_nobody_listens(closed_port: str, mock_clock: MockClock) -> None:
     """Refused."""
-    check(failure(closed_port), f"cannot connect to {closed_port}: Connection refused", CannotConnectError)
+    check(
+        await failure(closed_port, mock_clock),
+        f"cannot connect to {closed_port}: Connection refused",
+        CannotConnectError,
+    )
 
 
-def test_no_tls_there(strict_broker: str) -> None:
+async def test_no_tls_there(strict_broker: str, mock_clock: MockClock) -> None:
     """TLS on one side only: said at once, since waiting does not help."""
-    error = failure(strict_broker, security_protocol="SSL")
+    error = await failure(strict_broker, mock_clock, security_protocol="SSL")
     assert isinstance(error, WrongListenerError)
     assert re.match(
         f"no TLS with {strict_broker}: it does not speak TLS; check .*security_protocol", str(error)
     )
 
 
-def test_no_topic(strict_broker: str) -> None:
+async def test_no_topic(strict_broker: str, mock_clock: MockClock) -> None:
     """Unknown topic: the remedy is the topic's, not the network's."""
     words = r"\[3 UnknownTopicOrPartitionError\] topic 'orders'"
-    check(failure(strict_broker), words, UnknownTopicOrPartitionError)
+    check(await failure(strict_broker, mock_clock), words, UnknownTopicOrPartitionError)
 
 
-def test_not_let_in(strict_broker: str) -> None:
+async def test_not_let_in(strict_broker: str, mock_clock: MockClock) -> None:
     """Authentication: said at once, since waiting does not help; and no secret is in it."""
-    error = failure(
+    error = await failure(
         strict_broker,
+        mock_clock,
         security_protocol="SASL_PLAINTEXT",
         sasl_mechanism="PLAIN",
         sasl_plain_username="a",
@@ -98,9 +124,9 @@ def test_not_let_in(strict_broker: str) -> None:
     assert "hunter2" not in str(error)
 
 
-def test_no_kafka_there(silent_peer: str) -> None:
+async def test_no_kafka_there(silent_peer: str, mock_clock: MockClock) -> None:
     """Somebody accepts and says nothing."""
-    error = failure(silent_peer)
+    error = await failure(silent_peer, mock_clock, is_silent=True)
     assert "no connection has failed, but a request is not answered" in str(error)
     assert error.causes == ()
     assert error.remedy == KafkaTimeoutError.remedy

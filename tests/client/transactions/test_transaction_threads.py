@@ -21,7 +21,7 @@ from splashdam.model.errors import IllegalStateError
 def test_threads_that_send_while_another_one_commits(tmp_path: Path, serializer: Any) -> None:
     """Each record is refused, or it is in exactly the transaction in which its ``send`` returned."""
     with (
-        EmbeddedBroker(tmp_path) as broker,
+        EmbeddedBroker(tmp_path, fsync=False) as broker,
         KafkaProducer(
             bootstrap_servers=broker.bootstrap_servers,
             transactional_id="x",

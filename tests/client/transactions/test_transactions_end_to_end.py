@@ -15,7 +15,12 @@ from splashdam.embedded_broker.embedded import EmbeddedBroker
 @pytest.fixture(params=[0, 1, 2], ids=["tv0", "tv1", "tv2"])
 def servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of a broker with that level of ``transaction.version``."""
-    with EmbeddedBroker(tmp_path, config={"transaction.version": request.param}) as broker:
+    config = {
+        "transaction.version": request.param,
+        "offsets.topic.num.partitions": 1,  # Kafka's fifty are most of what a test would cost
+        "transaction.state.log.num.partitions": 3,
+    }
+    with EmbeddedBroker(tmp_path, fsync=False, config=config) as broker:
         yield str(broker.bootstrap_servers)
 
 

@@ -33,7 +33,7 @@ async def connected(broker: Broker) -> Talk:
 
 
 async def until_parked(broker: Broker, count: int) -> None:
-    with trio.fail_after(10):
+    with trio.fail_after(300):
         while broker.parking.parked != count:
             await trio.lowlevel.checkpoint()
 

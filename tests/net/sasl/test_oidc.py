@@ -146,7 +146,7 @@ def drip(handler: BaseHTTPRequestHandler) -> None:
 
 
 def silent(handler: BaseHTTPRequestHandler) -> None:
-    handler.server.done.wait(60)  # type: ignore[attr-defined]
+    handler.server.done.wait(300)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_a_data_directory_of_kafka_is_served_as_kafka_served_it(version: str, tm
     shutil.copytree(GOLDEN / version, tmp_path / "data")
     expected = json.loads((GOLDEN / version / "served.json").read_text())
     found = {}
-    with EmbeddedBroker(tmp_path / "data") as broker:
+    with EmbeddedBroker(tmp_path / "data", fsync=False) as broker:
         for topic in expected:
             uncommitted = served(broker.bootstrap_servers, topic)
             committed = served(broker.bootstrap_servers, topic, committed=True)

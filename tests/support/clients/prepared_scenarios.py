@@ -20,9 +20,11 @@ from splashdam.net.admin.transactions import (
     open_transactions,
 )
 from splashdam.net.clock import SystemClock
-from splashdam.net.cluster.cluster_client import ClusterClient, open_cluster_client
+from splashdam.net.cluster.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
 from splashdam.net.connect import TcpConnect
-from support.clients.transaction_scenarios import Make, Scenario, committed
+from support.clients.transaction_scenarios import WAIT_SECONDS, Make, Scenario, committed
+
+PATIENT = ClusterClientSettings(timeout_ms=1_000 * WAIT_SECONDS, request_timeout_ms=1_000 * WAIT_SECONDS)
 
 
 def ask(servers: str, task: Callable[[ClusterClient], Awaitable[Any]]) -> Any:
@@ -30,7 +32,9 @@ def ask(servers: str, task: Callable[[ClusterClient], Awaitable[Any]]) -> Any:
 
     async def run() -> Any:
         addresses = parse_bootstrap_servers(servers)
-        async with open_cluster_client(addresses, connect=TcpConnect(), clock=SystemClock()) as client:
+        async with open_cluster_client(
+            addresses, connect=TcpConnect(), clock=SystemClock(), settings=PATIENT
+        ) as client:
             return await task(client)
 
     return trio.run(run)
@@ -106,7 +110,7 @@ def who_is_fenced_from_outside_is_aborted(servers: str, make: Make, name: str) -
     """Also one that has prepared nothing yet."""
     producer = make(name)
     producer.begin_transaction()
-    producer.send(name, b"open").get(timeout=30)
+    producer.send(name, b"open").get(timeout=WAIT_SECONDS)
     ask(servers, lambda client: fence_transactional_id(client, name))
     assert ask(servers, lambda client: describe_transaction(client, f"{name}-none")).state == ""
     with pytest.raises(ProducerFencedError):

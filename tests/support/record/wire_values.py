@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ MESSAGES = [cls for api in API_KEYS.values() for cls in (api.request, api.respon
 CASES = [(cls, version) for cls in MESSAGES for version in cls.VERSIONS]
 """Every version of every message."""
 
-CASE_IDS = [f"{cls.NAME}-{version}" for cls, version in CASES]
+NAMES = [cls.NAME for cls in MESSAGES]
 
 _FIXED = {
     "bool": st.booleans(),
@@ -49,6 +50,7 @@ def kafkas_name(cls: type[Struct]) -> str:
     return RENAMED.get(cls.__name__, cls.__name__)
 
 
+@functools.cache
 def structs(cls: type[Struct], version: int) -> st.SearchStrategy[Any]:
     """Instances whose fields have any value the version can carry, and defaults where it carries none."""
     carried = {field.name: _values(field, version) for field in cls.FIELDS if version in field.versions}

@@ -1,8 +1,8 @@
 """What a test leaves behind is its error: threads, child processes, open files and sockets.
 
-Before and after each test the process is looked at, which costs some ten microseconds. Fixtures that several
-tests share may hold what they opened until they end; then all that has come since they began has to be
-gone. What ends by itself within `_ENDING_SECONDS` has not been left behind. Files and children are seen on
+Before and after each test the process is looked at, which costs some hundred microseconds. Fixtures that
+several tests share may hold what they opened until they end; then all that has come since they began has to
+be gone. What ends by itself within `_ENDING_SECONDS` has not been left behind. Files and children are seen on
 Linux alone.
 """
 
@@ -13,6 +13,7 @@ import os
 import select
 import sys
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -20,11 +21,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import trio
 from trio._core import _thread_cache
 
 _ENDING_SECONDS = 10
-_OPEN = Path("/proc/self/fd")
-_TASKS = Path("/proc/self/task")
+_ENDING_TURNS = 10_000
+_OPEN = "/proc/self/fd"
+_TASKS = "/proc/self/task"
 
 
 class Belongings(NamedTuple):
@@ -78,9 +81,11 @@ def kept() -> Iterator[None]:
 
 def _children() -> Iterator[int]:
     """Also those that have ended and that nobody has waited for."""
-    for task in _TASKS.glob("*/children"):
-        with suppress(OSError):  # the thread has just ended
-            yield from map(int, task.read_text().split())
+    with suppress(FileNotFoundError):  # not on this system
+        for task in os.listdir(_TASKS):
+            # The thread may have just ended.
+            with suppress(OSError), open(f"{_TASKS}/{task}/children", "rb") as listed:
+                yield from map(int, listed.read().split())
 
 
 def _files() -> Iterator[tuple[str, str]]:
@@ -88,7 +93,7 @@ def _files() -> Iterator[tuple[str, str]]:
     with suppress(FileNotFoundError):  # not on this system
         for number in os.listdir(_OPEN):
             with suppress(OSError):  # the listing's own
-                found[number] = os.readlink(f"/proc/self/fd/{number}")
+                found[number] = os.readlink(f"{_OPEN}/{number}")
     # A client of librdkafka's that is destroyed may leave the pipes by which its threads woke each other.
     ends = Counter(found.values()) if "confluent_kafka" in sys.modules else {}
     return ((each, to) for each, to in found.items() if not (to.startswith("pipe:") and ends.get(to, 0) > 1))
@@ -139,6 +144,22 @@ def _wait_for(child: int) -> None:
         os.close(process)
 
 
+def _end_run(error: BaseException) -> None:
+    """Cancels the run of trio's that a time limit has broken out of while it waited.
+
+    To trio it still goes on, so that none can begin after it, and all later tests with a loop would fail.
+    """
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code is not trio.run.__code__ or "gen" not in frame.f_locals:
+            continue
+        run, runner = frame.f_locals["gen"], frame.f_locals["runner"]
+        with suppress(StopIteration):  # it has ended
+            for _ in range(_ENDING_TURNS if run.gi_frame is not None else 0):
+                if runner.main_task is not None:
+                    runner.main_task.parent_nursery.cancel_scope.cancel()
+                run.send(runner.io_manager.get_events(0))
+
+
 class Leftovers:
     """The look at the process around each test."""
 
@@ -171,9 +192,13 @@ class Leftovers:
         self._holding.discard(fixturedef)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """A test that fails may leave things: its traceback holds them."""
+    def pytest_runtest_makereport(
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """A test that fails may leave things: its traceback holds them. A run of trio's is none of them."""
         report = yield
+        if call.excinfo is not None:
+            _end_run(call.excinfo.value)
         self._failed = report.failed or (self._failed and report.when != "setup")
         return report
 

@@ -15,7 +15,7 @@ from support.scripted.cluster import Trouble
 CLIENT = Path(__file__).parents[2] / "client"
 
 
-def run_script(script: str, *arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def run_script(script: str, *arguments: str, timeout: float = 500) -> subprocess.CompletedProcess[str]:
     """Runs ``script``; warnings are errors there, too."""
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(script), *arguments],

@@ -19,7 +19,7 @@ Y2K_MS = 946_684_800_000
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(tmp_path) as running:
+    with EmbeddedBroker(tmp_path, fsync=False) as running:
         yield running
 
 
@@ -85,7 +85,7 @@ def test_waiting_for_a_fault(broker: EmbeddedBroker, producer: KafkaProducer) ->
 
 def test_faults_outlive_restarts(tmp_path: Path) -> None:
     """They are set before the broker runs, too."""
-    broker = EmbeddedBroker(tmp_path)
+    broker = EmbeddedBroker(tmp_path, fsync=False)
     fault = broker.faults.produce(error="REQUEST_TIMED_OUT", times=1)
     with broker, KafkaProducer(bootstrap_servers=broker.bootstrap_servers, retry_backoff_ms=1) as producer:
         assert producer.send("t", b"1").get(timeout=30).offset == 0
@@ -108,7 +108,7 @@ def test_another_client_with_fetch_errors(broker: EmbeddedBroker, producer: Kafk
 def test_wall_clock(tmp_path: Path) -> None:
     """Records get the time that the test has set."""
     with (
-        EmbeddedBroker(tmp_path, log_message_timestamp_type="LogAppendTime") as broker,
+        EmbeddedBroker(tmp_path, fsync=False, log_message_timestamp_type="LogAppendTime") as broker,
         KafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer,
     ):
         broker.clock.freeze()

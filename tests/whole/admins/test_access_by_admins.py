@@ -36,6 +36,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
     """Two listeners: everybody may do everything by the first one, users need ACLs on the other."""
     running = EmbeddedBroker(
         tmp_path_factory.mktemp("data"),
+        fsync=False,
         listeners="PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
         sasl_enabled_mechanisms="SCRAM-SHA-256",
         authorizer_class_name=AUTHORIZER,

@@ -66,7 +66,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def broker(data: Path) -> Iterator[EmbeddedBroker]:
     """One broker for all clients; each has a topic of its own."""
-    with EmbeddedBroker(data) as running:
+    with EmbeddedBroker(data, fsync=False) as running:
         yield running
 
 
@@ -102,14 +102,14 @@ def test_records_are_deleted(broker: EmbeddedBroker, client: str) -> None:
 def test_the_start_outlives_the_broker(tmp_path: Path) -> None:
     """Asked of a second broker on the same directory."""
     with (
-        EmbeddedBroker(tmp_path) as first,
+        EmbeddedBroker(tmp_path, fsync=False) as first,
         KafkaProducer(bootstrap_servers=first.bootstrap_servers) as producer,
     ):
         for number in range(5):
             producer.send("t", b"%d" % number)
         producer.flush()
         assert by_confluent(first.bootstrap_servers, "t", 3) == 3
-    with EmbeddedBroker(tmp_path) as second:
+    with EmbeddedBroker(tmp_path, fsync=False) as second:
         assert read_all(second.bootstrap_servers, "t") == [(3, b"3"), (4, b"4")]
 
 

@@ -27,7 +27,7 @@ from splashdam.embedded_broker.embedded import EmbeddedBroker
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """One broker for all tests here; each has topics of its own."""
-    with EmbeddedBroker(tmp_path_factory.mktemp("data")) as running:
+    with EmbeddedBroker(tmp_path_factory.mktemp("data"), fsync=False) as running:
         yield running
 
 

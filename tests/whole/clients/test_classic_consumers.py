@@ -18,7 +18,9 @@ TOPIC = "shared"
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[str]:
     """A broker whose topics have four partitions."""
-    with EmbeddedBroker(tmp_path / "data", num_partitions=4, group_initial_rebalance_delay_ms=0) as broker:
+    with EmbeddedBroker(
+        tmp_path / "data", fsync=False, num_partitions=4, group_initial_rebalance_delay_ms=0
+    ) as broker:
         yield broker.bootstrap_servers
 
 

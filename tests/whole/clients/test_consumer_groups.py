@@ -22,6 +22,7 @@ def servers(tmp_path: Path) -> Iterator[str]:
     """A broker with a topic ``t`` of six partitions, ten records in each; members are heard often."""
     with EmbeddedBroker(
         tmp_path,
+        fsync=False,
         num_partitions=PARTITIONS,
         group_consumer_heartbeat_interval_ms=20,
         group_initial_rebalance_delay_ms=0,

@@ -44,7 +44,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def broker(data: Path) -> Iterator[EmbeddedBroker]:
     """One broker for all tests here; each has a topic of its own."""
-    with EmbeddedBroker(data, num_partitions=PARTITIONS, log_segment_bytes=50_000) as running:
+    with EmbeddedBroker(data, fsync=False, num_partitions=PARTITIONS, log_segment_bytes=50_000) as running:
         yield running
 
 
@@ -127,7 +127,9 @@ def test_fewer_acks(broker: EmbeddedBroker, topic: str, client: str, options: di
 def test_everything_survives_a_restart(tmp_path: Path) -> None:
     """What was acknowledged before a stop is read after the next start, and new records follow it."""
     for round_ in range(1, 4):
-        with EmbeddedBroker(tmp_path, num_partitions=PARTITIONS, log_segment_bytes=50_000) as broker:
+        with EmbeddedBroker(
+            tmp_path, fsync=False, num_partitions=PARTITIONS, log_segment_bytes=50_000
+        ) as broker:
             for produce in PRODUCERS.values():
                 produce(broker.bootstrap_servers, "t", RECORDS[:60])
             check_read_back(broker, "t", RECORDS[:60] * 3 * round_)

@@ -15,7 +15,7 @@ from splashdam.embedded_broker.embedded import EmbeddedBroker
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[str]:
     """A broker with a topic ``t`` of one partition."""
-    with EmbeddedBroker(tmp_path) as broker:
+    with EmbeddedBroker(tmp_path, fsync=False) as broker:
         make_topic(broker.bootstrap_servers, "t")
         yield broker.bootstrap_servers
 

@@ -14,13 +14,13 @@ from splashdam.embedded_broker.embedded import EmbeddedBroker
 @pytest.mark.parametrize("client", COMMIT)
 def test_committed_offsets(tmp_path: Path, client: str) -> None:
     """By assigned partitions and a group id; also after the broker has started again."""
-    with EmbeddedBroker(tmp_path) as broker:
+    with EmbeddedBroker(tmp_path, fsync=False) as broker:
         kafka_python_produce(broker.bootstrap_servers, "t", [Sent(0, None, b"x", [])])
         assert ASK[client](broker.bootstrap_servers, "g", "t") is None
         COMMIT[client](broker.bootstrap_servers, "g", "t", Committed(41, ""))
         COMMIT[client](broker.bootstrap_servers, "g", "t", Committed(42, "half way"))
         check(broker.bootstrap_servers)
-    with EmbeddedBroker(tmp_path) as broker:
+    with EmbeddedBroker(tmp_path, fsync=False) as broker:
         check(broker.bootstrap_servers)
 
 

@@ -101,7 +101,7 @@ def broker(
 ) -> Iterator[EmbeddedBroker]:
     """A broker to which one client has written its transactions; it has started again since."""
     data: Path = tmp_path_factory.mktemp("data")
-    with EmbeddedBroker(data) as written:
+    with EmbeddedBroker(data, fsync=False) as written:
         make_topic(written.bootstrap_servers, TOPIC)
         producer = CLIENTS[request.param](written.bootstrap_servers, "tx")
         for number, (value, is_commit) in enumerate(PLAN):
@@ -110,7 +110,7 @@ def broker(
             producer.send_offset(GROUP, number)
             (producer.commit if is_commit else producer.abort)()
         producer.close()
-    with EmbeddedBroker(data) as running:
+    with EmbeddedBroker(data, fsync=False) as running:
         yield running
 
 

@@ -44,7 +44,7 @@ class Client(NamedTuple):
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A broker for all of them; topics have three partitions."""
-    with EmbeddedBroker(tmp_path_factory.mktemp("data"), num_partitions=3) as broker:
+    with EmbeddedBroker(tmp_path_factory.mktemp("data"), fsync=False, num_partitions=3) as broker:
         yield broker.bootstrap_servers
 
 

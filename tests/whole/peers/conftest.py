@@ -47,7 +47,7 @@ class Cluster:
 
 
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with EmbeddedBroker(tmp_path_factory.mktemp("broker")) as broker:
+    with EmbeddedBroker(tmp_path_factory.mktemp("broker"), fsync=False) as broker:
         yield Cluster(broker.bootstrap_servers)
 
 

@@ -207,7 +207,7 @@ def test_no_secret_is_shown_over_tcp(pki: Pki, tmp_path: Path, caplog: pytest.Lo
         "ssl_key_password": "hunter-of-keys",
     }
     del settings["ssl_keystore_location"]
-    broker = EmbeddedBroker(tmp_path, listeners="SASL_SSL://localhost:0", **settings)
+    broker = EmbeddedBroker(tmp_path, fsync=False, listeners="SASL_SSL://localhost:0", **settings)
     broker.users.add(USER, PASSWORD)
     shown = [repr(broker.__dict__), repr(broker._open)]
     with broker:

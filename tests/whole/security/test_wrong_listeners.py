@@ -54,7 +54,7 @@ def behind_a_balancer(folder: Path, says: bytes, left: int) -> Iterator[str]:
             connection.recv(4096)
             connection.sendall(says)
 
-    with EmbeddedBroker(folder, port=0) as broker:
+    with EmbeddedBroker(folder, fsync=False, port=0) as broker:
         port = int(broker.bootstrap_servers.rpartition(":")[2])
         with listening(serve) as address:
             yield address
@@ -169,7 +169,10 @@ def test_one_bootstrap_server_that_is_wrong_does_not_end_the_wait_for_another() 
 
 def test_one_bootstrap_server_that_is_wrong_is_passed_over(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The cluster works."""
-    with listening(http) as wrong, EmbeddedBroker(tmp_path_factory.mktemp("data"), port=0) as broker:
+    with (
+        listening(http) as wrong,
+        EmbeddedBroker(tmp_path_factory.mktemp("data"), fsync=False, port=0) as broker,
+    ):
         for servers in ([wrong, broker.bootstrap_servers], [broker.bootstrap_servers, wrong]):
             with KafkaProducer(bootstrap_servers=servers) as producer:
                 assert producer.send("t", b"v").get(20).offset >= 0

@@ -300,7 +300,7 @@ def test_threads_while_batches_come_and_go(kernel: ModuleType) -> None:
             buffers[id(lane.outcome)] = lane.buffer
     over.set()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert [buffer.record_count for buffer, _ in closed] == [count for _, count in closed]
     futures = [each for futures in sent for each in futures]
     values = {
