@@ -166,7 +166,12 @@ class OnceCommand(click.Command):
                 if times > 1 and _is_single(parameter):
                     raise click.UsageError(f"{max(parameter.opts, key=len)} is given {times} times", ctx)
             for names in self.exclusives:
-                found = [_shown(each) for each in given if each.name in names and _is_given(each, values)]
+                # A repeatable option comes as often as it is given, and does not contradict itself.
+                found = [
+                    _shown(each)
+                    for each in dict.fromkeys(given)
+                    if each.name in names and _is_given(each, values)
+                ]
                 if len(found) > 1:
                     raise click.UsageError(f"{found[0]} contradicts {found[1]}", ctx)
         return super().parse_args(ctx, args)

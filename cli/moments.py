@@ -9,16 +9,25 @@ from datetime import datetime
 import click
 
 _AGO = re.compile(r"(\d+)(ms|s|m|h|d)", re.ASCII)
+_LATEST_MS = 2**63 - 1
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def moment(text: str) -> int:
     """Return milliseconds since the epoch: of a date and time, or of a time ago such as ``90s`` or ``15m``.
 
+    A duration that reaches before 1970 means 1970: Kafka's requests have no earlier times.
+
     Raises:
-        click.BadParameter: the text is neither.
+        click.BadParameter: the text is neither, or later than Kafka's last time.
     """
-    text = text.strip()
+    at_ms = _parsed(text.strip())
+    if at_ms > _LATEST_MS:
+        raise click.BadParameter(f"{text!r} is beyond the last time that Kafka knows, {_LATEST_MS} ms")
+    return max(at_ms, 0)
+
+
+def _parsed(text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) > 8:  # shorter ones are dates: 20260131
         return int(text)
     if (ago := _AGO.fullmatch(text)) is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from math import isnan
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -56,6 +57,21 @@ class DirectoryPath(click.Path):
         return super().convert(value, param, ctx)
 
 
+class SecondsRange(click.FloatRange):
+    """A number of seconds. ``nan`` is refused: no comparison with a limit is true of it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        seconds = super().convert(value, param, ctx)
+        if isnan(seconds):
+            self.fail(f"{value!r} is no number of seconds", param, ctx)
+        return seconds
+
+
+def given_bytes(text: str) -> bytes:
+    """Return the bytes of a text as they stand on the command line, those that are not UTF-8 as well."""
+    return text.encode("utf-8", "surrogateescape")
+
+
 def bootstrap_servers_option(command: Command) -> Command:
     """Add ``--bootstrap-servers``."""
     return click.option(
@@ -73,7 +89,7 @@ def timeout_option(command: Command) -> Command:
     return click.option(
         "--timeout",
         "timeout_seconds",
-        type=click.FloatRange(0, 86_400, min_open=True),
+        type=SecondsRange(0, 86_400, min_open=True),
         metavar="SECONDS",
         default=DEFAULT_TIMEOUT_SECONDS,
         show_default=True,

@@ -32,6 +32,7 @@ from splashdam.embedded_broker.broker import open_broker
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.developer import developer_settings
 from splashdam.embedded_broker.embedded import IN_MEMORY
+from splashdam.embedded_broker.handlers.create_topics import MAX_PARTITIONS
 from splashdam.storage.files.memory import MemoryFiles
 
 _LONG_COLLECTION_S = 0.005
@@ -46,6 +47,8 @@ def _topic(text: str) -> tuple[str, int | None]:
     name, colon, count = text.partition(":")
     if colon and not (count.isascii() and count.isdigit() and int(count) > 0):
         raise click.BadParameter(f"{text!r} is not NAME:PARTITIONS")
+    if colon and int(count) > MAX_PARTITIONS:
+        raise click.BadParameter(f"{text!r}: a topic begins with at most {MAX_PARTITIONS} partitions")
     return legal_topic(name), int(count) if colon else None
 
 

@@ -18,6 +18,7 @@ from splashdam.cli.output import counted, is_terminal, standard_input
 from splashdam.cli.parameters import (
     cluster_options,
     exclusive,
+    given_bytes,
     is_given,
     read_properties,
     settled_properties,
@@ -42,7 +43,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 def _unescaped(_context: click.Context, _parameter: click.Parameter, separator: str | None) -> bytes | None:
     if separator == "":
         raise click.BadParameter("an empty text separates nothing")
-    return None if separator is None else separator.replace("\\t", "\t").encode()
+    return None if separator is None else given_bytes(separator.replace("\\t", "\t"))
 
 
 def _header_pairs(
@@ -53,7 +54,9 @@ def _header_pairs(
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise click.BadParameter(f"{text!r} is not NAME=VALUE")
-        found.append((name, value.encode()))
+        if any("\udc80" <= each <= "\udcff" for each in name):  # a byte that is not UTF-8
+            raise click.BadParameter(f"{text!r}: the name of a header must be UTF-8")
+        found.append((name, given_bytes(value)))
     return tuple(found)
 
 
@@ -151,7 +154,7 @@ def produce(
 ) -> None:
     """Send each line of standard input, or of FILEs, to TOPIC as a record.
 
-    A line ends with a newline, which is not part of the record. A summary goes to standard error; the status
+    A line ends with LF or CRLF, which is not part of the record. A summary goes to standard error; the status
     is 1 if any record was not delivered. Ctrl-C, SIGTERM and SIGHUP end the reading; what was read is still
     delivered.
     """
@@ -160,8 +163,8 @@ def produce(
     text_lines = TextLines(
         has_headers=has_headers,
         key_separator=key_separator,
-        null=None if null_marker is None else null_marker.encode(),
-        key=None if key is None else key.encode(),
+        null=None if null_marker is None else given_bytes(null_marker),
+        key=None if key is None else given_bytes(key),
         headers=header_pairs,
         partition=partition,
     )

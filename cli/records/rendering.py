@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+from splashdam.cli.parameters import given_bytes
 from splashdam.cli.records.json_lines import render_json
 from splashdam.model.values import TopicPartition
 from splashdam.record.record import Record
@@ -103,7 +104,7 @@ def format_renderer(text: str, null: bytes | None) -> Render:
     parts: list[bytes | Callable[[TopicPartition, Record, bytes], bytes]] = []
     position = 0
     for found in _PARTS.finditer(text):
-        parts.append(text[position : found.start()].encode())
+        parts.append(given_bytes(text[position : found.start()]))
         position = found.end()
         token, escape = found.groups()
         if token is not None:
@@ -116,7 +117,7 @@ def format_renderer(text: str, null: bytes | None) -> Render:
             parts.append(_ESCAPES[escape])
         else:
             raise ValueError(f"{found[0]!r} is no escape; there are \\n, \\r, \\t, \\0, \\\\ and \\xHH")
-    parts.append(text[position:].encode())
+    parts.append(given_bytes(text[position:]))
     stands_for_null = null or b""
     return lambda where, record: b"".join(
         part if isinstance(part, bytes) else part(where, record, stands_for_null) for part in parts

@@ -19,7 +19,7 @@ from splashdam.cli.connecting import Cluster, named_cluster
 from splashdam.cli.exiting import failures_reported
 from splashdam.cli.moments import moment
 from splashdam.cli.output import standard_output
-from splashdam.cli.parameters import cluster_options, exclusive, legal_topic, settled_cluster
+from splashdam.cli.parameters import cluster_options, exclusive, given_bytes, legal_topic, settled_cluster
 from splashdam.cli.records.reading import Output, OutputFailure, Reading, Start, committing
 from splashdam.cli.records.rendering import FORMATS, TOKENS_HELP, Render, format_renderer, renderer
 from splashdam.model.errors import IllegalArgumentError
@@ -214,7 +214,7 @@ def _check_times(since: int | None, until: int | None, null_marker: str | None, 
 
 
 def _render(format_name: str, format_string: str | None, null_marker: str | None) -> Render:
-    null = None if null_marker is None else null_marker.encode()
+    null = None if null_marker is None else given_bytes(null_marker)
     return renderer(format_name, null) if format_string is None else format_renderer(format_string, null)
 
 

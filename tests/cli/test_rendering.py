@@ -93,6 +93,7 @@ def test_times_are_utc(timestamp_ms: int, shown: bytes) -> None:
         ("%S %K %T %h", b"2 1 7 a=1,n=NIL"),
         (r"%R%s%%\x00\0\\\t\r", b"\0\0\0\2\xffv%\0\0\\\t\r"),
         ("plain", b"plain"),
+        ("\udcff%o\udcfe", b"\xff9\xfe"),  # bytes of the command line that are not UTF-8
     ],
 )
 def test_format_strings_are_those_of_kcat(text: str, shown: bytes) -> None:

@@ -9,7 +9,10 @@ import pytest
 from click.testing import CliRunner
 from support.running.cli_processes import run
 
+from splashdam.cli.commands import splashdam
+from splashdam.cli.moments import moment
 from splashdam.cli.parameters import settled_properties
+from splashdam.cli.records.produce import produce
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 
 
@@ -81,3 +84,38 @@ def test_illegal_topic(command: str, topic: str) -> None:
     done = run(command, topic)
     assert done.returncode == 2
     assert "is not a legal topic name" in done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("tail", "t", "--timeout", "nan"), "no number of seconds"),
+        (("tail", "t", "--since", "9" * 20), "beyond the last time"),
+        (("produce", "t", "-H", "\udcff=1"), "must be UTF-8"),
+        (("broker", "--memory", "--topic", "t:99999999999"), "at most"),
+    ],
+)
+def test_what_ended_in_a_traceback_or_blamed_the_cluster(words: tuple[str, ...], said: str) -> None:
+    """The text is refused before anything is connected or created."""
+    done = CliRunner().invoke(splashdam, words)
+    assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
+def test_a_repeated_header_does_not_contradict_itself() -> None:
+    """`--header contradicts --header` was the answer to two of them."""
+    headers = ("-H", "a=1", "-H", "a=\udcff")
+    context = produce.make_context("produce", ["t", *headers])
+    assert context.params["header_pairs"] == (("a", b"1"), ("a", b"\xff"))
+    with pytest.raises(click.UsageError, match="--header contradicts --json"):
+        produce.make_context("produce", ["t", *headers, "--json"])
+
+
+def test_a_separator_that_is_not_utf8_is_its_bytes() -> None:
+    """Keys and values may hold any byte, so a byte that is never in text is a fine separator."""
+    context = produce.make_context("produce", ["t", "-K", "\udcff\\t"])
+    assert context.params["key_separator"] == b"\xff\t"
+
+
+def test_a_time_before_1970_is_1970() -> None:
+    """Brokers answered a negative time with UNSUPPORTED_VERSION, and -2 and -1 mean other things."""
+    assert (moment("99999d"), moment("1969-01-01T00:00Z"), moment("1970-01-01T00:00:01Z")) == (0, 0, 1000)
