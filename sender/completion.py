@@ -25,6 +25,7 @@ from splashdam.model.errors import KafkaError, KafkaTimeoutError, PurgedError, m
 from splashdam.model.log_text import fields, naming
 from splashdam.model.values import TopicPartition
 from splashdam.sender.context import SenderContext
+from splashdam.sender.delivery_timeout import DeliveryTimeout
 from splashdam.sender.idempotence import Idempotence
 from splashdam.sender.verdicts import NOT_WRITTEN, Verdict, verdict_for
 from splashdam.wire.messages.produce import PartitionProduceResponse
@@ -61,7 +62,7 @@ class Completion:
         self.finished: deque[ProducerBatch] = deque()
         self.fatal: KafkaError | None = None
         self.last_failure: BaseException | None = None
-        self._nothing_late_before_ms = -math.inf  # saves a look at every batch on every turn
+        self._timeout = DeliveryTimeout(context)
         self._accepted_late: list[tuple[TopicPartition, int]] = []
         settings = self._settings = context.settings
         self._accumulator = context.accumulator
@@ -109,19 +110,19 @@ class Completion:
 
     def expire(self, now_ms: float) -> None:
         """Fail batches past their delivery timeout, queued or in flight."""
-        if now_ms < self._nothing_late_before_ms:
+        timeout = self._timeout
+        if not timeout.may_have_passed(now_ms):
             return
         for batch in self._accumulator.expire(now_ms):
             self._counters.expired += 1
-            self._drop(batch, self._timeout(batch))
+            self._drop(batch, timeout.error(batch, self.last_failure))
         # A batch that expires in flight fails now, but its response is awaited: it usually tells whether the
         # sequence numbers are used (docs/decisions/idempotence.md).
         for batch in list(self.in_flight):
-            if batch.state is BatchState.IN_FLIGHT and self._is_late(batch, now_ms):
+            if batch.state is BatchState.IN_FLIGHT and timeout.has_passed(batch, now_ms):
                 self._counters.expired += 1
-                self._abandon(batch, self._timeout(batch))
-        oldest_ms = min((batch.created_ms for batch in self._accumulator.incomplete), default=now_ms)
-        self._nothing_late_before_ms = min(oldest_ms, now_ms) + self._settings.delivery_timeout_ms
+                self._abandon(batch, timeout.error(batch, self.last_failure))
+        timeout.note_incomplete(self._accumulator.incomplete, now_ms)
 
     def purge(self, *, queued: bool, in_flight: bool) -> int:
         """Fail queued or in-flight batches for the application; return the number of records.
@@ -141,7 +142,7 @@ class Completion:
 
     def next_expiry_ms(self, now_ms: float) -> float:
         """Return milliseconds until a batch in flight can expire; infinity if none is in flight."""
-        return max(0.0, self._nothing_late_before_ms - now_ms) if self.in_flight else math.inf
+        return self._timeout.next_ms(now_ms) if self.in_flight else math.inf
 
     def abort(self, error: BaseException) -> None:
         """Fail all batches for the application; those in flight keep their memory until their answer."""
@@ -204,8 +205,10 @@ class Completion:
         if self._may_retry(batch, now_ms):
             self._queue_again(batch, answer, now_ms)
             return
-        late = self._is_late(batch, now_ms)
-        self._fail(batch, self._timeout(batch) if late else _answered(batch, answer))
+        is_late = self._timeout.has_passed(batch, now_ms)
+        self._fail(
+            batch, self._timeout.error(batch, self.last_failure) if is_late else _answered(batch, answer)
+        )
         self._forget_sequence(batch)
 
     def _queue_again(
@@ -226,10 +229,10 @@ class Completion:
             self._refuse(batch, answer, now_ms)
             return
         batch.last_error = _answered(batch, answer)
-        if self._is_late(batch, now_ms):
+        if self._timeout.has_passed(batch, now_ms):
             # Each record may be small enough, but there is no time left to find out: so it is a timeout, and
             # not MESSAGE_TOO_LARGE.
-            self._fail(batch, self._timeout(batch))
+            self._fail(batch, self._timeout.error(batch, self.last_failure))
             self._give_up_sequence(batch)
             return
         self._counters.splits += 1
@@ -346,40 +349,12 @@ class Completion:
         return (
             batch.state is BatchState.IN_FLIGHT
             and batch.attempts < self._settings.retries
-            and not self._is_late(batch, now_ms)
+            and not self._timeout.has_passed(batch, now_ms)
         )
 
     def _may_split(self, batch: ProducerBatch) -> bool:
         # The application has seen the failure of an abandoned batch: its records must not be sent again.
         return batch.record_count > 1 and batch.state is BatchState.IN_FLIGHT
-
-    def _is_late(self, batch: ProducerBatch, now_ms: float) -> bool:
-        return now_ms >= batch.created_ms + self._settings.delivery_timeout_ms
-
-    def _timeout(self, batch: ProducerBatch) -> KafkaTimeoutError:
-        cause = batch.last_error or self.last_failure
-        records = "1 record was" if batch.record_count == 1 else f"{batch.record_count} records were"
-        error = KafkaTimeoutError(
-            naming(
-                batch.topic_partition,
-                f"{records} not acknowledged within"
-                f" delivery_timeout_ms={self._settings.delivery_timeout_ms:g}, {batch.attempts} attempts"
-                f" failed; {self._obstacle_text(batch)}"
-                f"last failure: {cause or self._metadata.last_failure or 'none'}",
-            )
-        )
-        error.__cause__ = cause
-        return error
-
-    def _obstacle_text(self, batch: ProducerBatch) -> str:
-        obstacle = self._metadata.obstacle()
-        return (f"{obstacle}; " if obstacle else "") + self._state_text(batch)
-
-    def _state_text(self, batch: ProducerBatch) -> str:
-        if batch.state is BatchState.IN_FLIGHT:
-            return "the broker has not answered the last one; "
-        leaderless = self._metadata.cluster.leader_for(batch.topic_partition) < 0
-        return "the partition has no known leader; " if leaderless else ""
 
 
 def _said_by(error: BaseException) -> str:
