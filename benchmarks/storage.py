@@ -12,8 +12,8 @@ from splashdam.cli.measuring.clock import peak_rss_bytes
 from splashdam.model.values import TopicPartition
 from splashdam.record.sealing import build_batch
 from splashdam.storage.background import Now
-from splashdam.storage.cleaning.cleaner import cleanable_of
 from splashdam.storage.cleaning.cleaning import Cleaning
+from splashdam.storage.cleaning.log_cleaner import cleanable_of
 from splashdam.storage.files.disk import DiskFiles
 from splashdam.storage.log import Log
 from splashdam.storage.settings import DirectorySettings, LogSettings

@@ -1,9 +1,5 @@
 """Completes batches after a broker's answer, a failed request, or an expired delivery timeout.
 
-``VERDICTS`` says what happens to a batch for each error code. Source: Kafka's ``Errors``,
-``Sender.completeBatch`` and ``TransactionManager``. Without idempotence, retriable errors are retried and all
-others fail the batch.
-
 ``Completion`` is called with the guard held. It collects decided batches in ``finished`` and runs their
 waiters later, without the guard. Log lines wait until then, too: a log handler has a lock of its own and may
 call ``send``.
@@ -15,8 +11,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
-from enum import auto
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from splashdam.accumulator.batch import BatchState, ProducerBatch
 from splashdam.model.broker_errors import (
@@ -27,130 +22,16 @@ from splashdam.model.broker_errors import (
     error_for,
 )
 from splashdam.model.errors import KafkaError, KafkaTimeoutError, PurgedError, message_of
-from splashdam.model.lifecycle import Stage
 from splashdam.model.log_text import fields, naming
 from splashdam.model.values import TopicPartition
 from splashdam.sender.context import SenderContext
+from splashdam.sender.delivery_timeout import DeliveryTimeout
 from splashdam.sender.idempotence import Idempotence
+from splashdam.sender.verdicts import NOT_WRITTEN, Verdict, verdict_for
 from splashdam.wire.messages.produce import PartitionProduceResponse
 
 if TYPE_CHECKING:
     from splashdam.sender.transactions.manager import TransactionManager
-
-
-class Verdict(Stage):
-    """What becomes of a batch."""
-
-    DELIVERED = auto()
-    DUPLICATE = auto()
-    """The broker has the batch already; its offset is unknown."""
-    RETRY = auto()
-    RETRY_STALE = auto()
-    """Retry after a metadata update: our metadata are stale."""
-    SPLIT = auto()
-    """Too large: split it, or fail it if it holds a single record."""
-    REFUSE = auto()
-    """The broker did not write it and never will: fail this batch and continue with the next."""
-    OUT_OF_ORDER = auto()
-    """The batch does not have the sequence number that the broker expects."""
-    UNKNOWN_PRODUCER = auto()
-    """The broker has no state for this producer id."""
-    FATAL = auto()
-    """No later batch of this producer can succeed."""
-
-
-class Row(NamedTuple):
-    """The verdicts of one error code, with and without idempotence."""
-
-    idempotent: Verdict
-    plain: Verdict
-
-
-_STALE = Row(Verdict.RETRY_STALE, Verdict.RETRY_STALE)
-_RETRY = Row(Verdict.RETRY, Verdict.RETRY)
-_FATAL = Row(Verdict.FATAL, Verdict.REFUSE)
-REFUSED = Row(Verdict.REFUSE, Verdict.REFUSE)
-"""Every code that has no row of its own."""
-
-VERDICTS: dict[int, Row] = {
-    ErrorCode.NONE: Row(Verdict.DELIVERED, Verdict.DELIVERED),
-    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: Row(Verdict.DUPLICATE, Verdict.DUPLICATE),
-    # The leader has moved or is unavailable.
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: _STALE,
-    ErrorCode.LEADER_NOT_AVAILABLE: _STALE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: _STALE,
-    ErrorCode.REPLICA_NOT_AVAILABLE: _STALE,
-    ErrorCode.NETWORK_EXCEPTION: _STALE,
-    ErrorCode.KAFKA_STORAGE_ERROR: _STALE,
-    ErrorCode.LISTENER_NOT_FOUND: _STALE,
-    ErrorCode.FENCED_LEADER_EPOCH: _STALE,
-    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: _STALE,
-    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: _STALE,
-    ErrorCode.ELECTION_NOT_NEEDED: _STALE,
-    ErrorCode.UNKNOWN_TOPIC_ID: _STALE,
-    ErrorCode.INCONSISTENT_TOPIC_ID: _STALE,
-    # Transient errors.
-    ErrorCode.CORRUPT_MESSAGE: _RETRY,
-    ErrorCode.REQUEST_TIMED_OUT: _RETRY,
-    ErrorCode.NOT_ENOUGH_REPLICAS: _RETRY,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: _RETRY,
-    ErrorCode.UNKNOWN_LEADER_EPOCH: _RETRY,
-    ErrorCode.OFFSET_NOT_AVAILABLE: _RETRY,
-    ErrorCode.THROTTLING_QUOTA_EXCEEDED: _RETRY,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: _RETRY,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: _RETRY,
-    ErrorCode.NOT_COORDINATOR: _RETRY,
-    ErrorCode.NOT_CONTROLLER: _RETRY,
-    ErrorCode.CONCURRENT_TRANSACTIONS: _RETRY,
-    ErrorCode.FETCH_SESSION_ID_NOT_FOUND: _RETRY,
-    ErrorCode.INVALID_FETCH_SESSION_EPOCH: _RETRY,
-    ErrorCode.UNSTABLE_OFFSET_COMMIT: _RETRY,
-    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR: _RETRY,
-    ErrorCode.SHARE_SESSION_NOT_FOUND: _RETRY,
-    ErrorCode.INVALID_SHARE_SESSION_EPOCH: _RETRY,
-    ErrorCode.MESSAGE_TOO_LARGE: Row(Verdict.SPLIT, Verdict.SPLIT),
-    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: Row(Verdict.OUT_OF_ORDER, Verdict.REFUSE),
-    ErrorCode.UNKNOWN_PRODUCER_ID: Row(Verdict.UNKNOWN_PRODUCER, Verdict.REFUSE),
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _FATAL,
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _FATAL,
-    ErrorCode.PRODUCER_FENCED: _FATAL,
-    ErrorCode.UNSUPPORTED_VERSION: _FATAL,
-    # Not retriable. Listed, although they equal the default, because readers look for them here.
-    ErrorCode.UNKNOWN_SERVER_ERROR: REFUSED,
-    ErrorCode.INVALID_TOPIC_EXCEPTION: REFUSED,
-    ErrorCode.RECORD_LIST_TOO_LARGE: REFUSED,
-    ErrorCode.INVALID_REQUIRED_ACKS: REFUSED,
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: REFUSED,
-    ErrorCode.INVALID_TIMESTAMP: REFUSED,
-    ErrorCode.INVALID_REQUEST: REFUSED,
-    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: REFUSED,
-    ErrorCode.POLICY_VIOLATION: REFUSED,
-    ErrorCode.INVALID_PRODUCER_EPOCH: REFUSED,
-    ErrorCode.INVALID_TXN_STATE: REFUSED,
-    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: REFUSED,
-    ErrorCode.INVALID_RECORD: REFUSED,
-    ErrorCode.TRANSACTION_ABORTABLE: REFUSED,
-}
-
-NOT_WRITTEN = frozenset(
-    {
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        ErrorCode.UNKNOWN_PRODUCER_ID,
-    }
-)
-"""Retriable codes that prove that this attempt was not written. After all others it may have been.
-
-NOT_LEADER_OR_FOLLOWER is not among them: a leader that resigns while it waits for its followers answers it,
-too.
-"""
-
-
-def verdict_for(error_code: int, *, idempotent: bool) -> Verdict:
-    """Return what to do with a batch whose response has ``error_code``."""
-    row = VERDICTS.get(error_code, REFUSED)
-    return row.idempotent if idempotent else row.plain
 
 
 logger = logging.getLogger("splashdam.sender")
@@ -181,7 +62,7 @@ class Completion:
         self.finished: deque[ProducerBatch] = deque()
         self.fatal: KafkaError | None = None
         self.last_failure: BaseException | None = None
-        self._nothing_late_before_ms = -math.inf  # saves a look at every batch on every turn
+        self._timeout = DeliveryTimeout(context)
         self._accepted_late: list[tuple[TopicPartition, int]] = []
         settings = self._settings = context.settings
         self._accumulator = context.accumulator
@@ -229,19 +110,19 @@ class Completion:
 
     def expire(self, now_ms: float) -> None:
         """Fail batches past their delivery timeout, queued or in flight."""
-        if now_ms < self._nothing_late_before_ms:
+        timeout = self._timeout
+        if not timeout.may_have_passed(now_ms):
             return
         for batch in self._accumulator.expire(now_ms):
             self._counters.expired += 1
-            self._drop(batch, self._timeout(batch))
+            self._drop(batch, timeout.error(batch, self.last_failure))
         # A batch that expires in flight fails now, but its response is awaited: it usually tells whether the
         # sequence numbers are used (docs/decisions/idempotence.md).
         for batch in list(self.in_flight):
-            if batch.state is BatchState.IN_FLIGHT and self._is_late(batch, now_ms):
+            if batch.state is BatchState.IN_FLIGHT and timeout.has_passed(batch, now_ms):
                 self._counters.expired += 1
-                self._abandon(batch, self._timeout(batch))
-        oldest_ms = min((batch.created_ms for batch in self._accumulator.incomplete), default=now_ms)
-        self._nothing_late_before_ms = min(oldest_ms, now_ms) + self._settings.delivery_timeout_ms
+                self._abandon(batch, timeout.error(batch, self.last_failure))
+        timeout.note_incomplete(self._accumulator.incomplete, now_ms)
 
     def purge(self, *, queued: bool, in_flight: bool) -> int:
         """Fail queued or in-flight batches for the application; return the number of records.
@@ -261,7 +142,7 @@ class Completion:
 
     def next_expiry_ms(self, now_ms: float) -> float:
         """Return milliseconds until a batch in flight can expire; infinity if none is in flight."""
-        return max(0.0, self._nothing_late_before_ms - now_ms) if self.in_flight else math.inf
+        return self._timeout.next_ms(now_ms) if self.in_flight else math.inf
 
     def abort(self, error: BaseException) -> None:
         """Fail all batches for the application; those in flight keep their memory until their answer."""
@@ -324,8 +205,10 @@ class Completion:
         if self._may_retry(batch, now_ms):
             self._queue_again(batch, answer, now_ms)
             return
-        late = self._is_late(batch, now_ms)
-        self._fail(batch, self._timeout(batch) if late else _answered(batch, answer))
+        is_late = self._timeout.has_passed(batch, now_ms)
+        self._fail(
+            batch, self._timeout.error(batch, self.last_failure) if is_late else _answered(batch, answer)
+        )
         self._forget_sequence(batch)
 
     def _queue_again(
@@ -346,10 +229,10 @@ class Completion:
             self._refuse(batch, answer, now_ms)
             return
         batch.last_error = _answered(batch, answer)
-        if self._is_late(batch, now_ms):
+        if self._timeout.has_passed(batch, now_ms):
             # Each record may be small enough, but there is no time left to find out: so it is a timeout, and
             # not MESSAGE_TOO_LARGE.
-            self._fail(batch, self._timeout(batch))
+            self._fail(batch, self._timeout.error(batch, self.last_failure))
             self._give_up_sequence(batch)
             return
         self._counters.splits += 1
@@ -466,40 +349,12 @@ class Completion:
         return (
             batch.state is BatchState.IN_FLIGHT
             and batch.attempts < self._settings.retries
-            and not self._is_late(batch, now_ms)
+            and not self._timeout.has_passed(batch, now_ms)
         )
 
     def _may_split(self, batch: ProducerBatch) -> bool:
         # The application has seen the failure of an abandoned batch: its records must not be sent again.
         return batch.record_count > 1 and batch.state is BatchState.IN_FLIGHT
-
-    def _is_late(self, batch: ProducerBatch, now_ms: float) -> bool:
-        return now_ms >= batch.created_ms + self._settings.delivery_timeout_ms
-
-    def _timeout(self, batch: ProducerBatch) -> KafkaTimeoutError:
-        cause = batch.last_error or self.last_failure
-        records = "1 record was" if batch.record_count == 1 else f"{batch.record_count} records were"
-        error = KafkaTimeoutError(
-            naming(
-                batch.topic_partition,
-                f"{records} not acknowledged within"
-                f" delivery_timeout_ms={self._settings.delivery_timeout_ms:g}, {batch.attempts} attempts"
-                f" failed; {self._obstacle_text(batch)}"
-                f"last failure: {cause or self._metadata.last_failure or 'none'}",
-            )
-        )
-        error.__cause__ = cause
-        return error
-
-    def _obstacle_text(self, batch: ProducerBatch) -> str:
-        obstacle = self._metadata.obstacle()
-        return (f"{obstacle}; " if obstacle else "") + self._state_text(batch)
-
-    def _state_text(self, batch: ProducerBatch) -> str:
-        if batch.state is BatchState.IN_FLIGHT:
-            return "the broker has not answered the last one; "
-        leaderless = self._metadata.cluster.leader_for(batch.topic_partition) < 0
-        return "the partition has no known leader; " if leaderless else ""
 
 
 def _said_by(error: BaseException) -> str:

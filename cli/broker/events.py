@@ -15,8 +15,6 @@ from splashdam.embedded_broker.serving.dispatch import Arrived
 from splashdam.model.broker_errors import ErrorCode, error_for
 from splashdam.wire.message import Response, Struct
 
-_CONNECTIONS = "splashdam.embedded_broker.serving.client_connection"
-
 
 class ErrorLines:
     """An interceptor that lets every request through, and tells the errors in the answers."""
@@ -88,7 +86,8 @@ def _tell(line: str) -> None:
 @contextmanager
 def events_told() -> Iterator[None]:
     """Print what the broker logs at INFO, and connections that come and go, as lines on standard error."""
-    ours, connections = logging.getLogger("splashdam"), logging.getLogger(_CONNECTIONS)
+    ours = logging.getLogger("splashdam")
+    connections = logging.getLogger("splashdam.embedded_broker.serving.client_connection")
     handler, levels = _EventHandler(), (ours.level, connections.level)
     ours.addHandler(handler)
     ours.setLevel(logging.INFO)

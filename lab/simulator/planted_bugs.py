@@ -15,9 +15,9 @@ from splashdam.accumulator.readiness import PartitionQueues
 from splashdam.embedded_broker.handlers import produce
 from splashdam.embedded_broker.producing import appending, fast_produce
 from splashdam.record.batch import HEADER_BYTES
-from splashdam.sender.completion import VERDICTS, Row, Verdict
 from splashdam.sender.idempotence import Idempotence, PartitionSequences
 from splashdam.sender.shipping import Shipping
+from splashdam.sender.verdicts import VERDICTS, Row, Verdict
 from splashdam.sender.wakeup import Wakeup
 from splashdam.storage.flushing import FlushRound, LogFlusher
 from splashdam.storage.log import AppendResult, Log

@@ -19,11 +19,11 @@ from splashdam.record.kernel.bulk.bulk import BulkRecords as BulkRecords
 from splashdam.record.kernel.bulk.bulk import RunTails as RunTails
 from splashdam.record.kernel.bulk.bulk import count_slot as count_slot
 from splashdam.record.kernel.bulk.header_lists import HeaderLists as HeaderLists
+from splashdam.record.kernel.compacting.offset_map import OffsetMap as OffsetMap
 from splashdam.record.kernel.outcomes.outcome import BatchOutcome as BatchOutcome
 from splashdam.record.kernel.outcomes.outcome import FutureCell as FutureCell
 from splashdam.record.kernel.outcomes.outcome import uncollected as uncollected
 from splashdam.record.kernel.reading.columns import ColumnBuffers as ColumnBuffers
-from splashdam.record.kernel.reading.offset_map import OffsetMap as OffsetMap
 from splashdam.record.kernel.reading.records import decode_records as decode_records
 from splashdam.record.kernel.reading.records import faulty_records as faulty_records
 from splashdam.record.kernel.reading.records import find_by_time as find_by_time

@@ -26,14 +26,8 @@ from splashdam.model.values import TopicPartition
 from splashdam.sender.idempotence import Idempotence
 from splashdam.sender.transactions import requests
 from splashdam.sender.transactions.calls import OffsetsCall, Operation, PendingCall, abortable, fatal, fenced
-from splashdam.sender.transactions.requests import (
-    CoordinatorKey,
-    CoordinatorRequest,
-    RequestKind,
-    Ruling,
-    TransactionalIdentity,
-    ruling_on,
-)
+from splashdam.sender.transactions.requests import CoordinatorKey, CoordinatorRequest, TransactionalIdentity
+from splashdam.sender.transactions.rulings import RequestKind, Ruling, ruling_on
 
 
 class TransactionState(Stage):

@@ -1,6 +1,6 @@
 """Compaction: the newest record of each key stays, at its offset. Semantics: Kafka's LogCleaner and Cleaner.
 
-``cleaner.py`` decides which log is cleaned, when, and how far. ``cleaning.py`` is one cleaning, in short
+``log_cleaner.py`` decides which log is cleaned, when, and how far. ``cleaning.py`` is one cleaning, in short
 turns between the other work of the broker: it fills a map of keys from the dirty part of the log, then
 copies groups of segments batch by batch (``batch_filter.py``). The log's ``SegmentSwapper`` replaces the
 sources of a copy by the copy. Reasons: docs/decisions/cleaning.md.

@@ -17,7 +17,7 @@ import trio
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.background import Now, log_failures
-from splashdam.storage.cleaning.cleaner import LogCleaner
+from splashdam.storage.cleaning.log_cleaner import LogCleaner
 from splashdam.storage.directories.checkpoints import RootCheckpoints, SpreadCheckpoints
 from splashdam.storage.log import Log, LogState
 from splashdam.storage.manager.deletions import DirectoryRemovals

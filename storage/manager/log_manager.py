@@ -26,7 +26,7 @@ from splashdam.model.log_text import quoted
 from splashdam.model.options import MAX_LONG
 from splashdam.model.values import TopicPartition
 from splashdam.storage.background import log_failures
-from splashdam.storage.cleaning.cleaner import LogCleaner
+from splashdam.storage.cleaning.log_cleaner import LogCleaner
 from splashdam.storage.directories.checkpoints import RootCheckpoints, SpreadCheckpoints
 from splashdam.storage.directories.identity import DirectoryIdentity, mark_clean_shutdown
 from splashdam.storage.directories.log_directories import LogDirectories, LogDirectory

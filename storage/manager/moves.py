@@ -20,7 +20,7 @@ import trio
 from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.background import Now, log_failures
-from splashdam.storage.cleaning.cleaner import LogCleaner
+from splashdam.storage.cleaning.log_cleaner import LogCleaner
 from splashdam.storage.directories.log_directories import LogDirectories, LogDirectory
 from splashdam.storage.directories.partition_metadata import format_uuid, read_topic_id, write_topic_id
 from splashdam.storage.directories.scan import make_partition_directory, refuse_link

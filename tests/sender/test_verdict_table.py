@@ -6,7 +6,7 @@ import pytest
 
 from splashdam.model.broker_errors import ErrorCode, error_class
 from splashdam.model.errors import InvalidMetadataError
-from splashdam.sender.completion import VERDICTS, Verdict, verdict_for
+from splashdam.sender.verdicts import VERDICTS, Verdict, verdict_for
 
 RETRIES = {Verdict.RETRY, Verdict.RETRY_STALE}
 SPECIAL = {

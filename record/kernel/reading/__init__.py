@@ -1,4 +1,4 @@
-"""Read batches: walk through their records, check, decode, search and compact them.
+"""Read batches: walk through their records, check, decode and search them.
 
-May import: building.
+May import: nothing.
 """

@@ -9,7 +9,7 @@ from splashdam.model.broker_errors import ErrorCode, ProducerFencedError, error_
 from splashdam.model.errors import KafkaError, TransactionFailedError
 from splashdam.model.transactions import ConsumerGroupMetadata
 from splashdam.sender.transactions.manager import TransactionState
-from splashdam.sender.transactions.requests import RequestKind, Ruling, gravest, ruling_on
+from splashdam.sender.transactions.rulings import RequestKind, Ruling, gravest, ruling_on
 from splashdam.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from splashdam.wire.messages.init_producer_id import InitProducerIdResponse
 

@@ -7,7 +7,7 @@ from support.clients.transaction_kit import Talk
 
 from splashdam.model.errors import IllegalStateError, TransactionFailedError
 from splashdam.sender.transactions.manager import TransactionState as S
-from splashdam.sender.transactions.requests import RequestKind
+from splashdam.sender.transactions.rulings import RequestKind
 
 
 def prepared(talk: Talk) -> Talk:

@@ -26,7 +26,7 @@ from splashdam.record.compression import NO_COMPRESSION
 from splashdam.record.kernel import BatchBuffer
 from splashdam.sender.transactions.calls import Operation, PendingCall
 from splashdam.sender.transactions.manager import TransactionManager, TransactionState
-from splashdam.sender.transactions.requests import RequestKind
+from splashdam.sender.transactions.rulings import RequestKind
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest
 
 PARTITIONS = [TopicPartition("t", number) for number in range(2)]

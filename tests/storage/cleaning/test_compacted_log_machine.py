@@ -18,7 +18,7 @@ from support.storage.logs import NOW_MS, open_log, read_all
 from lab.simulator.planted_bugs import segment_closed_during_a_sync_counts_as_flushed
 from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError, OffsetOutOfRangeError
 from splashdam.record.record import Record
-from splashdam.storage.cleaning.cleaner import cleanable_of
+from splashdam.storage.cleaning.log_cleaner import cleanable_of
 from splashdam.storage.files.memory import Fault, MemoryFiles, PowerCutError
 from splashdam.storage.log import LogState
 

@@ -10,7 +10,7 @@ from support.storage.compacted_logs import DAY_MS, begin, compacted_log, keyed, 
 from support.storage.logs import NOW_MS
 
 from splashdam.model.values import TopicPartition
-from splashdam.storage.cleaning.cleaner import cleanable_of
+from splashdam.storage.cleaning.log_cleaner import cleanable_of
 from splashdam.storage.files.disk import DiskFiles, Files
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.storage.log import Log

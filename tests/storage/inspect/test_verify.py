@@ -18,7 +18,7 @@ from support.storage.log_workload import append_random, append_transactions
 from support.storage.logs import NOW_MS, batch, open_log
 
 from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
-from splashdam.storage.cleaning.cleaner import cleanable_of
+from splashdam.storage.cleaning.log_cleaner import cleanable_of
 from splashdam.storage.files.disk import DiskFiles
 from splashdam.storage.inspect.dump import dump_file
 from splashdam.storage.inspect.verify import (

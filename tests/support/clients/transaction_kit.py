@@ -9,7 +9,8 @@ from splashdam.accumulator.batch import BatchEvent, ProducerBatch
 from splashdam.model.values import TopicPartition
 from splashdam.record.kernel import BatchBuffer
 from splashdam.sender.transactions.manager import TransactionManager
-from splashdam.sender.transactions.requests import CoordinatorRequest, RequestKind
+from splashdam.sender.transactions.requests import CoordinatorRequest
+from splashdam.sender.transactions.rulings import RequestKind
 from splashdam.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from splashdam.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,

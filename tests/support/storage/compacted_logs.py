@@ -9,8 +9,8 @@ import attrs
 from splashdam.record.compression import NO_COMPRESSION, Compression
 from splashdam.record.sealing import build_batch
 from splashdam.storage.background import Now
-from splashdam.storage.cleaning.cleaner import cleanable_of
 from splashdam.storage.cleaning.cleaning import Cleaning
+from splashdam.storage.cleaning.log_cleaner import cleanable_of
 from splashdam.storage.files.disk import Files
 from splashdam.storage.log import Log
 from splashdam.storage.settings import DirectorySettings, LogSettings

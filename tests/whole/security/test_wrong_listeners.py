@@ -136,7 +136,7 @@ def test_a_balancer_that_answered_for_its_broker_ended_commands(
 ) -> None:
     """They have their time, too."""
     with behind_a_balancer(tmp_path, says, left) as address:
-        done = CliRunner().invoke(splashdam, ["topics", "list", "-b", address, "--timeout", "20"])
+        done = CliRunner().invoke(splashdam, ["topics", "list", "--names", "-b", address, "--timeout", "20"])
     assert (done.exit_code, done.output) == (0, "")
 
 

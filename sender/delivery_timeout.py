@@ -1,0 +1,71 @@
+"""``delivery_timeout_ms``: when a batch has waited too long for its acknowledgement, and what its error says.
+
+The time begins with the batch's first record; linger, retries and the wait for an answer count (KIP-91).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from splashdam.accumulator.batch import BatchState, ProducerBatch
+from splashdam.model.errors import KafkaTimeoutError
+from splashdam.model.log_text import naming
+from splashdam.sender.context import SenderContext
+
+
+class DeliveryTimeout:
+    """Decides which batches have expired; ``Completion`` fails them."""
+
+    def __init__(self, context: SenderContext) -> None:
+        self._timeout_ms = context.settings.delivery_timeout_ms
+        self._metadata = context.metadata
+        self._none_before_ms = -math.inf  # saves a look at every batch on every turn
+
+    def may_have_passed(self, now_ms: float) -> bool:
+        """Return whether a batch can have expired since ``note_incomplete``."""
+        return now_ms >= self._none_before_ms
+
+    def note_incomplete(self, batches: Iterable[ProducerBatch], now_ms: float) -> None:
+        """Compute when the next of all incomplete batches can expire."""
+        oldest_ms = min((batch.created_ms for batch in batches), default=now_ms)
+        self._none_before_ms = min(oldest_ms, now_ms) + self._timeout_ms
+
+    def next_ms(self, now_ms: float) -> float:
+        """Return milliseconds until a batch can expire."""
+        return max(0.0, self._none_before_ms - now_ms)
+
+    def has_passed(self, batch: ProducerBatch, now_ms: float) -> bool:
+        """Return whether the batch has expired."""
+        return now_ms >= batch.created_ms + self._timeout_ms
+
+    def error(self, batch: ProducerBatch, last_failure: BaseException | None) -> KafkaTimeoutError:
+        """Return the error of an expired batch. It names what stood in the way.
+
+        Args:
+            batch: the batch.
+            last_failure: of any request, for a batch that was never answered.
+        """
+        cause = batch.last_error or last_failure
+        records = "1 record was" if batch.record_count == 1 else f"{batch.record_count} records were"
+        error = KafkaTimeoutError(
+            naming(
+                batch.topic_partition,
+                f"{records} not acknowledged within"
+                f" delivery_timeout_ms={self._timeout_ms:g}, {batch.attempts} attempts"
+                f" failed; {self._obstacle_text(batch)}"
+                f"last failure: {cause or self._metadata.last_failure or 'none'}",
+            )
+        )
+        error.__cause__ = cause
+        return error
+
+    def _obstacle_text(self, batch: ProducerBatch) -> str:
+        obstacle = self._metadata.obstacle()
+        return (f"{obstacle}; " if obstacle else "") + self._state_text(batch)
+
+    def _state_text(self, batch: ProducerBatch) -> str:
+        if batch.state is BatchState.IN_FLIGHT:
+            return "the broker has not answered the last one; "
+        leaderless = self._metadata.cluster.leader_for(batch.topic_partition) < 0
+        return "the partition has no known leader; " if leaderless else ""
