@@ -15,7 +15,10 @@ from splashdam.sender.context import SenderContext
 
 
 class DeliveryTimeout:
-    """Decides which batches have expired; ``Completion`` fails them."""
+    """Decides which batches in flight have expired; ``Completion`` fails them.
+
+    Queued ones are taken out of their queues by ``PartitionQueues.expire``, by the same rule.
+    """
 
     def __init__(self, context: SenderContext) -> None:
         self._timeout_ms = context.settings.delivery_timeout_ms

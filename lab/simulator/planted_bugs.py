@@ -18,7 +18,7 @@ from splashdam.record.batch import HEADER_BYTES
 from splashdam.sender.idempotence import Idempotence, PartitionSequences
 from splashdam.sender.shipping import Shipping
 from splashdam.sender.verdicts import VERDICTS, Row, Verdict
-from splashdam.sender.wakeup import Wakeup
+from splashdam.sender.wakeup import SharedLoopWakeup
 from splashdam.storage.flushing import FlushRound, LogFlusher
 from splashdam.storage.log import AppendResult, Log
 from splashdam.storage.producers.state import ProducerStates
@@ -49,14 +49,14 @@ def repeats_at_the_end_of_the_queue(patch: pytest.MonkeyPatch) -> None:
 
 def lost_wakeup(patch: pytest.MonkeyPatch) -> None:
     """One wake-up in seven is lost, as if it came between the sender's last check and its sleep."""
-    wake = Wakeup.wake
+    wake = SharedLoopWakeup.wake
 
-    def heard_mostly(self: Wakeup) -> None:
+    def heard_mostly(self: SharedLoopWakeup) -> None:
         count = vars(self)["_wakes"] = vars(self).get("_wakes", 0) + 1
         if count % 7:
             wake(self)
 
-    patch.setattr(Wakeup, "wake", heard_mostly)
+    patch.setattr(SharedLoopWakeup, "wake", heard_mostly)
 
 
 def buffer_reused_while_in_flight(patch: pytest.MonkeyPatch) -> None:

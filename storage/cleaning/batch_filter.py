@@ -1,4 +1,7 @@
-"""What compaction keeps of a batch: all of it, some records at their offsets, an empty header, or nothing."""
+"""What compaction keeps of a batch: all of it, some records at their offsets, an empty header, or nothing.
+
+Which records stay, of their keys and offsets, ``OffsetMap.keep_records`` decides: record/kernel/compacting/.
+"""
 
 from __future__ import annotations
 
