@@ -90,15 +90,21 @@ def wait_in_thread(waitable: Waitable, timeout: float | None) -> bool:
 
 async def wait_in_trio(waitable: Waitable) -> None:
     """Wait in a trio task; limit it with trio's cancel scopes."""
-    from splashdam.sender.wakeup import ParkedTask  # imports trio, see _in_trio
+    import trio
 
-    waiting = ParkedTask()
-    handle = waitable.subscribe(waiting.wake)
+    token = trio.lowlevel.current_trio_token()
+    event = trio.Event()
+
+    def wake() -> None:
+        # Not set at once: the sender finishes its turn, and what it decides about the producer, first.
+        with suppress(trio.RunFinishedError):  # the loop has ended, and its tasks with it
+            token.run_sync_soon(event.set)
+
+    handle = waitable.subscribe(wake)
     if handle is None:
-        waiting.give_up()
         return
     try:
-        await waiting.park()
+        await event.wait()
     finally:
         waitable.unsubscribe(handle)
 

@@ -350,7 +350,9 @@ def test_a_group_goes_on_where_it_was(broker: EmbeddedBroker) -> None:
     assert run("tail", "grouped", *where).stdout == b"3\n"
     assert run("tail", "grouped", *where).stdout == b""
     consumer = kafka.KafkaConsumer("grouped", group_id="readers", bootstrap_servers=broker.bootstrap_servers)
-    while not consumer.assignment():
+    for _ in range(300):
+        if consumer.assignment():
+            break
         consumer.poll(100)
     done = run("tail", "grouped", *where)
     assert (done.returncode, b"has 1 member, which commit its offsets" in done.stderr) == (1, True)
