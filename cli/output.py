@@ -47,7 +47,7 @@ class Shown(NamedTuple):
     """A cell that a person reads in another form than a program.
 
     Attributes:
-        value: in a pipe and in JSON; None: there is none.
+        value: the number that a pipe and JSON get; None if it is unknown.
         text: on a terminal.
     """
 

@@ -36,7 +36,7 @@ def _start(text: str) -> Start:
     if text in ("latest", "end"):
         return Start(timestamp=LATEST)
     if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) is None:
-        raise click.BadParameter(f"{text!r} is none of earliest, latest, N and -N")
+        raise click.BadParameter(f"expected earliest, latest, N or -N, not {text!r}")
     return Start(last=int(text[1:])) if text.startswith("-") else Start(offset=int(text))
 
 

@@ -45,7 +45,7 @@ def place(
         lanes: the lanes of the topic.
         partition: the partition that the application gave, None for none.
         key: the serialized key.
-        ask: calls the application's partitioner; None if there is none.
+        ask: calls the application's partitioner; None if the producer uses the default one.
     """
     if partition is not None:
         return lanes.lanes[partition]

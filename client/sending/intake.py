@@ -556,7 +556,7 @@ class PendingSend:
     def _attempt_or_move(
         self, route: TopicRoute, ask: Callable[[], int] | None, now_ms: float
     ) -> Appended[RecordFuture] | Exhausted:
-        """Append to an open batch; if there is none, let the partitioner choose again (KIP-480)."""
+        """Append to an open batch. If all batches are full, let the partitioner choose again (KIP-480)."""
         intake = self._intake
         result = intake.guard.run(self._try, now_ms, abort_on_new_batch=True)
         if not isinstance(result, BatchFull):

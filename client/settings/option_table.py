@@ -86,7 +86,7 @@ def _type(name: str) -> str:
 
 
 def _default(value: Any) -> str:
-    if isinstance(value, attrs.Factory):  # type: ignore[arg-type]  # a class, which its stub hides
+    if isinstance(value, attrs.Factory):  # type: ignore[arg-type]  # attrs' stub declares the class a function
         value = value.factory()
     if value is None:
         return ""

@@ -98,7 +98,7 @@ def hint(name: str, *, dotted: bool) -> str:
 
 
 def option_of(name: str) -> str | None:
-    """The option that Kafka, librdkafka or this project calls so; None if there is none."""
+    """Return the option that has this name in Kafka, librdkafka or this project; None for an unknown name."""
     if name in _FIELDS:
         return name
     for field in _FIELDS.values():

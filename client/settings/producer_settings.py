@@ -46,7 +46,7 @@ def partitioner_named(name: str) -> Any:
     """Return the partitioner with the behaviour of a Java class, or of a name in librdkafka.
 
     Raises:
-        ValueError: there is none.
+        ValueError: no partitioner here corresponds to ``name``.
     """
     from splashdam.client.partitioning.hash_partitioners import BY_NAME
 

@@ -12,6 +12,7 @@ from docutils import nodes
 from pygments.lexers import TextLexer, get_lexer_for_filename
 from pygments.util import ClassNotFound
 from sphinx.application import Sphinx
+from sphinx.builders.html import StandaloneHTMLBuilder
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "source"
@@ -79,7 +80,8 @@ def point_to_source_pages(app: Sphinx, doctree: nodes.document) -> None:
 
 def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     """Each file, highlighted."""
-    highlighter = app.builder.highlighter  # type: ignore[attr-defined]
+    assert isinstance(app.builder, StandaloneHTMLBuilder)  # the only kind of builder that asks for pages
+    highlighter = app.builder.highlighter
     for name in sorted(set().union(*_linked(app.env).values())):
         text = (ROOT / name).read_text()
         try:

@@ -83,7 +83,7 @@ class Driver:
         """Wait for the next commit to a table; commits reported before do not count.
 
         Raises:
-            DriverStuck: there is none in time, or the driver ended.
+            DriverStuck: the driver committed nothing in time, or it ended.
         """
         with suppress(queue.Empty):
             while True:

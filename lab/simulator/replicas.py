@@ -216,7 +216,7 @@ class ReplicatedCluster(SimulatedCluster):
     # --- checks ---------------------------------------------------------------------------------------------
 
     def missing(self, topic_partition: TopicPartition, offset: int, acks: int | str) -> str:
-        """Return the in-sync broker that lacks a record acknowledged with acks=all; "" if there is none."""
+        """Name an in-sync broker that lacks a record acknowledged with acks=all; "" if all have it."""
         if acks != "all":
             return ""
         for node_id in self.controller.partition(topic_partition).isr:

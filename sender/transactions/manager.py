@@ -323,7 +323,7 @@ class TransactionManager:
         self._coordinators = {key: at for key, at in self._coordinators.items() if at.node_id != node_id}
 
     def next_request(self, *, batches_left: bool) -> CoordinatorRequest | None:
-        """Return the request to send now; None if there is none or one is in flight.
+        """Return the request to send now; None while a request is in flight, and if no request is due.
 
         Args:
             batches_left: batches are queued or in flight.

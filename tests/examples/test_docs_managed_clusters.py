@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,8 +51,9 @@ def test_msk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pki: Pki) -> None:
         regions.append(region)
         return token, int(time.time() * 1000) + 900_000
 
-    signer = SimpleNamespace(MSKAuthTokenProvider=SimpleNamespace(generate_auth_token=generate_auth_token))
-    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", signer)  # type: ignore[arg-type]
+    signer = ModuleType("aws_msk_iam_sasl_signer")
+    vars(signer)["MSKAuthTokenProvider"] = SimpleNamespace(generate_auth_token=generate_auth_token)
+    monkeypatch.setitem(sys.modules, signer.__name__, signer)
     seen = []
 
     def validate(text: str) -> Authenticated:

@@ -48,7 +48,7 @@ class Column:
     def __eq__(self, other: object) -> Any:
         return self
 
-    __hash__ = None  # type: ignore[assignment]  # as a Series
+    __hash__ = None  # type: ignore[assignment]  # unhashable, like a pandas Series
 
     def __bool__(self) -> bool:
         raise ValueError("the truth value of a Series is ambiguous")
@@ -185,7 +185,7 @@ class TestOfAMillion:
     def test_beside_few_values(self, large: Any, place: str) -> None:
         """As what each record has."""
         if type(large).__name__ == "Table":
-            pytest.skip("is not iterable; the test with a producer has it")
+            pytest.skip("not iterable, so it is one value for all records; test_as_values has send refuse it")
         given = {"partition": None, "timestamp_ms": None, "headers": None, place: large}
         self.told(lambda: sort_out(2, given["headers"], given["partition"], given["timestamp_ms"], 0))
         self.told(lambda: sort_out(MILLION, given["headers"], given["partition"], given["timestamp_ms"], 0))
@@ -195,7 +195,7 @@ class TestOfAMillion:
         assert "keys" in self.told(lambda: columns_of([b"v"], large))
 
     def test_in_a_header(self, large: Any) -> None:
-        """As the key of a header, and in a pair that is none."""
+        """As the key of a header, as its value, and in tuples of another length than two."""
         for headers in ([(large, b"x")], [("h", large)], [[(large, b"x", 1)]], [(large,)]):
             self.told(lambda headers=headers: sort_out(1, headers, None, None, 0) and self.pairs(headers))
 

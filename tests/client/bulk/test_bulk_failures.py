@@ -277,8 +277,9 @@ def test_two_threads_that_ask_whether_it_is_done() -> None:
     """Neither makes the other skip a batch that is not done."""
     locations = BulkLocations(spread=False)
     first, second = Outcome(done=True), Outcome(done=False)
-    for outcome in (first, second):
-        locations.add(outcome, 0)  # type: ignore[arg-type]  # all that is asked of it
+    stand_ins: list[Any] = [first, second]  # they have what BulkDelivery calls
+    for outcome in stand_ins:
+        locations.add(outcome, 0)
     delivery = BulkDelivery(locations)
     first.ask = delivery.done
     assert not delivery.done()

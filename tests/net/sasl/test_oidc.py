@@ -6,7 +6,7 @@ import copy
 import logging
 import pickle
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trio
 from support.security.security_kit import Pki
-from support.security.token_server import CLIENT, CLIENT_SECRET, TokenServer, answer
+from support.security.token_server import CLIENT, CLIENT_SECRET, Answer, TokenServer, answer
 
 from splashdam.model.errors import KafkaConfigurationError, SaslError
 from splashdam.model.secrets import Secret
@@ -136,17 +136,25 @@ async def test_a_token_that_a_broker_refuses_is_dropped(server: TokenServer) -> 
     assert len(server.asked) == 2
 
 
-def drip(handler: BaseHTTPRequestHandler) -> None:
+def drip(server: TokenServer) -> Answer:
     """A header, and never an end."""
-    handler.send_response(200)
-    handler.end_headers()
-    while not handler.server.done.wait(0.01):  # type: ignore[attr-defined]
-        handler.wfile.write(b" ")
-        handler.wfile.flush()
+
+    def send(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        while not server.done.wait(0.01):
+            handler.wfile.write(b" ")
+            handler.wfile.flush()
+
+    return send
 
 
-def silent(handler: BaseHTTPRequestHandler) -> None:
-    handler.server.done.wait(300)  # type: ignore[attr-defined]
+def silence(server: TokenServer) -> Answer:
+    return lambda _handler: server.done.wait(300)
+
+
+def cut_short(_server: TokenServer) -> Answer:
+    return answer(200, b"x", **{"Content-Length": "9"})
 
 
 @pytest.mark.parametrize(
@@ -180,11 +188,10 @@ async def test_answers_that_are_of_no_use(server: TokenServer, hostile: Any, wor
     assert len(server.asked) == 1
 
 
-@pytest.mark.parametrize("hostile", [drip, silent, answer(200, b"x", **{"Content-Length": "9"})])
-async def test_answers_without_an_end(server: TokenServer, hostile: Any) -> None:
+@pytest.mark.parametrize("hostile", [drip, silence, cut_short])
+async def test_answers_without_an_end(server: TokenServer, hostile: Callable[[TokenServer], Answer]) -> None:
     """They cost the time that is allowed, and no thread goes on with them."""
-    server._http.done = server.done  # type: ignore[attr-defined]
-    server.answers += [hostile] * 50
+    server.answers += [hostile(server)] * 50
     with pytest.raises(
         SaslError, match=r"returned no token within 200 ms: (no answer within 100|its response is)"
     ):

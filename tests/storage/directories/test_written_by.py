@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.running.patches import guard
 
 import splashdam
 from splashdam.model.broker_errors import KafkaStorageError
@@ -42,7 +43,7 @@ def test_the_version_is_that_of_the_package() -> None:
     assert splashdam.__version__ == VERSION
 
 
-def test_a_new_directory_says_who_made_it() -> None:
+def test_a_new_directory_says_who_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """And nothing more is written by the next start."""
     files = MemoryFiles()
     LogManager.open(files, "/d", now_ms=NOW_MS).close()
@@ -50,7 +51,7 @@ def test_a_new_directory_says_who_made_it() -> None:
         "format": FORMAT,
         "version": VERSION,
     }
-    files.write_atomic = None  # type: ignore[assignment,method-assign]  # a call would fail
+    monkeypatch.setattr(files, "write_atomic", guard("a second write of the same version"))
     claim_format(files, "/d")
 
 
@@ -115,24 +116,26 @@ def test_an_older_directory_is_claimed(older: object) -> None:
     assert read_written_by(files, "/d") == WrittenBy(FORMAT, VERSION)
 
 
-def refusing(files: MemoryFiles) -> MemoryFiles:
+def on_a_full_disk(files: MemoryFiles, monkeypatch: pytest.MonkeyPatch) -> MemoryFiles:
     def refuse(*_: object, **__: object) -> None:
         raise KafkaStorageError("no space left")
 
-    files.write_atomic = refuse  # type: ignore[assignment,method-assign]
+    monkeypatch.setattr(files, "write_atomic", refuse)
     return files
 
 
-def test_a_full_disk_does_not_keep_an_upgrade_from_starting(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_does_not_keep_an_upgrade_from_starting(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The format is the same, and the next start notes the version."""
-    files = refusing(written({"format": FORMAT, "version": "0.0.1"}))
+    files = on_a_full_disk(written({"format": FORMAT, "version": "0.0.1"}), monkeypatch)
     claim_format(files, "/d")
     assert "noting the version in /d: no space left" in caplog.text
 
 
 def test_a_newer_format_is_written_only_once_it_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else an older version could misread it."""
-    files = refusing(written({"format": FORMAT, "version": "0.0.1"}))
+    files = on_a_full_disk(written({"format": FORMAT, "version": "0.0.1"}), monkeypatch)
     monkeypatch.setattr(written_by, "FORMAT", FORMAT + 1)
     with pytest.raises(KafkaStorageError, match="no space left"):
         claim_format(files, "/d")

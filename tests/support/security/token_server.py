@@ -17,7 +17,7 @@ from splashdam.net.sasl.unsecured_jws import unsecured_token
 
 CLIENT, CLIENT_SECRET = "orders-service", "idp-hunter2/secret+"
 
-Answer = Callable[[BaseHTTPRequestHandler], None]
+Answer = Callable[[BaseHTTPRequestHandler], object]
 
 
 class TokenServer:
