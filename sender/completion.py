@@ -308,6 +308,9 @@ class Completion:
 
     def _fail_for_good(self, batch: ProducerBatch, answer: PartitionProduceResponse, _now_ms: float) -> None:
         self.fatal = _answered(batch, answer)
+        if self._transactions is not None:
+            # Before the batch fails, and not in the next turn: a caller that learns of it may commit at once.
+            self._transactions.die(self.fatal)
         self._fail(batch, self.fatal)
         self._forget_sequence(batch)
 

@@ -18,6 +18,7 @@ from splashdam.model.broker_errors import (
 from splashdam.model.errors import IllegalStateError, KafkaTimeoutError, TransactionFailedError
 from splashdam.model.transactions import ConsumerGroupMetadata
 from splashdam.model.values import TopicPartition
+from splashdam.sender.transactions.manager import TransactionState
 from splashdam.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from splashdam.wire.messages.end_txn import EndTxnRequest
 from splashdam.wire.messages.init_producer_id import InitProducerIdRequest
@@ -203,6 +204,22 @@ async def test_a_fatal_produce_error_ends_the_producer(
         for call in (producer.commit_transaction, producer.abort_transaction, producer.begin_transaction):
             with pytest.raises(ProducerFencedError):
                 await call()
+
+
+async def test_a_fatal_produce_error_ended_the_producer_after_its_records_failed(
+    autojump_clock: MockClock, cluster: Any, transactional: Any
+) -> None:
+    """A commit between the two was told that the transaction can be aborted."""
+    async with transactional(linger_ms=0) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        cluster.scripted.produce_script.append(Trouble(code=90))
+        states = []
+        future = await producer.send("one", b"x")
+        future.add_errback(lambda _: states.append(producer._core.sender.transactions.state))
+        with pytest.raises(ProducerFencedError):
+            await future
+        assert states == [TransactionState.FATAL_ERROR]
 
 
 async def test_47_in_a_produce_answer_only_fails_the_transaction(
