@@ -11,15 +11,11 @@ from splashdam.cli.commands import OnceGroup
 from splashdam.cli.connecting import Cluster, on_cluster
 from splashdam.cli.output import counted, print_listing
 from splashdam.cli.parameters import Command, exclusive, json_option, yes_option
+from splashdam.model.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from splashdam.net.admin.acls import (
     ANY_HOST,
-    CLUSTER_NAME,
     AclBinding,
     AclFilter,
-    AclOperation,
-    AclPattern,
-    AclPermission,
-    AclResource,
     create_acls,
     delete_acls,
     describe_acls,
@@ -27,12 +23,12 @@ from splashdam.net.admin.acls import (
 from splashdam.net.cluster.cluster_client import ClusterClient
 
 _RESOURCES = {
-    "topic": AclResource.TOPIC,
-    "group": AclResource.GROUP,
-    "transactional_id": AclResource.TRANSACTIONAL_ID,
-    "is_cluster": AclResource.CLUSTER,
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional_id": ResourceType.TRANSACTIONAL_ID,
+    "is_cluster": ResourceType.CLUSTER,
 }
-_OPERATIONS = [each.name.lower() for each in AclOperation if each is not AclOperation.ANY]
+_OPERATIONS = [each.name.lower() for each in Operation if each >= Operation.ALL]
 _COLUMNS = ("resource", "name", "pattern", "principal", "host", "operation", "permission")
 
 
@@ -44,7 +40,9 @@ def _options(*, is_filter: bool) -> Callable[[Command], Command]:
         for option in (
             click.option("--topic", metavar="NAME", help=f"Topics of this name.{every}"),
             click.option("--group", metavar="NAME", help=f"Groups of this name.{every}"),
-            click.option("--transactional-id", metavar="NAME", help="Transactional ids of this name.{every}"),
+            click.option(
+                "--transactional-id", metavar="NAME", help=f"Transactional ids of this name.{every}"
+            ),
             click.option("--cluster", "is_cluster", is_flag=True, help="The cluster itself."),
             click.option(
                 "--principal",
@@ -89,7 +87,7 @@ def list_(cluster: Cluster, *, as_json: bool, **options: Any) -> None:
 
     For a name all that bear on it are listed, prefixes and '*' among them.
     """
-    wanted = _filters(AclPattern.MATCH, **options)
+    wanted = _filters(PatternType.MATCH, **options)
 
     async def run(client: ClusterClient) -> list[AclBinding]:
         return sorted({each for one in wanted for each in await describe_acls(client, one)})
@@ -111,11 +109,11 @@ def add(cluster: Cluster, *, prefixed: bool, deny: bool, **options: Any) -> None
         AclBinding(
             resource,
             name,
-            AclPattern.PREFIXED if prefixed else AclPattern.LITERAL,
+            PatternType.PREFIXED if prefixed else PatternType.LITERAL,
             principal,
             options["host"] or ANY_HOST,
-            AclOperation[operation.upper()],
-            AclPermission.DENY if deny else AclPermission.ALLOW,
+            Operation[operation.upper()],
+            Permission.DENY if deny else Permission.ALLOW,
         )
         for principal in options["principals"]
         for operation in options["operations"]
@@ -137,7 +135,7 @@ def add(cluster: Cluster, *, prefixed: bool, deny: bool, **options: Any) -> None
 @on_cluster
 def remove(cluster: Cluster, *, prefixed: bool, yes: bool, **options: Any) -> None:
     """Remove the access control lists that the options match."""
-    wanted = _filters(AclPattern.PREFIXED if prefixed else AclPattern.LITERAL, **options)
+    wanted = _filters(PatternType.PREFIXED if prefixed else PatternType.LITERAL, **options)
 
     async def matching(client: ClusterClient) -> list[AclBinding]:
         return sorted({each for one in wanted for each in await describe_acls(client, one)})
@@ -151,14 +149,14 @@ def remove(cluster: Cluster, *, prefixed: bool, yes: bool, **options: Any) -> No
     click.echo(f"removed {counted(len(cluster.ask(run)), 'access control list')}")
 
 
-def _resource(**options: Any) -> tuple[AclResource, str | None]:
+def _resource(**options: Any) -> tuple[ResourceType, str | None]:
     for parameter, resource in _RESOURCES.items():
         if options[parameter]:
-            return resource, CLUSTER_NAME if resource is AclResource.CLUSTER else options[parameter]
-    return AclResource.ANY, None
+            return resource, CLUSTER_NAME if resource is ResourceType.CLUSTER else options[parameter]
+    return ResourceType.ANY, None
 
 
-def _filters(pattern: AclPattern, **options: Any) -> list[AclFilter]:
+def _filters(pattern: PatternType, **options: Any) -> list[AclFilter]:
     resource, name = _resource(**options)
     principals: Sequence[str | None] = options["principals"] or (None,)
     operations: Sequence[str] = options["operations"] or ("any",)
@@ -166,10 +164,10 @@ def _filters(pattern: AclPattern, **options: Any) -> list[AclFilter]:
         AclFilter(
             resource,
             name,
-            AclPattern.ANY if name is None else pattern,
+            PatternType.ANY if name is None else pattern,
             principal,
             options["host"],
-            AclOperation[operation.upper()],
+            Operation[operation.upper()],
         )
         for principal in principals
         for operation in operations

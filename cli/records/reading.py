@@ -138,8 +138,7 @@ class GroupProgress:
         if found is not None and found.members:
             raise IllegalArgumentError(
                 f"group {self._group!r} has {counted(len(found.members), 'member')}, which commit its"
-                f" offsets; stop "
-                "them, or read without --group"
+                " offsets; stop them, or read without --group"
             )
         self._committed = await committed_offsets(self._client, self._group)
 
@@ -176,8 +175,8 @@ class Reading:
         exit_at_end: stop at the offsets that were the ends at the beginning.
         until_ms: stop before the first record at or after this time, which has passed.
         isolation_level: whether records of open and aborted transactions are read.
-        group: its offsets come before ``start``, and are committed; None: no group.
         output: where the records go.
+        progress: of a group, whose offsets come before ``start`` and are committed; None without a group.
     """
 
     topics: Sequence[str]

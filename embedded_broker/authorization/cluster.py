@@ -10,8 +10,8 @@ from splashdam.embedded_broker.dynamic_configs.resources import RESOURCES
 from splashdam.embedded_broker.dynamic_configs.resources import ResourceType as ConfigType
 from splashdam.embedded_broker.execution.answers import Answer
 from splashdam.embedded_broker.execution.turns import Steps, in_steps, parted
-from splashdam.embedded_broker.security.permissions import CLUSTER_NAME, Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import PlainHandler, RequestContext, guards
+from splashdam.model.acls import CLUSTER_NAME, Operation, ResourceType
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.wire.message import Request, Response
 from splashdam.wire.messages.alter_client_quotas import AlterClientQuotasRequest

@@ -17,8 +17,8 @@ from splashdam.embedded_broker.authorization.refusals import (
 from splashdam.embedded_broker.execution.answers import Answer
 from splashdam.embedded_broker.execution.turns import Steps, in_steps, parted
 from splashdam.embedded_broker.groups.routing import lacks_protocol
-from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import PlainHandler, RequestContext, guards
+from splashdam.model.acls import Operation, ResourceType
 from splashdam.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,

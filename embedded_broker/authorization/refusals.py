@@ -12,8 +12,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from splashdam.embedded_broker.execution.answers import Answer, Parked
 from splashdam.embedded_broker.execution.turns import Steps
-from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext
+from splashdam.model.acls import Operation, ResourceType
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.wire.fields import ArrayType, StructType
 from splashdam.wire.message import Response, Struct

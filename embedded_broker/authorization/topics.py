@@ -15,8 +15,8 @@ from splashdam.embedded_broker.authorization.refusals import (
 from splashdam.embedded_broker.execution.answers import Answer, CloseConnectionError, Parked
 from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps, in_steps, parted
 from splashdam.embedded_broker.fetching.reading import close_slice
-from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import PlainHandler, RequestContext, guards
+from splashdam.model.acls import Operation, ResourceType
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.log_text import quoted
 from splashdam.wire.fields import NO_UUID

@@ -13,8 +13,8 @@ from splashdam.embedded_broker.authorization.refusals import (
 )
 from splashdam.embedded_broker.execution.answers import Answer
 from splashdam.embedded_broker.execution.turns import Steps, in_steps
-from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import PlainHandler, RequestContext, guards
+from splashdam.model.acls import Operation, ResourceType
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from splashdam.wire.messages.add_partitions_to_txn import (

@@ -6,9 +6,9 @@ The answer says whether the move has begun; DescribeLogDirs shows its progress.
 from __future__ import annotations
 
 from splashdam.embedded_broker.execution.turns import Steps
-from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.partitions import hosted_log
+from splashdam.model.acls import Operation, ResourceType
 from splashdam.model.broker_errors import (
     BrokerResponseError,
     ClusterAuthorizationFailedError,

@@ -10,8 +10,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
 from splashdam.embedded_broker.execution.turns import Steps
-from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
+from splashdam.model.acls import Operation, ResourceType
 from splashdam.model.broker_errors import (
     BrokerResponseError,
     ClusterAuthorizationFailedError,

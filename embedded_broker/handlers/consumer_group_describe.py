@@ -9,9 +9,9 @@ from splashdam.embedded_broker.execution.turns import Steps, units_of_names
 from splashdam.embedded_broker.groups.consumer.member import ConsumerMember, TopicIdPartition
 from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership
 from splashdam.embedded_broker.groups.consumer.records import by_topic
-from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.topics import Topics
+from splashdam.model.acls import Operation, ResourceType
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.wire.messages.consumer_group_describe import (
     Assignment,

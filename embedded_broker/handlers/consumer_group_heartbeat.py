@@ -19,9 +19,9 @@ from splashdam.embedded_broker.groups.consumer.member import (
 )
 from splashdam.embedded_broker.groups.consumer.membership import PATTERN_ELEMENTS, Asked, HeartbeatReply
 from splashdam.embedded_broker.groups.routing import heartbeat_of
-from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.internal_topics import Appended
+from splashdam.model.acls import Operation, ResourceType
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
 from splashdam.model.log_text import quoted
 from splashdam.wire.messages.consumer_group_heartbeat import (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from splashdam.embedded_broker.execution.turns import CHANGE_UNITS, PARTITIONS_IN_A_UNIT, Steps
-from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
+from splashdam.model.acls import Operation, ResourceType
 from splashdam.model.broker_errors import (
     BrokerResponseError,
     ClusterAuthorizationFailedError,

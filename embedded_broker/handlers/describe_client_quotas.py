@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
+from splashdam.model.acls import Operation, ResourceType
 from splashdam.model.broker_errors import (
     BrokerResponseError,
     ClusterAuthorizationFailedError,

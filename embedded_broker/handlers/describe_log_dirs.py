@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from splashdam.embedded_broker.execution.turns import Steps
-from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
+from splashdam.model.acls import Operation, ResourceType
 from splashdam.model.broker_errors import ErrorCode, KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.log_directories import LogDirectory

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from splashdam.embedded_broker.execution.turns import Steps
-from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.topics.partitions import leader_log
+from splashdam.model.acls import Operation, ResourceType
 from splashdam.model.broker_errors import BrokerResponseError, TopicAuthorizationFailedError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.topic_names import check_topic_name

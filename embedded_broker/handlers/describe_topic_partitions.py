@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.embedded_broker.handlers.metadata import TOPIC_OPERATIONS, described_partition
-from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
+from splashdam.model.acls import Operation, ResourceType
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.storage.topic_names import INTERNAL_TOPICS, is_topic_name

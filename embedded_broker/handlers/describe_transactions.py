@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import groupby
 
 from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps, units_of_names
-from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
+from splashdam.model.acls import Operation, ResourceType
 from splashdam.model.broker_errors import (
     BrokerResponseError,
     ErrorCode,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from splashdam.embedded_broker.execution.turns import Steps, in_steps
-from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
+from splashdam.model.acls import Operation, ResourceType
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.wire.messages.describe_user_scram_credentials import (
     CredentialInfo,

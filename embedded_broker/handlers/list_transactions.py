@@ -6,10 +6,10 @@ refused with 128.
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
 from splashdam.embedded_broker.transactions.metadata import TransactionState as State
+from splashdam.model.acls import Operation, ResourceType
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.wire.messages.list_transactions import (
     ListTransactionsRequest,

@@ -21,8 +21,8 @@ from splashdam.embedded_broker.handlers.create_topics import (
     PARTITIONS_TOGETHER,
     TOPICS_TOGETHER,
 )
-from splashdam.embedded_broker.security.permissions import Operation, ResourceType
 from splashdam.embedded_broker.serving.registry import AskedBroker, RequestContext, handles
+from splashdam.model.acls import Operation, ResourceType
 from splashdam.model.broker_errors import (
     BrokerResponseError,
     ErrorCode,

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from enum import IntEnum
 from typing import Any, Protocol
 from weakref import WeakSet
 
 import attrs
 
 from splashdam.embedded_broker.execution.turns import Steps, in_steps
-from splashdam.embedded_broker.security.permissions import CLUSTER_NAME, Operation, ResourceType
+from splashdam.model.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from splashdam.model.broker_errors import InvalidRequestError, KafkaStorageError
 from splashdam.model.log_text import quoted
 from splashdam.storage.files.disk import Files
@@ -26,25 +25,6 @@ from splashdam.wire.messages.describe_acls import DescribeAclsRequest
 
 WILDCARD = "*"
 WILDCARD_PRINCIPAL = "User:*"
-
-
-class PatternType(IntEnum):
-    """Kafka's ``PatternType``, with its codes."""
-
-    UNKNOWN = 0
-    ANY = 1
-    MATCH = 2
-    LITERAL = 3
-    PREFIXED = 4
-
-
-class Permission(IntEnum):
-    """Kafka's ``AclPermissionType``, with its codes."""
-
-    UNKNOWN = 0
-    ANY = 1
-    DENY = 2
-    ALLOW = 3
 
 
 @attrs.frozen(order=True)

@@ -12,14 +12,8 @@ from bisect import insort
 from collections.abc import Iterable, Iterator
 
 from splashdam.embedded_broker.execution.answers import Requester
-from splashdam.embedded_broker.security.acls import (
-    WILDCARD,
-    WILDCARD_PRINCIPAL,
-    Acl,
-    PatternType,
-    Permission,
-)
-from splashdam.embedded_broker.security.permissions import Operation, ResourceType
+from splashdam.embedded_broker.security.acls import WILDCARD, WILDCARD_PRINCIPAL, Acl
+from splashdam.model.acls import Operation, PatternType, Permission, ResourceType
 
 _IMPLYING = {
     Operation.DESCRIBE: frozenset(

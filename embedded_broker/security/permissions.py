@@ -1,4 +1,4 @@
-"""Kafka's ACL operations and resource types.
+"""Which of Kafka's operations there are on which resources.
 
 Handlers and guards ask ``RequestContext.authorize``; without an authorizer that is one attribute look-up.
 Which operation a request needs is as in Kafka's ``KafkaApis``.
@@ -7,45 +7,9 @@ Which operation a request needs is as in Kafka's ``KafkaApis``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import IntEnum
 from functools import cache
 
-
-class Operation(IntEnum):
-    """Kafka's ``AclOperation``, with its codes."""
-
-    UNKNOWN = 0
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-    CREATE_TOKENS = 13
-    DESCRIBE_TOKENS = 14
-
-
-class ResourceType(IntEnum):
-    """Kafka's ``ResourceType``, with its codes."""
-
-    UNKNOWN = 0
-    ANY = 1
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-    DELEGATION_TOKEN = 6
-    USER = 7
-
-
-CLUSTER_NAME = "kafka-cluster"
-"""The only name of a resource of type CLUSTER."""
+from splashdam.model.acls import Operation, ResourceType
 
 _O = Operation
 SUPPORTED: dict[ResourceType, tuple[Operation, ...]] = {

@@ -23,13 +23,8 @@ from splashdam.embedded_broker.execution.answers import (
     CloseConnectionError,
     Requester,
 )
-from splashdam.embedded_broker.security.permissions import (
-    CLUSTER_NAME,
-    Operation,
-    ResourceType,
-    all_operation_bits,
-    operation_bits,
-)
+from splashdam.embedded_broker.security.permissions import all_operation_bits, operation_bits
+from splashdam.model.acls import CLUSTER_NAME, Operation, ResourceType
 from splashdam.wire.message import Request, Response
 
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import NamedTuple
 
+from splashdam.model.acls import Operation, PatternType, Permission, ResourceType
 from splashdam.model.broker_errors import error_for
 from splashdam.net.cluster.cluster_client import ClusterClient
 from splashdam.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
@@ -12,56 +12,6 @@ from splashdam.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequ
 from splashdam.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
 ANY_HOST = "*"
-CLUSTER_NAME = "kafka-cluster"
-"""The only name of a resource of type CLUSTER."""
-
-
-class AclResource(IntEnum):
-    """Kafka's ``ResourceType``, with its codes."""
-
-    ANY = 1
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-    DELEGATION_TOKEN = 6
-    USER = 7
-
-
-class AclPattern(IntEnum):
-    """Kafka's ``PatternType``, with its codes; MATCH finds every pattern that a name falls under."""
-
-    ANY = 1
-    MATCH = 2
-    LITERAL = 3
-    PREFIXED = 4
-
-
-class AclOperation(IntEnum):
-    """Kafka's ``AclOperation``, with its codes."""
-
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-    CREATE_TOKENS = 13
-    DESCRIBE_TOKENS = 14
-
-
-class AclPermission(IntEnum):
-    """Kafka's ``AclPermissionType``, with its codes."""
-
-    ANY = 1
-    DENY = 2
-    ALLOW = 3
 
 
 class AclBinding(NamedTuple):
@@ -77,25 +27,25 @@ class AclBinding(NamedTuple):
         permission: ALLOW or DENY.
     """
 
-    resource: AclResource
+    resource: ResourceType
     name: str
-    pattern: AclPattern
+    pattern: PatternType
     principal: str
     host: str
-    operation: AclOperation
-    permission: AclPermission
+    operation: Operation
+    permission: Permission
 
 
 class AclFilter(NamedTuple):
     """Which bindings are meant; each default matches all."""
 
-    resource: AclResource = AclResource.ANY
+    resource: ResourceType = ResourceType.ANY
     name: str | None = None
-    pattern: AclPattern = AclPattern.ANY
+    pattern: PatternType = PatternType.ANY
     principal: str | None = None
     host: str | None = None
-    operation: AclOperation = AclOperation.ANY
-    permission: AclPermission = AclPermission.ANY
+    operation: Operation = Operation.ANY
+    permission: Permission = Permission.ANY
 
 
 async def describe_acls(client: ClusterClient, wanted: AclFilter) -> list[AclBinding]:
@@ -111,13 +61,13 @@ async def describe_acls(client: ClusterClient, wanted: AclFilter) -> list[AclBin
             raise error_for(answer.error_code, answer.error_message or "describing ACLs")
         return [
             AclBinding(
-                AclResource(found.resource_type),
+                ResourceType(found.resource_type),
                 found.resource_name,
-                AclPattern(found.pattern_type),
+                PatternType(found.pattern_type),
                 each.principal,
                 each.host,
-                AclOperation(each.operation),
-                AclPermission(each.permission_type),
+                Operation(each.operation),
+                Permission(each.permission_type),
             )
             for found in answer.resources
             for each in found.acls
@@ -189,13 +139,13 @@ async def delete_acls(client: ClusterClient, wanted: AclFilter) -> list[AclBindi
                     raise error_for(code, message or "deleting ACLs")
             found += [
                 AclBinding(
-                    AclResource(each.resource_type),
+                    ResourceType(each.resource_type),
                     each.resource_name,
-                    AclPattern(each.pattern_type),
+                    PatternType(each.pattern_type),
                     each.principal,
                     each.host,
-                    AclOperation(each.operation),
-                    AclPermission(each.permission_type),
+                    Operation(each.operation),
+                    Permission(each.permission_type),
                 )
                 for each in result.matching_acls
             ]

@@ -80,6 +80,13 @@ def leaves(command: click.Command, *names: str) -> Iterator[tuple[tuple[str, ...
         yield from leaves(found, *names, name)
 
 
+def test_a_help_text_showed_the_braces_of_its_template() -> None:
+    """``acls add --transactional-id`` said "{every}"."""
+    for names, command in leaves(splashdam):
+        for parameter in command.params:
+            assert "{" not in (getattr(parameter, "help", None) or ""), (*names, parameter.name)
+
+
 @pytest.mark.parametrize(
     ("names", "command"), [pytest.param(*each, id=" ".join(each[0])) for each in leaves(splashdam)]
 )

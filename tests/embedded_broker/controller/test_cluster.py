@@ -10,8 +10,8 @@ from support.broker.memory_cluster_kit import Kit, talk_to
 from splashdam.embedded_broker.cluster import Cluster
 from splashdam.embedded_broker.configs.security import AUTHORIZER
 from splashdam.embedded_broker.controller.state import NOBODY
-from splashdam.embedded_broker.security.acls import Acl, PatternType, Permission
-from splashdam.embedded_broker.security.permissions import Operation, ResourceType
+from splashdam.embedded_broker.security.acls import Acl
+from splashdam.model.acls import Operation, PatternType, Permission, ResourceType
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, KafkaStorageError
 from splashdam.model.errors import IllegalStateError, KafkaConfigurationError
 from splashdam.model.values import TopicPartition

@@ -23,9 +23,9 @@ from trio.testing import MockClock
 from splashdam.embedded_broker.authorization import topics
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.configs.security import AUTHORIZER
-from splashdam.embedded_broker.security.acls import Acl, PatternType, Permission
-from splashdam.embedded_broker.security.permissions import Operation, ResourceType
+from splashdam.embedded_broker.security.acls import Acl
 from splashdam.embedded_broker.serving.registry import registered_apis, registered_guards
+from splashdam.model.acls import Operation, PatternType, Permission, ResourceType
 from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock

@@ -12,16 +12,11 @@ from splashdam.embedded_broker.security.acls import (
     Acl,
     AclFilter,
     AclStore,
-    PatternType,
-    Permission,
     check_acl,
 )
 from splashdam.embedded_broker.security.authorizer import StandardAuthorizer
-from splashdam.embedded_broker.security.permissions import (
-    Operation,
-    ResourceType,
-    all_operation_bits,
-)
+from splashdam.embedded_broker.security.permissions import all_operation_bits
+from splashdam.model.acls import Operation, PatternType, Permission, ResourceType
 from splashdam.model.broker_errors import InvalidRequestError, KafkaStorageError
 from splashdam.storage.files.memory import MemoryFiles
 

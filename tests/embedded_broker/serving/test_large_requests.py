@@ -17,10 +17,10 @@ from splashdam.embedded_broker.configs.security import AUTHORIZER
 from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT
 from splashdam.embedded_broker.handlers import offset_fetch, produce
 from splashdam.embedded_broker.quotas import store
-from splashdam.embedded_broker.security.acls import Acl, PatternType, Permission
-from splashdam.embedded_broker.security.permissions import Operation, ResourceType
+from splashdam.embedded_broker.security.acls import Acl
 from splashdam.embedded_broker.serving import dispatch
 from splashdam.embedded_broker.serving.dispatch import TURN_ELEMENTS
+from splashdam.model.acls import Operation, PatternType, Permission, ResourceType
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
