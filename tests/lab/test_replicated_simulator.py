@@ -21,7 +21,7 @@ _SEEDS_IN_A_PART = 4
 _DIGESTS = """
 import hashlib
 from lab.simulator.simulation import simulate
-for seed in (1, 2):
+for seed in (1, 4):
     print(hashlib.sha256(simulate(seed, replicated=True).trace.encode()).hexdigest())
 """
 
@@ -51,7 +51,7 @@ def test_the_same_seed_is_the_same_run_in_another_process() -> None:
         text=True,
         check=True,
     )
-    here = [hashlib.sha256(once(seed).trace.encode()).hexdigest() for seed in (1, 2)]
+    here = [hashlib.sha256(once(seed).trace.encode()).hexdigest() for seed in (1, 4)]
     assert found.stdout.split() == here
 
 

@@ -47,7 +47,7 @@ def test_seeds(part: int) -> None:
 
 def test_the_same_seed_is_the_same_run() -> None:
     """Byte for byte, one after the other in one process."""
-    for seed in (5, 9, 12):
+    for seed in (5, 17, 42):
         first, second = once(seed), simulate(seed)
         assert first.trace == second.trace
         assert first == second
