@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from splashdam.client.observing.metrics import Reporters
     from splashdam.client.reports import DeliveryReport, Stretch
     from splashdam.client.transactions.transactions import Transactions
+    from splashdam.model.producer_view import ProducerView
     from splashdam.sender.broker_links import BrokerLinks
     from splashdam.sender.context import SenderContext
     from splashdam.sender.telemetry.telemetry import Telemetry
@@ -355,6 +356,17 @@ class ProducerCore:
         self._advance(Event.FORK)
         self.intake.refuse = self.refusal
         self.connect.close_in_child()
+
+    def inspect(self) -> ProducerView:
+        """Return how the producer is now; from any thread.
+
+        Raises:
+            IllegalStateError: this is a forked child.
+        """
+        from splashdam.client.observing.inspecting import inspect_producer
+
+        self.refuse_if_foreign()
+        return inspect_producer(self)
 
     def is_alive_here(self) -> bool:
         """Whether it runs in this process, so that its metrics are of interest."""

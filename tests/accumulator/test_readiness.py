@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from splashdam.model.producer_view import Standing
 from splashdam.model.values import TopicPartition
 
 
@@ -200,8 +201,8 @@ def test_held_partition_delays_nobody(make_bench, make_cluster):
     """A partition that the gate holds back is passed over, not waited for (Java's trap)."""
 
     class Gate:
-        def admits(self, batch):
-            return batch.topic_partition.partition != 0
+        def holds(self, batch):
+            return Standing.GAP if batch.topic_partition.partition == 0 else None
 
         def drained(self, batch):
             batch.base_sequence = 7
@@ -223,8 +224,8 @@ def test_retries_go_in_sequence_order(make_bench, make_cluster):
     numbers = iter([2**31 - 2, 2**31 - 1, 0, 1])
 
     class Gate:
-        def admits(self, _batch):
-            return True
+        def holds(self, _batch):
+            return None
 
         def drained(self, batch):
             if not batch.sequenced:
@@ -280,8 +281,8 @@ def test_gate_that_raises_loses_no_batch(make_bench, make_cluster):
     """Batches are numbered before any of them leaves its queue."""
 
     class Gate:
-        def admits(self, _batch):
-            return True
+        def holds(self, _batch):
+            return None
 
         def drained(self, batch):
             if batch.topic_partition.partition == 1:
