@@ -105,6 +105,18 @@ class ProducerBase(NowaitSends[FutureT]):
         metrics = ProducerMetrics(self._core)
         return metrics.objects() if raw else metrics.as_dict()
 
+    @property
+    def console_link(self) -> str:
+        """The link of the page of ``console_port``; whoever opens it may also change things.
+
+        Raises:
+            IllegalStateError: there is no such page.
+        """
+        console = self._core.console
+        if console is None:
+            raise IllegalStateError("this producer has no console; give it a console_port")
+        return console.link
+
     def inspect(self) -> ProducerView:
         """Return how the producer is now: each partition's batches and what they wait for, memory, latency.
 
