@@ -9,6 +9,7 @@ import trio
 from splashdam.embedded_broker.execution.answers import ANYBODY, Address, Requester
 from splashdam.model.broker_errors import ErrorCode, error_for
 from splashdam.model.inspection import AnsweredError, ClientView
+from splashdam.model.log_view import Logs
 from splashdam.net.clock import Clock
 from splashdam.net.memory import MemoryStream, memory_stream_pair
 from splashdam.wire.answered_errors import errors_in
@@ -40,9 +41,17 @@ class BrokerInside:
         server: serves the clients.
         clock: of the broker.
         requester: who looks.
+        logs: of the broker; None where ACLs decide who reads what.
     """
 
-    def __init__(self, server: ServesClients, clock: Clock, requester: Requester = ANYBODY) -> None:
+    def __init__(
+        self,
+        server: ServesClients,
+        clock: Clock,
+        requester: Requester = ANYBODY,
+        logs: Logs | None = None,
+    ) -> None:
+        self.logs = logs
         self._server = server
         self._clock = clock
         self._requester = requester
