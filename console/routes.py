@@ -14,6 +14,7 @@ from splashdam.net.http import HttpAnswer, HttpRequest, text_answer
 if TYPE_CHECKING:
     from splashdam.console.rendering import Rendering
     from splashdam.console.sampling import Sampler
+    from splashdam.console.source import Source
     from splashdam.net.clock import Clock
     from splashdam.net.inspector import Inspector
 
@@ -24,7 +25,7 @@ class Parts:
     """What pages work with.
 
     Args:
-        title: which cluster this is, in the words of whoever started the console.
+        source: the cluster.
         inspector: asks the cluster.
         clock: of the console.
         sampler: remembers what was asked, for rates.
@@ -36,7 +37,7 @@ class Parts:
     def __init__(
         self,
         *,
-        title: str,
+        source: Source,
         inspector: Inspector,
         clock: Clock,
         sampler: Sampler,
@@ -44,7 +45,8 @@ class Parts:
         is_read_only: bool,
         producers: Callable[[], Sequence[Inspected]] = PRODUCERS.snapshot,
     ) -> None:
-        self.title = title
+        self.source = source
+        self.title = source.title
         self.inspector = inspector
         self.clock = clock
         self.sampler = sampler

@@ -8,10 +8,11 @@ from functools import partial
 
 import attrs
 
-from splashdam.console.console import ConsoleSettings, OpenConsole, Source, open_console
+from splashdam.console.console import ConsoleSettings, OpenConsole, open_console
+from splashdam.console.source import Source
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.execution.answers import ANYBODY
-from splashdam.embedded_broker.inside import BrokerInside
+from splashdam.embedded_broker.inside import BrokerInside, decode_internal
 from splashdam.embedded_broker.serving.socket_server import IN_PROCESS_ADDRESS, PLAINTEXT
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.net.clock import Clock
@@ -56,6 +57,8 @@ async def open_broker_console(
         title=broker.bootstrap_servers if broker.listeners else "this process",
         bootstrap=[address],
         connect=inside.connect,
+        run=broker.logs.files.run,
+        decode=decode_internal,
         inside=inside,
     )
     # Others would see through this console what a listener asks them to authenticate for.
