@@ -14,7 +14,9 @@ import trio
 from splashdam.client.running.connecting import TrackedConnect, authenticator, secured
 from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.client.waiters import wait_in_thread
-from splashdam.console.console import ConsoleSettings, Source, open_console
+from splashdam.console.console import ConsoleSettings, open_console
+from splashdam.console.source import Source
+from splashdam.embedded_broker.inside import decode_internal
 from splashdam.net.clock import SystemClock
 from splashdam.net.listen import tcp_listen
 from splashdam.sender.wakeup import Latch
@@ -53,6 +55,8 @@ class ProducerConsole:
             title=servers if isinstance(servers, str) else ",".join(servers),
             bootstrap=addresses,
             connect=secured(settings, self._connect),
+            run=trio.to_thread.run_sync,
+            decode=decode_internal,
             authenticator=authenticator(settings),
         )
         self._clock = SystemClock()
