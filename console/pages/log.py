@@ -12,6 +12,8 @@ from splashdam.model.values import TopicPartition
 from splashdam.net.http import HttpAnswer
 
 _PARTITIONS = 100
+_LISTED = 50
+_BESIDE_BYTES = 10
 _ROW_BYTES = 16
 _WIDTH = 1000.0
 """Segments and positions are drawn on a line of this length."""
@@ -96,11 +98,15 @@ async def log(visit: Visit) -> HttpAnswer:
         base = holder[0].base_offset if holder else base
     if base is not None:
         contents = await looks.segment(where, base, _number(visit, "from") or offset or base)
+        if contents is not None and batch is not None:
+            contents = _shortened(contents)
     forecast = await looks.forecast(where) if "forecast" in visit.query else None
+    bars = _bars(view)
     return await visit.show(
         "log.html",
         log=view,
-        bars=_bars(view),
+        bars=bars,
+        listed=bars if len(bars) <= _LISTED else [*bars[: _LISTED - 10], *bars[-10:]],
         contents=contents,
         arrows=_arrows(contents) if contents else (),
         ticks=_ticks(contents) if contents else (),
@@ -110,6 +116,14 @@ async def log(visit: Visit) -> HttpAnswer:
         forecast=forecast,
         fate=_fate,
     )
+
+
+def _shortened(contents: SegmentContents) -> SegmentContents:
+    """Return fewer batches: the bytes of one are shown below them."""
+    if len(contents.batches) <= _BESIDE_BYTES:
+        return contents
+    behind = contents.batches[_BESIDE_BYTES].base_offset
+    return attrs.evolve(contents, batches=contents.batches[:_BESIDE_BYTES], next_offset=behind)
 
 
 def _looks(parts: Parts) -> Logs | None:
