@@ -23,7 +23,7 @@ from splashdam.cli.exiting import (
     interrupts_wait,
     signals_interrupt,
 )
-from splashdam.cli.parameters import Command, cluster_options, pairs, settled_cluster
+from splashdam.cli.parameters import Command, OutputPath, cluster_options, pairs, settled_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -144,7 +144,7 @@ def on_spark(command: Callable[..., None]) -> Callable[..., None]:
     )
     @click.option(
         "--spark-log",
-        type=click.Path(dir_okay=False, path_type=Path),
+        type=OutputPath(),
         help="File for Spark's log. Default: a temporary file that is kept only if something fails.",
     )
     @wraps(command)
