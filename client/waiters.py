@@ -89,22 +89,20 @@ def wait_in_thread(waitable: Waitable, timeout: float | None) -> bool:
 
 
 async def wait_in_trio(waitable: Waitable) -> None:
-    """Wait in a trio task; limit it with trio's cancel scopes."""
-    import trio
+    """Wait in a trio task; limit it with trio's cancel scopes.
 
-    token = trio.lowlevel.current_trio_token()
-    event = trio.Event()
+    The sender of the same loop reschedules the task directly: it goes on once the sender's step has ended.
+    What it must find decided by then stands in docs/decisions/futures.md, "When a waiting task goes on".
+    """
+    from splashdam.sender.wakeup import ParkedTask  # imports trio, see _in_trio
 
-    def wake() -> None:
-        # Not set at once: the sender finishes its turn, and what it decides about the producer, first.
-        with suppress(trio.RunFinishedError):  # the loop has ended, and its tasks with it
-            token.run_sync_soon(event.set)
-
-    handle = waitable.subscribe(wake)
+    waiting = ParkedTask()
+    handle = waitable.subscribe(waiting.wake)
     if handle is None:
+        waiting.give_up()
         return
     try:
-        await event.wait()
+        await waiting.park()
     finally:
         waitable.unsubscribe(handle)
 

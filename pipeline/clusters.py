@@ -432,9 +432,11 @@ def _reader_for(key: tuple[int, ClusterConfig, IsolationLevel]) -> ClusterReader
 
 
 @atexit.register
-def _close_all() -> None:
+def close_readers() -> None:
+    """Close this process's readers; `reader_for` makes new ones."""
     for reader in _readers.values():
         reader.close()
+    _readers.clear()
 
 
 def _after_fork_in_child() -> None:

@@ -9,11 +9,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.net.addresses import parse_bootstrap_servers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,6 +116,39 @@ def data_sources() -> list[type[DataSource]]:
 
     return [KafkaLocalDataSource, KafkaLogDataSource]
 
+
+MASTER_SECONDS = 5
+"""How long a standalone master may take to accept a connection; Spark itself tries for a minute."""
+
+
+def need_master(master: str | None) -> None:
+    """Check that a standalone cluster's master listens; other masters are not asked.
+
+    Args:
+        master: Spark's master URL, ``spark://HOST:PORT`` or several addresses with commas between them.
+
+    Raises:
+        KafkaConfigurationError: none of them does.
+    """
+    if master is None or not master.startswith(STANDALONE):
+        return
+    addresses = parse_bootstrap_servers(master.removeprefix(STANDALONE))
+
+    async def accepts() -> bool:
+        for host, port in addresses:
+            with trio.move_on_after(MASTER_SECONDS), suppress(OSError):
+                stream = await trio.open_tcp_stream(host, port)
+                await stream.aclose()
+                return True
+        return False
+
+    if not trio.run(accepts):
+        raise KafkaConfigurationError(
+            f"no Spark master listens at {master}: start one, or leave out --master"
+        )
+
+
+STANDALONE = "spark://"
 
 OLDEST_JAVA = 17
 """Spark 4 needs it."""

@@ -23,10 +23,13 @@ from splashdam.cli.exiting import (
     interrupts_wait,
     signals_interrupt,
 )
+from splashdam.cli.output import print_line
 from splashdam.cli.parameters import Command, OutputPath, cluster_options, pairs, settled_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from splashdam.pipeline.plans import Plan
 
 EXTRA = "pip install 'splashdam[cli,spark]'"
 CANNOT_RUN = 2
@@ -114,56 +117,90 @@ def table_options(command: Command) -> Command:
     )(command)
 
 
-def on_spark(command: Callable[..., None]) -> Callable[..., None]:
+def on_spark(plan: Callable[..., Plan]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add the options of a Spark session, and pass the session to the command as its first argument.
+
+    The plan is made before a session is started: what it refuses takes no ten seconds to be refused. With
+    ``--plan`` it is printed, and nothing else is done.
 
     Failures become a message and a status: 2 if Java or pyspark is missing, 1 for errors of Spark, 130 for
     Ctrl-C. Spark's log goes to a file, which the message names.
+
+    Args:
+        plan: gets the command's arguments but the session, checks them, and returns what they mean.
     """
 
-    @click.option(
-        "--master",
-        metavar="URL",
-        help="Spark's master. Default: that of spark-submit, else local[*,4]: all cores of this machine.",
-    )
-    @click.option(
-        "--memory",
-        metavar="SIZE",
-        default="1g",
-        show_default=True,
-        callback=_size,
-        help="Heap of the driver's JVM; with a local master that of all of Spark.",
-    )
-    @click.option(
-        "--conf",
-        "settings",
-        metavar="NAME=VALUE",
-        multiple=True,
-        callback=_settings,
-        help="A setting of Spark, as for spark-submit. Repeatable.",
-    )
-    @click.option(
-        "--spark-log",
-        type=OutputPath(),
-        help="File for Spark's log. Default: a temporary file that is kept only if something fails.",
-    )
-    @wraps(command)
-    def run(
-        *args: Any,
-        master: str | None,
-        memory: str,
-        settings: Mapping[str, str],
-        spark_log: Path | None,
-        **arguments: Any,
-    ) -> None:
-        with (
-            signals_interrupt(),
-            failures_reported(),
-            session(master=master, memory=memory, settings=settings, log=spark_log) as spark,
-        ):
-            command(spark, *args, **arguments)
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @click.option(
+            "--plan",
+            "only_plan",
+            is_flag=True,
+            help="Check everything, print what would be read, written and committed, and end.",
+        )
+        @click.option(
+            "--master",
+            metavar="URL",
+            help="Spark's master. Default: that of spark-submit, else local[*,4]: all cores of this machine.",
+        )
+        @click.option(
+            "--memory",
+            metavar="SIZE",
+            default="1g",
+            show_default=True,
+            callback=_size,
+            help="Heap of the driver's JVM; with a local master that of all of Spark.",
+        )
+        @click.option(
+            "--conf",
+            "settings",
+            metavar="NAME=VALUE",
+            multiple=True,
+            callback=_settings,
+            help="A setting of Spark, as for spark-submit. Repeatable.",
+        )
+        @click.option(
+            "--spark-log",
+            type=OutputPath(),
+            help="File for Spark's log. Default: a temporary file that is kept only if something fails.",
+        )
+        @wraps(command)
+        def run(
+            *args: Any,
+            only_plan: bool,
+            master: str | None,
+            memory: str,
+            settings: Mapping[str, str],
+            spark_log: Path | None,
+            **arguments: Any,
+        ) -> None:
+            with signals_interrupt(), failures_reported():
+                made = _checked(plan, master, args, arguments)
+                if only_plan:
+                    for line in made.lines():
+                        print_line(line)
+                    return
+                with session(master=master, memory=memory, settings=settings, log=spark_log) as spark:
+                    command(spark, *args, **arguments)
 
-    return run
+        return run
+
+    return decorate
+
+
+def _checked(
+    plan: Callable[..., Plan], master: str | None, args: Sequence[Any], arguments: Mapping[str, Any]
+) -> Plan:
+    """Return the plan. The connections for it are closed, because Spark's processes have their own."""
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        raise CannotRun(f"the command needs pyspark and pyarrow. Install with: {EXTRA}")
+    from splashdam.pipeline.clusters import close_readers
+    from splashdam.pipeline.session import need_master
+
+    need_master(master)
+    try:
+        return plan(*args, **arguments)
+    finally:
+        close_readers()
 
 
 def _size(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
@@ -243,8 +280,6 @@ def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
 def _started(
     log: int, master: str | None, memory: str, settings: Mapping[str, str]
 ) -> Iterator[SparkSession]:
-    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        raise CannotRun(f"the command needs pyspark and pyarrow. Install with: {EXTRA}")
     from splashdam.pipeline.session import JavaMissingError, children_log_into, spark_session
 
     try:

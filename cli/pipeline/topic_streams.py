@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from splashdam.pipeline.jobs.micro_batches import OnProgress, Running
     from splashdam.pipeline.jobs.outputs import Output
+    from splashdam.pipeline.plans.jobs import StreamPlan
     from splashdam.pipeline.values.verdicts import ValueFormat
 
 _OPTIONS = (
@@ -66,15 +67,29 @@ class TopicStream:
             "subscribe": self.topics,
             "startingOffsets": self.starting_offsets,
             "includeHeaders": str(headers).lower(),
+            "initialOffsetsLocation": f"{self.checkpoint}/initial-offsets",
         }
         if self.max_records is not None:
             options["maxOffsetsPerTrigger"] = str(self.max_records)
         return options
 
+    def committed(self, kafka: Mapping[str, str]) -> dict[str, Any]:
+        """Return the options for records with headers, by default of committed transactions only."""
+        return self.options({_READERS: "read_committed", **kafka}, headers=True)
+
+    def plan(self, source: Mapping[str, str]) -> StreamPlan:
+        """Return the stream as the plans of jobs take it.
+
+        Args:
+            source: what ``options`` or ``committed`` returned.
+        """
+        from splashdam.pipeline.plans.jobs import StreamPlan
+
+        return StreamPlan(source, self.checkpoint, self.trigger_seconds)
+
     def load(self, spark: SparkSession, kafka: Mapping[str, str]) -> DataFrame:
-        """Return the records as a stream with headers, by default of committed transactions only."""
-        options = self.options({_READERS: "read_committed", **kafka}, headers=True)
-        return spark.readStream.format("kafka-local").options(**options).load()
+        """Return the records of ``committed`` as a stream."""
+        return spark.readStream.format("kafka-local").options(**self.committed(kafka)).load()
 
     def running(self, on_progress: OnProgress) -> Running:
         from splashdam.pipeline.jobs.micro_batches import Running
@@ -189,7 +204,7 @@ class ValueOptions:
     refuse_unknown: bool
 
     def format(self) -> ValueFormat | None:
-        """Return the format, None without a schema. Spark reads a DDL: its session must be running.
+        """Return the format, None without a schema.
 
         Raises:
             KafkaConfigurationError: a file is not what it should be.
@@ -205,6 +220,16 @@ class ValueOptions:
             writers=self.schema_ids,
             refuses_unknown=self.refuse_unknown,
         )
+
+    def required_format(self) -> ValueFormat:
+        """Return the format of a command that requires a schema.
+
+        Raises:
+            KafkaConfigurationError: a file is not what it should be.
+        """
+        form = self.format()
+        assert form is not None, "--schema is required"
+        return form
 
 
 def value_options(*, is_required: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:

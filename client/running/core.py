@@ -101,7 +101,7 @@ class ProducerCore:
         self.metadata = _make_metadata(settings)
         self._wakeup = Wakeup() if own_loop else SharedLoopWakeup()
         hand_over = GilHandOver(
-            self._wakeup, self.accumulator, settings.batch_size, in_sender_thread=SENDER_THREADS.here
+            self._wakeup, self.accumulator.memory, settings.batch_size, in_sender_thread=SENDER_THREADS.here
         )
         self._on_batch = _batch_listener(settings)
         self.connect = TrackedConnect(connect, settings.socket_options)

@@ -89,7 +89,7 @@ def replay(
     """
     table = existing_table(table_format, place, table_options)
     kept = f"{os.fspath(checkpoint)}/{PLAN}"
-    plan = _kept_plan(Location.of(checkpoint, table_options)) or plan_of(table)
+    plan = _kept_plan(Location.of(checkpoint, table_options)) or measured_plan(table).steps
     _check_partitions(plan, sink)
     _keep(Location.of(checkpoint, table_options), plan)
     columns = Columns(tuple(name for name in SENT if name in table.schema.names))
@@ -120,8 +120,57 @@ def _keep(checkpoint: Location, plan: Sequence[Step]) -> None:
     checkpoint.move(aside, PLAN)
 
 
-def _check_partitions(plan: Sequence[Step], sink: Mapping[str, str]) -> None:
-    """Check that each topic has the partitions that its records came from."""
+@attrs.frozen
+class ReplayPlan:
+    """What a replay sends.
+
+    Attributes:
+        steps: the micro-batches.
+        files: number of files that it reads.
+        records: in these files.
+        size_bytes: of their columns, uncompressed.
+        partitions: for each topic the number of partitions that get records.
+        is_new: whether it was made now; otherwise an earlier run kept it.
+    """
+
+    steps: list[Step]
+    files: int
+    records: int
+    size_bytes: int
+    partitions: Mapping[str, int] = attrs.field(factory=dict)
+    is_new: bool = True
+
+
+def planned_replay(
+    table_format: str,
+    place: str | os.PathLike[str],
+    sink: Mapping[str, str],
+    checkpoint: str | os.PathLike[str],
+    table_options: Mapping[str, str] | None = None,
+) -> ReplayPlan:
+    """Return what `replay` would send, after its checks; nothing is written.
+
+    Raises:
+        TableMissingError: the table does not exist.
+        KafkaConfigurationError: it does not have Kafka's columns, or a topic has too few partitions.
+    """
+    table = existing_table(table_format, place, table_options)
+    kept = _kept_plan(Location.of(checkpoint, table_options))
+    found = measured_plan(table) if kept is None else _measured(table, kept)
+    table.close()
+    return attrs.evolve(found, partitions=_check_partitions(found.steps, sink), is_new=kept is None)
+
+
+def _measured(table: Table, steps: list[Step]) -> ReplayPlan:
+    parts = {part for step in steps for piece in step for part in piece.parts}
+    footers = [_footer(table.location, part) for part in sorted(parts, key=lambda part: part.path)]
+    groups = [footer.row_group(index) for footer in footers for index in range(footer.num_row_groups)]
+    records = sum(footer.num_rows for footer in footers)
+    return ReplayPlan(steps, len(parts), records, sum(group.total_byte_size for group in groups))
+
+
+def _check_partitions(plan: Sequence[Step], sink: Mapping[str, str]) -> dict[str, int]:
+    """Check that each topic has the partitions that its records came from, and return how many they are."""
     options = sink_options(sink)
     needed: dict[str, int] = {}
     for piece in (piece for step in plan for piece in step):
@@ -142,6 +191,7 @@ def _check_partitions(plan: Sequence[Step], sink: Mapping[str, str]) -> None:
                 f"the records come from {partitions} partitions, and topic {topic} has "
                 f"{found.get(topic, 0)}: splashdam topics create {topic} --partitions {partitions}"
             )
+    return needed
 
 
 TOPIC, PARTITION, OFFSET = "topic", "partition", "offset"
@@ -192,7 +242,7 @@ Step = tuple[Slice, ...]
 """A slice of each partition that has records left."""
 
 
-def plan_of(table: Table) -> list[Step]:
+def measured_plan(table: Table) -> ReplayPlan:
     """Plan the steps for the current version of a table.
 
     Raises:
@@ -206,13 +256,14 @@ def plan_of(table: Table) -> list[Step]:
         )
     ranges: list[FileRange] = []
     size_bytes = records = 0
-    for part in table.parts():
+    parts = table.parts()
+    for part in parts:
         footer = _footer(table.location, part)
         groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
         size_bytes += sum(group.total_byte_size for group in groups)
         records += footer.num_rows
         ranges += _ranges(table, part, footer)
-    return steps(ranges, _slice_records(size_bytes, records))
+    return ReplayPlan(steps(ranges, _slice_records(size_bytes, records)), len(parts), records, size_bytes)
 
 
 def _slice_records(size_bytes: int, records: int) -> int:

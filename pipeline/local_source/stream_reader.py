@@ -205,10 +205,11 @@ class InitialOffsets:
             KafkaConfigurationError: the file belongs to another query, or has another format.
             OSError: the file cannot be read or written.
         """
+        kept = self.found()
+        if kept is not None:
+            return kept
         files, directory = _opened(self.location)
         path = f"{directory}/{_FILE}"
-        if _is_there(files, path):
-            return self._read(files, path)
         offsets = find()
         files.create_dir(directory, recursive=True)
         text = json.dumps({"version": _VERSION, "reads": self.reads, "offsets": to_json(offsets)})
@@ -217,6 +218,17 @@ class InitialOffsets:
             stream.write(text.encode())
         files.move(new, path)  # atomic: a crash leaves no partial file
         return offsets
+
+    def found(self) -> Offsets | None:
+        """Return the offsets in the file, None if there is no file.
+
+        Raises:
+            KafkaConfigurationError: the file belongs to another query, or has another format.
+            OSError: the file cannot be read.
+        """
+        files, directory = _opened(self.location)
+        path = f"{directory}/{_FILE}"
+        return self._read(files, path) if _is_there(files, path) else None
 
     def _read(self, files: FileSystem, path: str) -> Offsets:
         with files.open_input_stream(path) as stream:

@@ -6,7 +6,7 @@ Lives here: where a table is (``locations.py``), what tasks write (``writing.py`
 May import: failures, options.
 """
 
-from splashdam.pipeline.tables.opening import FORMATS, existing_table, open_table
+from splashdam.pipeline.tables.opening import FORMATS, check_table, existing_table, open_table
 from splashdam.pipeline.tables.table import Table
 
-__all__ = ["FORMATS", "Table", "existing_table", "open_table"]
+__all__ = ["FORMATS", "Table", "check_table", "existing_table", "open_table"]

@@ -91,15 +91,57 @@ def open_table(
         except TableMissingError:
             _refuse_foreign(table_format, location)
             return adapter.create(location, wanted, tuple(partition_by))
+    _check_partitioning(table, partition_by)
+    table.evolve(wanted)
+    return table
+
+
+def check_table(
+    table_format: str,
+    place: str | os.PathLike[str],
+    *,
+    schema: pa.Schema | None = None,
+    partition_by: Sequence[str] = (),
+    options: Mapping[str, str] | None = None,
+) -> Table | None:
+    """Check what `open_table` would refuse, and change nothing.
+
+    Args:
+        table_format: see `open_table`.
+        place: see `open_table`.
+        schema: of the rows to be written; None if only Spark will know it.
+        partition_by: see `open_table`.
+        options: see `open_table`.
+
+    Returns:
+        The table, for a look at it; None if `open_table` would create it.
+
+    Raises:
+        TableFailedError: see `open_table`.
+        KafkaConfigurationError: see `open_table`.
+    """
+    adapter, location = _adapter(table_format), Location.of(place, options)
+    wanted = None if schema is None else _with_date(schema, partition_by)
+    with _failures_named(location):
+        try:
+            table = adapter.look(location)
+        except TableMissingError:
+            _refuse_foreign(table_format, location)
+            return None
+    _check_partitioning(table, partition_by)
+    if wanted is not None:
+        table.lacking(wanted)
+    return table
+
+
+def _check_partitioning(table: Table, partition_by: Sequence[str]) -> None:
     if table.partition_by != tuple(partition_by):
         named, asked = ", ".join(table.partition_by), ", ".join(partition_by)
         table.close()
         raise KafkaConfigurationError(
-            f"{location.uri} is partitioned by ({named}), not by ({asked}): give the same "
+            f"{table.location.uri} is partitioned by ({named}), not by ({asked}): give the same "
             "columns, or use another folder"
         )
-    table.evolve(wanted)
-    return table
 
 
 @contextmanager

@@ -49,14 +49,18 @@ class ParquetTable(Table):
         Raises:
             TableMissingError: the folder has no ``_common_metadata``.
         """
+        table = cls.look(location)
+        table._settle_all()
+        return table
+
+    @classmethod
+    def look(cls, location: Location) -> ParquetTable:
         try:
             stored = pq.read_schema(io.BytesIO(location.read_bytes(SCHEMA)))
         except FileNotFoundError as error:
             raise TableMissingError(f"{location.uri} holds no table: there is no {SCHEMA}") from error
         by = json.loads((stored.metadata or {}).get(_PARTITION_BY, b"[]"))
-        table = cls(location, plain_schema(stored), tuple(by))
-        table._settle_all()
-        return table
+        return cls(location, plain_schema(stored), tuple(by))
 
     @classmethod
     def create(cls, location: Location, schema: pa.Schema, partition_by: tuple[str, ...]) -> ParquetTable:

@@ -67,6 +67,15 @@ class Table(ABC):
         """
 
     @classmethod
+    def look(cls, location: Location) -> Table:
+        """Open an existing table and change nothing, as ``open`` may do after a crash.
+
+        Raises:
+            TableMissingError: it does not exist.
+        """
+        return cls.open(location)
+
+    @classmethod
     @abstractmethod
     def create(cls, location: Location, schema: pa.Schema, partition_by: tuple[str, ...]) -> Table:
         """Create a table; if it exists by now, open it."""
@@ -124,8 +133,8 @@ class Table(ABC):
     def close(self) -> None:  # noqa: B027  (most formats keep nothing open)
         """Close what is open; the table can be opened again."""
 
-    def evolve(self, schema: pa.Schema) -> None:
-        """Add the columns of a schema that the table lacks.
+    def lacking(self, schema: pa.Schema) -> list[pa.Field]:
+        """Return the columns of a schema that the table lacks.
 
         Raises:
             KafkaConfigurationError: the table has a column with another type.
@@ -137,7 +146,15 @@ class Table(ABC):
                     f"{self.location.uri}: column {field.name} is {now.field(field.name).type}, and the rows "
                     f"have {field.type}; cast them, or rename the column"
                 )
-        added = [field for field in schema if field.name not in now.names]
+        return [field for field in schema if field.name not in now.names]
+
+    def evolve(self, schema: pa.Schema) -> None:
+        """Add the columns of a schema that the table lacks.
+
+        Raises:
+            KafkaConfigurationError: the table has a column with another type.
+        """
+        added = self.lacking(schema)
         if added:
             self.add_columns(added)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.pipeline.values.avro import AvroFormat, Framing, parsed_file
+from splashdam.pipeline.values.ddl import columns_of
 from splashdam.pipeline.values.json_values import JsonFormat
 from splashdam.pipeline.values.verdicts import ValueFormat
 
@@ -28,8 +29,7 @@ def read_format(
 ) -> ValueFormat:
     """Return the format that a file describes: ``.avsc`` of Avro values, any other of JSON values.
 
-    ``.json`` is a JSON Schema, anything else a DDL such as ``id bigint NOT NULL, name string``, for which a
-    Spark session must be running.
+    ``.json`` is a JSON Schema, anything else a DDL such as ``id bigint NOT NULL, name string``.
 
     Args:
         path: the file.
@@ -56,20 +56,9 @@ def ddl_format(ddl: str) -> JsonFormat:
     """Return the format of JSON values with the columns of a DDL; ``NOT NULL`` makes a field required.
 
     Raises:
-        KafkaConfigurationError: Spark does not accept the DDL.
+        KafkaConfigurationError: see `columns_of`.
     """
-    import pyarrow as pa
-    from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
-
-    try:
-        schema = StructType.fromDDL(ddl)
-    except PySparkException as error:
-        raise KafkaConfigurationError(f"{ddl.strip()!r} is not a DDL of Spark: {error}") from error
-    if not isinstance(schema, StructType):
-        raise KafkaConfigurationError(f"{ddl.strip()!r} names no columns: write NAME TYPE, NAME TYPE")
-    return JsonFormat(pa.struct(list(to_arrow_schema(schema, timezone="UTC"))))
+    return JsonFormat(columns_of(ddl))
 
 
 def _json(path: Path) -> JsonFormat:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,24 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from splashdam.pipeline.audit.report import AuditReport
+    from splashdam.pipeline.plans import Plan
+
+
+def _plan(
+    *,
+    directory: str,
+    page_path: Path | None,
+    compacted: Sequence[str],
+    headers_only: bool,
+    storage: dict[str, str],
+    **_: Any,
+) -> Plan:
+    from splashdam.pipeline.plans.jobs import audit_plan
+
+    page = None if page_path is None else str(page_path)
+    return audit_plan(
+        directory, compacted=compacted, with_files=not headers_only, storage=storage, report=page
+    )
 
 
 def _there(_context: click.Context, _parameter: click.Parameter, directory: str) -> str:
@@ -59,7 +77,7 @@ def _there(_context: click.Context, _parameter: click.Parameter, directory: str)
     help="A setting of object storage, for example endpoint_override=localhost:9000. Repeatable.",
 )
 @click.option("--quiet", is_flag=True, help="Print errors only, no notes.")
-@on_spark
+@on_spark(_plan)
 def audit(
     spark: SparkSession,
     *,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,6 +22,34 @@ from splashdam.cli.pipeline.topic_streams import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from splashdam.pipeline.jobs.outputs import Output
+    from splashdam.pipeline.plans import Plan
+
+
+def _plan(*, stream: TopicStream, kafka: Mapping[str, str], values: ValueOptions, **places: Any) -> Plan:
+    from splashdam.pipeline.plans.jobs import decode_plan
+
+    source = stream.plan(stream.committed(kafka))
+    return decode_plan(source, values.required_format(), *_outputs(kafka, **places))
+
+
+def _outputs(
+    kafka: Mapping[str, str],
+    *,
+    table: str | None,
+    to_topic: str | None,
+    dead_letter_topic: str | None,
+    dead_letter_table: str | None,
+    table_format: str,
+    storage: Mapping[str, str],
+) -> tuple[Output, Output]:
+    """Return the outputs of good and of bad rows."""
+    tables = {"table_format": table_format, "options": storage}
+    return (
+        table_or_topic(table, to_topic, tables, kafka),
+        table_or_topic(dead_letter_table, dead_letter_topic, tables, kafka),
+    )
+
 
 @click.command(
     cls=OnceCommand,
@@ -35,7 +63,7 @@ splashdam pipeline decode orders --schema orders.json --checkpoint ckpt \\
 @one_place("dead_letter_table", "dead_letter_topic", "--dead-letter-topic and --dead-letter-table")
 @value_options(is_required=True)
 @kafka_options(reads=["topics"], writes=["to_topic", "dead_letter_topic"])
-@on_spark
+@on_spark(_plan)
 @click.option("--table", metavar="TABLE", help="Table for good rows, with value as a struct.")
 @click.option("--topic", "to_topic", metavar="TOPIC", help="Topic for good records, unchanged.")
 @click.option("--dead-letter-topic", metavar="TOPIC", help="Topic for bad records; headers have the reason.")
@@ -47,12 +75,7 @@ def decode(
     stream: TopicStream,
     kafka: Mapping[str, str],
     values: ValueOptions,
-    table: str | None,
-    to_topic: str | None,
-    dead_letter_topic: str | None,
-    dead_letter_table: str | None,
-    table_format: str,
-    storage: Mapping[str, str],
+    **places: Any,
 ) -> None:
     """Decode the values of topics.
 
@@ -62,13 +85,10 @@ def decode(
     """
     from splashdam.pipeline.jobs.decode import decode as run
 
-    form = values.format()
-    assert form is not None, "--schema is required"
-    tables = {"table_format": table_format, "options": storage}
-    good = table_or_topic(table, to_topic, tables, kafka)
-    bad = table_or_topic(dead_letter_table, dead_letter_topic, tables, kafka)
+    good, bad = _outputs(kafka, **places)
+    rows, form = stream.load(spark, kafka), values.required_format()
     with query_progress() as on_progress:
-        report = run(stream.load(spark, kafka), form, good, bad, stream.running(on_progress))
+        report = run(rows, form, good, bad, stream.running(on_progress))
     rejected = [(f"  {reason}", count) for reason, count in sorted(report.rejected.items())]
     print_summary(
         [

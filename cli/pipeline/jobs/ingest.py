@@ -16,6 +16,33 @@ from splashdam.cli.pipeline.topic_streams import TopicStream, topic_stream
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from splashdam.pipeline.jobs.ingest import Target
+    from splashdam.pipeline.plans import Plan
+
+
+def _plan(
+    *,
+    stream: TopicStream,
+    table: str,
+    kafka: Mapping[str, str],
+    table_format: str,
+    storage: Mapping[str, str],
+    partition_by: str,
+    headers: bool,
+    **_: Any,
+) -> Plan:
+    from splashdam.pipeline.plans.jobs import ingest_plan
+
+    target = _target(table, table_format, storage, partition_by)
+    return ingest_plan(stream.plan(stream.options(kafka, headers=headers)), target)
+
+
+def _target(table: str, table_format: str, storage: Mapping[str, str], partition_by: str) -> Target:
+    from splashdam.pipeline.jobs.ingest import Target
+
+    columns = [name.strip() for name in partition_by.split(",") if name.strip()]
+    return Target(table_format=table_format, place=table, partition_by=columns, options=storage)
+
 
 @click.command(
     cls=OnceCommand,
@@ -25,7 +52,7 @@ if TYPE_CHECKING:
 @topic_stream
 @click.argument("table", metavar="TABLE")
 @kafka_options(reads=["topics"])
-@on_spark
+@on_spark(_plan)
 @table_options
 @click.option(
     "--partition-by",
@@ -57,11 +84,9 @@ def ingest(
 
     Each record is written once, wherever the command is killed: start it again with the same checkpoint.
     """
-    from splashdam.pipeline.jobs.ingest import Target
     from splashdam.pipeline.jobs.ingest import ingest as run
 
-    columns = [name.strip() for name in partition_by.split(",") if name.strip()]
-    target = Target(table_format=table_format, place=table, partition_by=columns, options=storage)
+    target = _target(table, table_format, storage, partition_by)
     if orphans_hours is not None:
         _remove_orphans(target, orphans_hours)
     with query_progress() as on_progress:
@@ -83,7 +108,7 @@ def ingest(
     )
 
 
-def _remove_orphans(target: Any, hours: float) -> None:
+def _remove_orphans(target: Target, hours: float) -> None:
     from splashdam.pipeline.tables import existing_table
     from splashdam.pipeline.tables.table import TableMissingError
 

@@ -15,6 +15,14 @@ from splashdam.cli.pipeline.topic_streams import TopicStream, topic_stream
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from splashdam.pipeline.plans import Plan
+
+
+def _plan(*, stream: TopicStream, kafka: Mapping[str, str], table: str) -> Plan:
+    from splashdam.pipeline.plans.jobs import latest_plan
+
+    return latest_plan(stream.plan(stream.committed(kafka)), table)
+
 
 @click.command(
     cls=OnceCommand,
@@ -24,7 +32,7 @@ if TYPE_CHECKING:
 @topic_stream
 @click.argument("table", metavar="TABLE")
 @kafka_options(reads=["topics"])
-@on_spark
+@on_spark(_plan)
 def latest(spark: SparkSession, *, stream: TopicStream, kafka: Mapping[str, str], table: str) -> None:
     """Keep TABLE at the newest value of each key of topics; a null value deletes its key.
 

@@ -14,6 +14,28 @@ from splashdam.cli.pipeline.spark import checkpoint_option, kafka_options, on_sp
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from splashdam.pipeline.plans import Plan
+
+
+def _plan(
+    *,
+    table: str,
+    kafka: Mapping[str, str],
+    table_format: str,
+    storage: Mapping[str, str],
+    checkpoint: str,
+    topic: str | None,
+    delivery: str,
+) -> Plan:
+    from splashdam.pipeline.plans.jobs import replay_plan
+
+    sink = _sink(kafka, topic, delivery)
+    return replay_plan(table_format, table, sink, checkpoint=checkpoint, table_options=storage)
+
+
+def _sink(kafka: Mapping[str, str], topic: str | None, delivery: str) -> dict[str, str]:
+    return {**kafka, "delivery": delivery, **({} if topic is None else {"topic": topic})}
+
 
 @click.command(
     cls=OnceCommand,
@@ -22,7 +44,7 @@ if TYPE_CHECKING:
 )
 @click.argument("table", metavar="TABLE")
 @kafka_options(writes=["topic"])
-@on_spark
+@on_spark(_plan)
 @table_options
 @checkpoint_option
 @click.option("--topic", help="Topic for all records. Default: the topics that they came from.")
@@ -51,13 +73,12 @@ def replay(
     """
     from splashdam.pipeline.jobs.replay import replay as run
 
-    sink = {**kafka, "delivery": delivery, **({} if topic is None else {"topic": topic})}
     with query_progress() as on_progress:
         report = run(
             spark,
             table_format,
             table,
-            sink,
+            _sink(kafka, topic, delivery),
             checkpoint=checkpoint,
             table_options=storage,
             on_progress=on_progress,

@@ -19,8 +19,36 @@ from splashdam.model.errors import KafkaConfigurationError, message_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from splashdam.pipeline.jobs.outputs import TableOutput
     from splashdam.pipeline.jobs.window import WindowReport
     from splashdam.pipeline.jobs.window_query import Aggregate, Key, WindowQuery
+    from splashdam.pipeline.plans import Plan
+
+
+def _plan(
+    *,
+    stream: TopicStream,
+    kafka: Mapping[str, str],
+    query: WindowQuery,
+    values: ValueOptions,
+    close_all: bool,
+    **places: Any,
+) -> Plan:
+    from splashdam.pipeline.plans.jobs import window_plan
+
+    return window_plan(stream.plan(stream.committed(kafka)), query, values.format(), *_outputs(**places))
+
+
+def _outputs(
+    table: str, late_table: str, table_format: str, storage: Mapping[str, str]
+) -> tuple[TableOutput, TableOutput]:
+    """Return the outputs of closed windows and of late rows."""
+    from splashdam.pipeline.jobs.outputs import TableOutput
+
+    return (
+        TableOutput(table_format, table, options=storage),
+        TableOutput(table_format, late_table, options=storage),
+    )
 
 
 def _parsed(kind: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
@@ -85,7 +113,7 @@ splashdam pipeline window orders --size 1h --checkpoint ckpt \\
 @_window_query
 @value_options(is_required=False)
 @kafka_options(reads=["topics"])
-@on_spark
+@on_spark(_plan)
 @_duration("size", required=True, help="Length of a window: 90s, 5m, 1h, 1d.")
 @_duration("slide", help="Distance between the starts of windows. Default: --size.")
 @_duration(
@@ -124,12 +152,9 @@ def window(
     stream: TopicStream,
     kafka: Mapping[str, str],
     query: WindowQuery,
-    table: str,
-    late_table: str,
     close_all: bool,
     values: ValueOptions,
-    table_format: str,
-    storage: Mapping[str, str],
+    **places: Any,
 ) -> None:
     """Aggregate the records of topics by windows of their event time.
 
@@ -137,14 +162,13 @@ def window(
     row counts once, wherever the command is killed: in its window, or in the table of late rows.
     """
     from splashdam.pipeline.jobs.decode import with_verdicts
-    from splashdam.pipeline.jobs.outputs import TableOutput
     from splashdam.pipeline.jobs.window import window as run
 
     source = stream.load(spark, kafka)
     form = values.format()
     if form is not None:
         source = with_verdicts(source, form).drop("detail").withColumnRenamed("reason", "rejected")
-    output, side = (TableOutput(table_format, place, options=storage) for place in (table, late_table))
+    output, side = _outputs(**places)
     with query_progress() as on_progress:
         report = run(source, query, output, side, stream.running(on_progress), close_all=close_all)
     _summarize(report)

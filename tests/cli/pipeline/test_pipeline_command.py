@@ -22,6 +22,7 @@ from splashdam.cli.pipeline.query_progress import progress_line
 from splashdam.cli.pipeline.spark import checkpoint_option, kafka_options, on_spark
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.pipeline.jobs.micro_batches import BatchProgress
+from splashdam.pipeline.plans import Entry, Plan
 
 
 @click.command()
@@ -33,7 +34,7 @@ def shown(*, kafka: dict[str, str], checkpoint: str) -> None:
 
 
 @click.command()
-@on_spark
+@on_spark(lambda: Plan([Entry("ones")], [Entry("twos")], [Entry("both")]))
 def counting(spark: object) -> None:
     """Needs a session."""
     click.echo(spark)

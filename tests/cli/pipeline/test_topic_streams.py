@@ -50,7 +50,8 @@ def topics(broker: EmbeddedBroker) -> Result:
     return CliRunner().invoke(splashdam, ["topics", "list", "--names", *at(broker)])
 
 
-DECODE = ("pipeline", "decode", "there", "--checkpoint", "c", "--schema", __file__)
+SCHEMA = Path("values.ddl")
+DECODE = ("pipeline", "decode", "there", "--checkpoint", "c", "--schema", str(SCHEMA))
 SOURCES = {
     "ingest": ("pipeline", "ingest", "gone", "table", "--checkpoint", "c"),
     "ingest of two": ("pipeline", "ingest", "there,gone", "table", "--checkpoint", "c"),
@@ -62,10 +63,16 @@ SOURCES = {
     ),
 }
 SINKS = {
-    "replay": ("pipeline", "replay", "table", "--checkpoint", "c", "--topic", "gone"),
     "decode": (*DECODE, "--topic", "gone", "--dead-letter-table", "y"),
     "dead letters": (*DECODE, "--table", "x", "--dead-letter-topic", "gone"),
 }
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with a schema."""
+    monkeypatch.chdir(tmp_path)
+    SCHEMA.write_text("id bigint")
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -101,7 +108,7 @@ def test_a_sink_needs_no_right_to_describe_configs(
     """Where a broker does not say whether it creates topics, the sink finds out."""
     broker.faults.describe_configs(error="CLUSTER_AUTHORIZATION_FAILED", times=1)
     monkeypatch.setattr(spark_commands, "_started", begin)
-    done = CliRunner().invoke(splashdam, [*SINKS["replay"], *at(broker)])
+    done = CliRunner().invoke(splashdam, [*SINKS["decode"], *at(broker)])
     assert done.exit_code == 77, done.output
 
 

@@ -27,8 +27,8 @@ from splashdam.pipeline.jobs.replay import (
     Reading,
     ReplayReader,
     Slice,
+    measured_plan,
     plan_from_json,
-    plan_of,
     plan_to_json,
     replay,
     slice_batches,
@@ -60,7 +60,7 @@ def test_every_record_is_in_one_slice(
     """By topic and partition, in the order of offsets, whatever file it is in."""
     monkeypatch.setattr(replaying, "_slice_records", lambda *_: 40)
     table, expected = filled(table_format, tmp_path)
-    plan = plan_from_json(plan_to_json(plan_of(table)))
+    plan = plan_from_json(plan_to_json(measured_plan(table).steps))
     reading = Reading(table.location, Columns((*SENT, "offset", "timestampType")))
     found: dict[tuple[object, object], list[dict[str, object]]] = {}
     for piece in (piece for step in plan for piece in step):
@@ -119,7 +119,7 @@ def test_a_table_without_kafkas_columns(tmp_path: Path) -> None:
     """It cannot be replayed, and what it lacks is named."""
     table = new_table("parquet", tmp_path, schema=pa.schema([("value", pa.binary()), ("offset", pa.int64())]))
     with pytest.raises(KafkaConfigurationError, match="has no column partition"):
-        plan_of(table)
+        measured_plan(table)
 
 
 @pytest.mark.spark

@@ -1,0 +1,121 @@
+"""The progress of a query, read from its checkpoint as Spark writes it.
+
+A checkpoint has ``offsets/N`` for each micro-batch that was planned, with the ends of its sources, and
+``commits/N`` for each that is done. A batch that was planned and is not done is repeated with the same ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from splashdam.model.errors import KafkaConfigurationError
+from splashdam.pipeline.plans.plan import Entry, counted
+from splashdam.pipeline.tables.locations import Location
+
+_OFFSETS, _COMMITS = "offsets", "commits"
+
+
+@attrs.frozen
+class Progress:
+    """How far a query is.
+
+    Attributes:
+        place: of the checkpoint, as it was given.
+        done: number of the last micro-batch that is done, -1 before the first.
+        repeated: number of a micro-batch that was planned and is not done; None if there is none.
+        begin: end offsets of the last batch that is done, as its source wrote them; None before the first.
+        until: end offsets of the batch that is repeated; None if there is none.
+        is_unseen: the checkpoint is where only Spark's own filesystems lead, so nothing is known.
+    """
+
+    place: str
+    done: int = -1
+    repeated: int | None = None
+    begin: dict[str, Any] | None = None
+    until: dict[str, Any] | None = None
+    is_unseen: bool = False
+
+    @property
+    def entry(self) -> Entry:
+        """The line of a plan."""
+        if self.is_unseen:
+            return Entry(f"checkpoint {self.place}: not looked into from here")
+        if self.done < 0 and self.repeated is None:
+            return Entry(f"checkpoint {self.place}: new")
+        text = f"checkpoint {self.place}: {counted(self.done + 1, 'micro-batch', 'micro-batches')} done"
+        if self.repeated is not None:
+            text += f", number {self.repeated} was begun and is repeated with the same records"
+        return Entry(text)
+
+
+def progress_in(checkpoint: str, *, apart_from: tuple[str, ...] = ()) -> Progress:
+    """Return the progress in a checkpoint, after checking that Spark can use it.
+
+    Args:
+        checkpoint: a folder, or a URI.
+        apart_from: tables of the same pipeline, which need folders of their own.
+
+    Raises:
+        KafkaConfigurationError: it cannot be a folder, cannot be written to, is a table's folder, or is not
+            that of a query with one source.
+    """
+    folder = Location.of(checkpoint)
+    for table in apart_from:
+        if Location.of(table).uri == folder.uri:
+            raise KafkaConfigurationError(
+                f"{checkpoint} is given as checkpoint and as table: give the checkpoint a folder of its own"
+            )
+    if not folder.is_local:
+        return Progress(checkpoint, is_unseen=True)
+    need_folder(folder, "the checkpoint")
+    planned, done = _numbers(folder, _OFFSETS), _numbers(folder, _COMMITS)
+    last_done = max(done, default=-1)
+    repeated = max((number for number in planned if number > last_done), default=None)
+    return Progress(
+        checkpoint,
+        done=last_done,
+        repeated=repeated,
+        begin=_ends(folder, last_done) if last_done in planned else None,
+        until=None if repeated is None else _ends(folder, repeated),
+    )
+
+
+def need_folder(place: Location, what: str) -> None:
+    """Check that a local folder is there or can be made, and can be written to.
+
+    Raises:
+        KafkaConfigurationError: it cannot.
+    """
+    for path in (Path(place.uri), *Path(place.uri).parents):
+        if path.is_dir():
+            if not os.access(path, os.W_OK | os.X_OK):
+                raise KafkaConfigurationError(f"{place.uri} cannot be {what}: {path} is not writable")
+            return
+        if path.exists() or path.is_symlink():
+            raise KafkaConfigurationError(f"{place.uri} cannot be {what}: {path} is not a folder")
+
+
+def _numbers(folder: Location, name: str) -> set[int]:
+    entries = Location(f"{folder.uri}/{name}").entries()
+    return {int(entry) for entry in entries if entry.isascii() and entry.isdigit()}
+
+
+def _ends(folder: Location, batch: int) -> dict[str, Any]:
+    """Return the source's ends in ``offsets/N``: a version, the query's settings, a line for each source."""
+    path = f"{folder.uri}/{_OFFSETS}/{batch}"
+    lines = folder.read_bytes(f"{_OFFSETS}/{batch}").decode("utf-8", "replace").splitlines()
+    try:
+        version, _settings, source = lines
+        found = json.loads(source)
+    except ValueError:
+        version, found = "", None
+    if version != "v1" or not isinstance(found, dict):
+        raise KafkaConfigurationError(
+            f"{path} is not of a query with one source: the checkpoint belongs to something else"
+        )
+    return found

@@ -1,0 +1,179 @@
+"""``splashdam pipeline … --plan``, and what each command refuses before a JVM is started."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from support.pipeline.pipeline_job_kit import SMALL_BROKER
+from support.running.patches import guard
+
+pytest.importorskip("deltalake", reason="needs splashdam[delta]")
+pytest.importorskip("pyspark", reason="needs splashdam[spark]")
+
+import pyarrow as pa
+
+from splashdam.cli.commands import splashdam
+from splashdam.cli.pipeline import spark as spark_commands
+from splashdam.client.producer import KafkaProducer
+from splashdam.embedded_broker.embedded import EmbeddedBroker
+from splashdam.pipeline.schema import all_columns
+from splashdam.pipeline.tables import open_table
+from splashdam.pipeline.tables.table import plain_schema
+from splashdam.pipeline.tables.writing import write_files
+
+RECORDS = 7
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("broker")
+
+
+@pytest.fixture(scope="module")
+def servers(data: Path) -> Iterator[str]:
+    """A broker with a topic."""
+    with EmbeddedBroker(data, config=SMALL_BROKER, fsync=False) as broker:
+        with KafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            for number in range(RECORDS):
+                producer.send("flights", value=json.dumps({"id": number}).encode())
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in; a session that is started fails the test."""
+    monkeypatch.setattr(spark_commands, "session", guard("a session is started"))
+    monkeypatch.chdir(tmp_path)
+    Path("flights.ddl").write_text("id bigint NOT NULL")
+    Path("file").write_text("")
+    return tmp_path
+
+
+def run(servers: str | None, *arguments: str) -> tuple[int, str]:
+    cluster = [] if servers is None else ["-b", servers, "--checkpoint", "ckpt"]
+    result = CliRunner().invoke(splashdam, ["pipeline", *arguments, *cluster])
+    return result.exit_code, result.output
+
+
+STREAMS = {
+    "ingest": ["ingest", "flights", "raw", "--partition-by", "date", "--headers"],
+    "decode": [
+        "decode",
+        "flights",
+        "--schema",
+        "flights.ddl",
+        "--table",
+        "good",
+        "--dead-letter-topic",
+        "bad",
+    ],
+    "window": ["window", "flights", "--size", "1h", "--table", "hours", "--late-table", "late"],
+    "latest": ["latest", "flights", "newest"],
+}
+WRITTEN = {
+    "ingest": ["/raw: new", "headers", "folders by date", "free"],
+    "decode": ["/good: new, good rows", "topic bad: created by the first record", "delivery exactly_once"],
+    "window": ["/hours: new, closed windows: window_start, window_end, count", "/late: new, late rows"],
+    "latest": ["delta table", "/newest: new", "merged"],
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_plan_of_a_stream(name: str, servers: str, here: Path) -> None:
+    """What is read, written and committed, with sizes; nothing is made."""
+    before = sorted(here.iterdir())
+    status, output = run(servers, *STREAMS[name], "--max-records", "3", "--plan")
+    assert status == 0, output
+    for said in ("topic flights: 7 offsets", "0 to 7", "3 micro-batches of about 3 offsets", "ckpt: new"):
+        assert said in output
+    for said in WRITTEN[name]:
+        assert said in output
+    assert sorted(here.iterdir()) == before
+
+
+def test_plan_of_an_audit(data: Path, servers: str, here: Path) -> None:
+    """Partitions, segments, bytes, and how many tasks there are."""
+    assert servers
+    status, output = run(None, "audit", str(data), "--report", "page.html", "--plan")
+    assert status == 0, output
+    assert "segment, " in output
+    assert "the page page.html" in output
+    assert not (here / "page.html").exists()
+
+
+def table(place: Path, rows: int) -> None:
+    """A Parquet table with Kafka's columns."""
+    schema = plain_schema(all_columns(False).arrow)
+    made = open_table("parquet", place, schema=schema)
+    row = {"value": b"v", "topic": "flights", "partition": 0, "timestampType": 0}
+    records = pa.RecordBatch.from_pylist([{**row, "offset": number} for number in range(rows)], schema)
+    made.commit("query", 0, list(write_files(made.writing(), iter([records]))))
+    made.close()
+
+
+def test_plan_of_a_replay(servers: str, here: Path) -> None:
+    """From the footers of the table's files; a topic with too few partitions is refused."""
+    table(here / "raw", 5)
+    status, output = run(servers, "replay", "raw", "--plan")
+    assert status == 0, output
+    for said in ("1 file, 5 records", "topic flights: ", "1 step; each is a micro-batch"):
+        assert said in output
+    assert not (here / "ckpt").exists()
+    status, output = run(servers, "replay", "raw", "--topic", "nowhere")
+    assert (status, "topic nowhere has 0" in output) == (2, True)
+
+
+def test_plan_of_a_table_that_is_there(servers: str, here: Path) -> None:
+    """Its files, and the columns that it gets."""
+    table(here / "raw", 5)
+    status, output = run(servers, "ingest", "flights", "raw", "--headers", "--plan")
+    assert status == 0, output
+    for said in ("/raw: there, with 7 columns", "gets new columns: headers", "1 file with"):
+        assert said in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["ingest", "flights", "file"], "file is not a folder"),
+        (["ingest", "flights", "ckpt"], "as checkpoint and as table"),
+        (["ingest", "flights", "raw", "--format", "delta"], "a table of the format parquet, not delta"),
+        (["ingest", "flights", "raw", "--partition-by", "topic"], "partitioned by (), not by (topic)"),
+        (["ingest", "flights", "new", "--partition-by", "day"], "cannot partition by day"),
+        (
+            ["ingest", "flights", "new", "--starting-offsets", '{"flights":{"9":0}}'],
+            "does not name flights-0",
+        ),
+        (["ingest", "flights", "new", "-X", "fetch.min.byts=1"], "fetch.min.byts"),
+        (["decode", "flights", "--schema", "file", "--table", "a", "--dead-letter-table", "b"], "no columns"),
+        (
+            ["decode", "flights", "--schema", "flights.ddl", "--table", "a", "--dead-letter-table", "a"],
+            "two tables",
+        ),
+        (["window", "flights", "--size", "1h", "--table", "a", "--late-table", "./a"], "two tables"),
+        (["replay", "nothing"], "holds no table"),
+        (["latest", "flights", "raw"], "a table of the format parquet, not delta"),
+        (["latest", "flights", "new", "--master", "spark://127.0.0.1:1"], "no Spark master listens"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_spark_starts(
+    arguments: list[str], said: str, servers: str, here: Path
+) -> None:
+    """Each of these took a JVM's ten seconds, or Spark's minute of looking for its master."""
+    table(here / "raw", 1)
+    status, output = run(servers, *arguments)
+    assert status == 2, output
+    assert said in " ".join(output.split())
+
+
+def test_windows_of_another_query_are_refused(servers: str, here: Path) -> None:
+    """The state beside the checkpoint has the shape of the query that it belongs to."""
+    beside = here / "ckpt/splashdam-window"
+    beside.mkdir(parents=True)
+    (beside / "3.json").write_text(json.dumps({"watermark_us": 0, "query": "q", "shape": "timestamp; 60000"}))
+    status, output = run(servers, *STREAMS["window"], "--plan")
+    assert (status, "belongs to other windows" in output) == (2, True)
