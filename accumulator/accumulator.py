@@ -103,6 +103,7 @@ class RecordAccumulator:
     Attributes:
         compressions: codec and expected compression ratio of each topic.
         availability: which nodes lag behind.
+        memory: the budget of all batches.
         limit_bytes: the number of uncompressed bytes at which a topic's next batch is full.
         lane: the one ``PartitionLane`` of a partition; records that fit are appended to it directly.
         forget_lanes: drops lanes without an open batch, except those of the given topics.
@@ -131,9 +132,9 @@ class RecordAccumulator:
             delivery_timeout_ms=delivery_timeout_ms,
             backoff_ms=partial(exponential_ms, retry_backoff_ms, retry_backoff_max_ms, random),
         )
-        self._memory = MemoryBudget(buffer_memory)
+        self.memory = MemoryBudget(buffer_memory)
         self._incomplete: dict[ProducerBatch, None] = {}
-        self._open = OpenBatches(batch_bytes, self._memory, self.compressions)
+        self._open = OpenBatches(batch_bytes, self.memory, self.compressions)
         self.limit_bytes: Callable[[str], int] = self._open.limit_bytes
         self.lane: Callable[[TopicPartition], PartitionLane] = self._open.lane
         self.forget_lanes: Callable[[Container[str]], None] = self._open.forget_lanes
@@ -149,16 +150,16 @@ class RecordAccumulator:
     @property
     def free_bytes(self) -> int:
         """Unreserved memory; negative while a split batch needs more than was free."""
-        return self._memory.free_bytes
+        return self.memory.free_bytes
 
     @property
     def buffer_memory(self) -> int:
-        return self._memory.total_bytes
+        return self.memory.total_bytes
 
     @property
     def waiting(self) -> int:
         """Number of callers that wait for memory."""
-        return self._memory.waiting
+        return self.memory.waiting
 
     @property
     def has_queued(self) -> bool:
@@ -235,7 +236,7 @@ class RecordAccumulator:
         begun = self._begin(lane, now_ms, record, future_type, ticket, least_bytes, likely_bytes)
         if begun is None:
             exhausted = Exhausted()  # made first, so that no allocation can fail once the ticket is queued
-            exhausted.ticket = ticket or self._memory.queue(self._open.charge(likely_bytes))
+            exhausted.ticket = ticket or self.memory.queue(self._open.charge(likely_bytes))
             return exhausted
         return Appended(begun, wake=True)
 
@@ -298,7 +299,7 @@ class RecordAccumulator:
         except BaseException:
             if batch is not None:
                 batch.charged_bytes = 0  # it may be queued already, and must not release it a second time
-            self._memory.release(self._open.charge(capacity_bytes))
+            self.memory.release(self._open.charge(capacity_bytes))
             raise
         self._open.publish(lane, batch)  # last: from here other threads append to it without the guard
         return future
@@ -306,12 +307,12 @@ class RecordAccumulator:
     def _appended(self, appended: Appended[FutureT], ticket: MemoryTicket | None) -> Appended[FutureT]:
         if ticket is not None:
             # Another thread has opened a batch with room for the record, so it needs no memory of its own.
-            self._memory.cancel(ticket)
+            self.memory.cancel(ticket)
         return appended
 
     def cancel(self, ticket: MemoryTicket) -> None:
         """Give up a place in the line, or release the memory that it got. Repeating this does nothing."""
-        self._memory.cancel(ticket)
+        self.memory.cancel(ticket)
 
     # --- drain ----------------------------------------------------------------------------------------------
 
@@ -323,7 +324,7 @@ class RecordAccumulator:
         leader has changed since.
         """
         # A caller that waits for memory waits for batches to be sent, so none of them may linger.
-        at_once = self._closed or self._flushes > 0 or self._memory.waiting > 0
+        at_once = self._closed or self._flushes > 0 or self.memory.waiting > 0
         return self._queues.ready(cluster, now_ms, gate, at_once=at_once)
 
     def drain(
@@ -347,6 +348,17 @@ class RecordAccumulator:
         for batches in chosen.values():
             self._queues.take(batches, cluster)
         return chosen
+
+    def lone(self, now_ms: float) -> ProducerBatch | None:
+        """Return the only batch that is queued, if it is ready and was never sent; see `take_lone`."""
+        at_once = self._closed or self._flushes > 0 or self.memory.waiting > 0
+        return self._queues.lone(now_ms, at_once=at_once)
+
+    def take_lone(self, batch: ProducerBatch, cluster: ClusterMetadata, gate: DrainGate) -> None:
+        """Take the batch of ``lone``, which the gate admits, as ``drain`` does: alone, whatever its size."""
+        self._open.close(batch)
+        gate.drained(batch)
+        self._queues.take((batch,), cluster)
 
     def expire(self, now_ms: float) -> list[ProducerBatch]:
         """Take out the queued batches past their delivery timeout; the caller fails them."""
@@ -382,7 +394,7 @@ class RecordAccumulator:
         """Release the memory that compression has saved as soon as the batch is sealed."""
         released_bytes = batch.charge_sealed(BATCH_OVERHEAD_BYTES)
         if released_bytes:
-            self._memory.release(released_bytes)
+            self.memory.release(released_bytes)
 
     def split_and_reenqueue(self, batch: ProducerBatch, now_ms: float) -> list[ProducerBatch]:
         """Replace a batch in flight that the broker found too large by smaller ones.
@@ -395,7 +407,7 @@ class RecordAccumulator:
         parts = split_batch(batch, self.batch_bytes)
         # The parts of a compressed batch need more than it was charged for. They must not wait for memory
         # that only the split would free, so the budget goes into debt (docs/decisions/buffer-memory.md).
-        self._memory.owe(-batch.charged_bytes)
+        self.memory.owe(-batch.charged_bytes)
         batch.charged_bytes = 0
         self._finish(batch)
         for part in parts:
@@ -453,7 +465,7 @@ class RecordAccumulator:
         self._incomplete.pop(batch, None)
         released_bytes = batch.let_go()
         if released_bytes:
-            self._memory.release(released_bytes)
+            self.memory.release(released_bytes)
 
     # --- muting, flush and close ----------------------------------------------------------------------------
 
@@ -487,7 +499,7 @@ class RecordAccumulator:
         """Take no more records, make queued batches ready, and refuse callers that wait for memory."""
         self._closed = True
         self._open.close_all()
-        self._memory.close()
+        self.memory.close()
 
     def take_queued(self) -> list[ProducerBatch]:
         """Take all batches out of their queues and close them; the caller fails them."""

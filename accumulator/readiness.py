@@ -134,6 +134,21 @@ class PartitionQueues:
                     nodes.add(leader)
         return ReadyCheck(frozenset(nodes), max(next_check_ms, 0.0), frozenset(unknown))
 
+    def lone(self, now_ms: float, *, at_once: bool) -> ProducerBatch | None:
+        """Return the only batch that is queued, if `ready` would find it ready and it was never sent.
+
+        Its leader and the gate are the caller's to ask. None: there may be ready batches all the same.
+        """
+        if len(self._queues) != 1:
+            return None
+        ((topic_partition, queue),) = self._queues.items()
+        head = queue[0]
+        if len(queue) != 1 or head.attempts or topic_partition in self.muted:
+            return None
+        if at_once or head.state is not BatchState.OPEN or head.created_ms + self._linger_ms <= now_ms:
+            return head
+        return None
+
     def choose(
         self,
         cluster: ClusterMetadata,

@@ -89,28 +89,26 @@ def wait_in_thread(waitable: Waitable, timeout: float | None) -> bool:
 
 
 async def wait_in_trio(waitable: Waitable) -> None:
-    """Wait in a trio task; limit it with trio's cancel scopes."""
-    import trio
+    """Wait in a trio task; limit it with trio's cancel scopes.
 
-    token = trio.lowlevel.current_trio_token()
-    event = trio.Event()
+    The sender of the same loop reschedules the task directly: it goes on once the sender's step has ended.
+    What it must find decided by then stands in docs/decisions/futures.md, "When a waiting task goes on".
+    """
+    from splashdam.sender.wakeup import ParkedTask  # imports trio, see _in_trio
 
-    def wake() -> None:
-        # Not set at once: the sender finishes its turn, and what it decides about the producer, first.
-        with suppress(trio.RunFinishedError):  # the loop has ended, and its tasks with it
-            token.run_sync_soon(event.set)
-
-    handle = waitable.subscribe(wake)
+    waiting = ParkedTask()
+    handle = waitable.subscribe(waiting.wake)
     if handle is None:
+        waiting.give_up()
         return
     try:
-        await event.wait()
+        await waiting.park()
     finally:
         waitable.unsubscribe(handle)
 
 
-async def wait_in_asyncio(waitable: Waitable) -> None:
-    """Wait in an asyncio task; limit it with ``asyncio.timeout`` or ``wait_for``."""
+async def wait_in_asyncio(waitable: Waitable, timeout: float | None = None) -> bool:
+    """Wait in an asyncio task; return False after ``timeout`` seconds (None: no limit)."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -126,19 +124,23 @@ async def wait_in_asyncio(waitable: Waitable) -> None:
 
     handle = waitable.subscribe(wake)
     if handle is None:
-        return
+        return True
     try:
-        await woken
+        async with asyncio.timeout(timeout):
+            await woken
+    except TimeoutError:
+        return False
     finally:
         waitable.unsubscribe(handle)
+    return True
 
 
 def wait_in_task(waitable: Waitable) -> Generator[Any, Any, None]:
     """Wait under trio or asyncio, whichever runs the calling task; for use in ``__await__``."""
-    wait = wait_in_trio if _in_trio() else wait_in_asyncio
-    return (yield from wait(waitable).__await__())
+    yield from (wait_in_trio(waitable) if in_trio() else wait_in_asyncio(waitable)).__await__()
 
 
-def _in_trio() -> bool:
+def in_trio() -> bool:
+    """Whether the caller is a trio task."""
     trio = sys.modules.get("trio")  # importing it costs 0.1 s, which an asyncio application need not pay here
     return trio is not None and trio.lowlevel.in_trio_task()

@@ -105,6 +105,7 @@ class Broker:
         disk_failures: reports appends that a disk has refused.
         refused_topics: internal topics that could not be created when they were needed.
         request_memory: limits the memory of requests that are being received.
+        console_link: of its console, if it has one.
         is_killed: end as by ``kill -9``: without telling the cluster, and without closing logs in order.
     """
 
@@ -165,6 +166,7 @@ class Broker:
         self.produce_templates = ProduceTemplates()
         self.server: SocketServer = SocketServer(self, nursery)
         self.request_memory = RequestMemory(settings.limits.request_bytes)
+        self.console_link: str | None = None
         self.is_killed = False
         self._nursery = nursery
 

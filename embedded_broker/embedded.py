@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -170,10 +171,13 @@ class EmbeddedBroker(RunsInThread[Broker]):
             killed process loses no more than usual.
         clock: for all times; by default one that the attribute ``clock`` steers.
             `splashdam.net.clock.SystemClock` is the machine's.
+        console_port: port of a page that looks into the broker, on 127.0.0.1; 0 for a free one, None for no
+            page. Its link is ``console_link`` and a line on standard error. Needs ``splashdam[console]``.
+        console_principal: with whose permissions the page asks, as ``User:name``; for brokers with ACLs.
         settings: as ``BrokerSettings``, by Python name: ``log_retention_hours=1``.
 
     Raises:
-        KafkaConfigurationError: a setting is unknown or illegal, or the port is not one.
+        KafkaConfigurationError: a setting is unknown or illegal, a port is not one, or a package is missing.
     """
 
     _WHAT = "broker"
@@ -189,10 +193,14 @@ class EmbeddedBroker(RunsInThread[Broker]):
         token_validator: TokenValidator | None = None,
         fsync: bool = True,
         clock: LoopClock | None = None,
+        console_port: int | None = None,
+        console_principal: str | None = None,
         **settings: Any,
     ) -> None:
         super().__init__(clock)
         check_port(port)
+        check_port(console_port)
+        self._console = None if console_port is None else (console_port, console_principal)
         checked = developer_settings(settings, config)
         files = _memory_files() if path is None else None if fsync else DiskFiles(fsync=False)
         path = IN_MEMORY if path is None else path
@@ -219,7 +227,7 @@ class EmbeddedBroker(RunsInThread[Broker]):
         self._end(timeout_s)
 
     def _new_thread(self) -> LoopThread[Broker]:
-        opened = partial(_opened, self._open, self._interception, self._topics)
+        opened = partial(_opened, self._open, self._interception, self._topics, self._console)
         return LoopThread(self._WHAT, self._open.path, opened, self._clock)
 
     @property
@@ -238,6 +246,18 @@ class EmbeddedBroker(RunsInThread[Broker]):
             IllegalStateError: as ``bootstrap_servers``, or there is no such listener.
         """
         return self._thread().value.bootstrap_servers_of(listener)
+
+    @property
+    def console_link(self) -> str:
+        """The link of the page that looks into the broker; whoever opens it may also change things.
+
+        Raises:
+            IllegalStateError: the broker does not run, has no such page, or this is a forked child.
+        """
+        link = self._thread().value.console_link
+        if link is None:
+            raise IllegalStateError("this broker has no console; give it a console_port")
+        return link
 
     @property
     def telemetry(self) -> ClientTelemetry:
@@ -288,12 +308,25 @@ def _memory_files() -> Files:
 
 @asynccontextmanager
 async def _opened(
-    to_open: _Open, interception: Interception, topics: Mapping[str, int | None]
+    to_open: _Open,
+    interception: Interception,
+    topics: Mapping[str, int | None],
+    console: tuple[int, str | None] | None,
 ) -> AsyncIterator[Broker]:
     async with open_broker(**to_open._asdict(), own_loop=True) as broker:
         broker.interception = interception
         broker.topics.create_missing(topics)
-        yield broker
+        if console is None:
+            yield broker
+            return
+        from splashdam.console.console import ConsoleSettings
+        from splashdam.embedded_broker.console import open_broker_console
+
+        port, principal = console
+        async with open_broker_console(broker, ConsoleSettings(port=port), principal=principal) as opened:
+            broker.console_link = opened.link
+            sys.stderr.write(f"console: {opened.link}\n")
+            yield broker
 
 
 def _hand_over(thread: LoopThread[Broker], end: socket.socket) -> None:

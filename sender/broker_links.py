@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator
 from enum import auto
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
@@ -16,6 +16,7 @@ from splashdam.model.cluster import ClusterMetadata, Node
 from splashdam.model.errors import AuthenticationError, KafkaConnectionError, KafkaError, WrongListenerError
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.log_text import fields
+from splashdam.model.values import Buffer
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect, address_text
 from splashdam.net.connection.connection import (
@@ -28,6 +29,10 @@ from splashdam.net.connection.in_flight import PendingResponse, Traffic
 from splashdam.net.connection.wrong_listener import may_be_wrong, wrong_listener
 from splashdam.sender.settings import SenderSettings
 from splashdam.wire.message import Request, Response
+
+if TYPE_CHECKING:
+    from splashdam.wire.messages.produce import ProduceResponse
+    from splashdam.wire.produce_form import ProduceForm
 
 R = TypeVar("R", bound=Response)
 
@@ -135,7 +140,8 @@ class BrokerLink:
     @property
     def busy(self) -> bool:
         """Whether a request is being written or in flight."""
-        return self.in_flight > 0 or self._is_writing
+        connection = self._connection
+        return connection is not None and (connection.in_flight > 0 or connection.is_writing)
 
     @property
     def in_flight(self) -> int:
@@ -225,24 +231,40 @@ class BrokerLink:
             build(version), version, on_done, expect_response=expect_response, patience_ms=patience_ms
         )
 
-    def version_for(self, request_cls: type[Request[R]]) -> int:
-        """The newest version of a request that both sides support.
+    def submit_filled(
+        self,
+        form: ProduceForm,
+        records: Buffer,
+        on_done: Callable[[PendingResponse[ProduceResponse]], None],
+        *,
+        now_ms: float,
+        patience_ms: float,
+    ) -> None:
+        """As `submit`, for a Produce request with one batch; see ``Connection.submit_filled``.
+
+        Raises:
+            KafkaConnectionError: there is no connection. Nothing was sent, ``on_done`` is not called.
+        """
+        self._used_at_ms = now_ms
+        self._open_connection().submit_filled(form, records, on_done, now_ms=now_ms, patience_ms=patience_ms)
+
+    def version_for(self, request_cls: type[Request[R]], newest: int | None = None) -> int:
+        """The newest version of a request that both sides support, ``newest`` at most.
 
         Raises:
             UnsupportedVersionError: there is none.
             KafkaConnectionError: there is no connection.
         """
-        return self._open_connection().version_for(request_cls)
+        return self._open_connection().version_for(request_cls, newest)
 
     def _open_connection(self) -> Connection:
         if self._connection is None:
             raise KafkaConnectionError(f"the connection to {self.node} is gone: {self.last_error}")
         return self._connection
 
-    def read_eagerly(self) -> None:
+    def read_eagerly(self) -> bool:
         """See ``Connection.read_eagerly``."""
-        if self._connection is not None:
-            self._connection.read_eagerly()
+        return self._connection is not None and self._connection.read_eagerly()
 
     def feature_level(self, name: str) -> int:
         """The finalized level of a cluster feature; 0 if unknown."""

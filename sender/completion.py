@@ -97,6 +97,11 @@ class Completion:
         verdict = verdict_for(answer.error_code, idempotent=self._idempotence is not None)
         self._handlers[verdict](batch, answer, now_ms)
 
+    def acknowledge(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
+        """Complete a batch in flight that the broker has written: the usual case of ``settle``."""
+        self._remove_in_flight(batch)
+        self._delivered(batch, base_offset, log_append_time_ms)
+
     def refuse_unsent(self, batch: ProducerBatch, error: KafkaError) -> None:
         """Fail a batch for which no request can be built. Nothing was sent, and a retry would not help."""
         self._remove_in_flight(batch)
@@ -107,6 +112,10 @@ class Completion:
         """Queue a batch that was drained but not sent; it goes with the next request."""
         self._remove_in_flight(batch)
         self._accumulator.put_back(batch, now_ms)
+
+    def at_rest(self, now_ms: float) -> bool:
+        """Whether a turn has nothing to do here: no batch can have expired, and there is no fatal error."""
+        return self.fatal is None and not self._timeout.may_have_passed(now_ms)
 
     def expire(self, now_ms: float) -> None:
         """Fail batches past their delivery timeout, queued or in flight."""
@@ -187,11 +196,14 @@ class Completion:
 
     def _deliver(self, batch: ProducerBatch, answer: PartitionProduceResponse, _now_ms: float) -> None:
         base_offset = -1 if answer.error_code else answer.base_offset
+        self._delivered(batch, base_offset, answer.log_append_time_ms)
+
+    def _delivered(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
         if batch.state is BatchState.IN_FLIGHT:
             self._counters.records_sent += batch.record_count
         else:
             self._accepted_late.append((batch.topic_partition, batch.record_count))
-        self._accumulator.complete(batch, base_offset, answer.log_append_time_ms)
+        self._accumulator.complete(batch, base_offset, log_append_time_ms)
         self.finished.append(batch)
         if self._idempotence is not None:
             last_offset = -1 if base_offset < 0 else base_offset + batch.record_count - 1

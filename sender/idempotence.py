@@ -252,6 +252,11 @@ class Idempotence:
         return self._own_epochs and self.state is IdState.UNINITIALIZED
 
     @property
+    def at_rest(self) -> bool:
+        """Whether a turn has nothing to do for it: there is a producer id, and no partition needs another."""
+        return self.state is IdState.READY and not self._unsettled
+
+    @property
     def identified(self) -> bool:
         """Whether there is a producer id."""
         return self.state is IdState.READY

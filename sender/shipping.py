@@ -38,6 +38,7 @@ from splashdam.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from splashdam.wire.produce_form import ProduceForm
 
 if TYPE_CHECKING:
     from splashdam.sender.transactions.manager import TransactionManager
@@ -52,6 +53,9 @@ FIRST_WITH_ZSTD = 7
 
 LAST_WITH_NAMES = 12
 """Newer versions of Produce name topics by id, and refuse it once the topic was deleted and recreated."""
+
+MOST_FORMS = 1024
+"""Partitions whose forms are kept, a kilobyte each. To make one costs what it saves for two requests."""
 
 LAST_WITHOUT_V2 = 11
 """In newer versions of Produce a transactional batch adds its partition to the transaction (KIP-890)."""
@@ -216,6 +220,7 @@ class Shipping:
         self._completion = completion
         self._gate = gate
         self._transactions = transactions
+        self._forms: dict[TopicPartition, ProduceForm | None] = {}  # None: sent to once
         self.ended = False
 
     def ready(self, now_ms: float) -> ReadyCheck:
@@ -260,6 +265,24 @@ class Shipping:
             requests.append((sendable[node_id], batches))
         return delay_ms, requests
 
+    def drain_lone(self, batch: ProducerBatch, now_ms: float) -> BrokerLink | None:
+        """Drain the only queued batch, which the gate admits; return its connection. The guard is held.
+
+        None, with nothing changed, if its leader is not known or cannot be written to now.
+        """
+        context, topic_partition = self._context, batch.topic_partition
+        cluster = context.metadata.cluster
+        leader = cluster.leader_for(topic_partition)
+        if leader < 0 or context.accumulator.availability.timeout_ms:
+            return None
+        link = self._links.link_to(cluster.nodes[leader])
+        if not link.sendable:
+            return None
+        context.accumulator.take_lone(batch, cluster, self._gate)
+        self._completion.begin((batch,))
+        context.metadata.touch((topic_partition.topic,), now_ms)
+        return link
+
     def ship(self, link: BrokerLink, batches: Sequence[ProducerBatch], patience_ms: float) -> None:
         """Seal and send the batches. The response or its failure completes them. The guard is not held.
 
@@ -271,6 +294,12 @@ class Shipping:
             if context.accumulator.compressions.used:
                 batches = seal_and_fit(context, self._completion, batches, link.version_for(ProduceRequest))
                 if not batches:
+                    return
+            if len(batches) == 1 and context.settings.acks:
+                version = link.version_for(ProduceRequest, self._newest)
+                form = self._form(version, batches[0].topic_partition)
+                if form is not None:
+                    self._ship_filled(form, link, batches[0], patience_ms)
                     return
             link.submit(
                 ProduceRequest,
@@ -285,6 +314,49 @@ class Shipping:
                 context.guard.run(self._completion.refuse_unsent, batch, error)
         except KafkaError as error:
             self._settle(batches, _failures(batches, error))
+
+    def _ship_filled(
+        self, form: ProduceForm, link: BrokerLink, batch: ProducerBatch, patience_ms: float
+    ) -> None:
+        """Send one batch in few steps: records that are awaited one by one go this way."""
+        context = self._context
+        records = batch.seal(context.accumulator.compressions.of(batch.topic_partition.topic))
+        now_ms = context.clock.now_ms()
+        context.counters.shipped((batch,), now_ms)
+        on_done = partial(self._answered_filled, batch)
+        link.submit_filled(form, records, on_done, now_ms=now_ms, patience_ms=patience_ms)
+
+    def _form(self, version: int, topic_partition: TopicPartition) -> ProduceForm | None:
+        """Return the form of a partition's requests; None for the first one, and for rarely used ones.
+
+        A producer that goes round among more partitions would make a form for each request.
+        """
+        if topic_partition not in self._forms:
+            if len(self._forms) >= MOST_FORMS:
+                self._forms.clear()
+            self._forms[topic_partition] = None
+            return None
+        form = self._forms[topic_partition]
+        if form is None or form.version != version:
+            settings = self._context.settings
+            form = self._forms[topic_partition] = ProduceForm(
+                topic_partition,
+                version,
+                client_id=settings.client_id,
+                acks=settings.acks,
+                timeout_ms=int(settings.request_timeout_ms),
+                transactional_id=settings.transactional_id,
+            )
+        return form
+
+    def _answered_filled(self, batch: ProducerBatch, pending: PendingResponse[ProduceResponse]) -> None:
+        acknowledged = pending.acknowledged
+        if acknowledged is None or self.ended:
+            self._answered((batch,), pending)
+            return
+        context = self._context
+        context.counters.answered(pending.latency_ms, 0)
+        context.guard.run(self._completion.acknowledge, batch, *acknowledged)
 
     def _answered(self, batches: Sequence[ProducerBatch], pending: PendingResponse[ProduceResponse]) -> None:
         context = self._context

@@ -18,6 +18,8 @@ from typing import Any, Protocol
 
 import trio
 
+from splashdam.net.connection.streams import PATIENCE_US, read_soon
+
 HAND_OVER_BYTES = 1024 * 1024
 """Memory that may be reserved for new batches between two drains before a thread waits for the next drain.
 
@@ -139,6 +141,7 @@ class Wakeup:
         self._signalled = False
         self._armed = False
         self._rung = False
+        self._bytes = bytearray(_MANY_BYTES)
         self._ends = _NONE
 
     def wake(self) -> None:
@@ -159,11 +162,7 @@ class Wakeup:
         # Emptied before the next sleep and not on waking: the sender's turn should not wait for a system
         # call.
         if self._rung:
-            self._rung = False
-            try:  # noqa: SIM105 (as above)
-                os.read(self._ends.reader, _MANY_BYTES)
-            except BlockingIOError:
-                pass
+            self._silence()
         self._armed = True
         try:
             if self._signalled:
@@ -177,10 +176,34 @@ class Wakeup:
             self._armed = False
             self._signalled = False
 
+    def is_woken_soon(self) -> bool:
+        """Return whether a wake came or comes within 0.1 ms. Blocks the loop; for one of the sender's own.
+
+        Threads that were just told of their records get the interpreter lock at once, and one that sends its
+        next record right away finds the sender awake: no pass of the loop.
+        """
+        if self._ends is _NONE:
+            self._ends = _open()
+        if self._rung:
+            self._silence()
+        self._armed = True
+        read = None if self._signalled else read_soon(self._ends.reader, self._bytes, PATIENCE_US)
+        self._rung = not (self._armed or read)  # a waker that took the flag will write
+        self._armed = False
+        woken, self._signalled = self._signalled, False
+        return woken
+
     async def wait(self, timeout_ms: float) -> None:
         """As `sleep`, for at most ``timeout_ms``."""
         with trio.move_on_after(timeout_ms / 1000):
             await self.sleep()
+
+    def _silence(self) -> None:
+        self._rung = False
+        try:  # noqa: SIM105 (as above)
+            os.read(self._ends.reader, _MANY_BYTES)
+        except BlockingIOError:
+            pass
 
     def close(self) -> None:
         """Release the descriptor. No task may be asleep; a later sleep opens another."""
@@ -223,11 +246,10 @@ class Wakes(Protocol):
 
 
 class FreeBytes(Protocol):
-    """What ``GilHandOver`` needs of the accumulator."""
+    """What ``GilHandOver`` needs of the memory budget."""
 
-    @property
-    def free_bytes(self) -> int:
-        """Memory that no batch has reserved."""
+    free_bytes: int
+    """Memory that no batch has reserved."""
 
 
 class GilHandOver:

@@ -54,6 +54,7 @@ BOXES = {
     "accumulator": Box(
         LEFT, 4, PRODUCER, ("waiting batches, memory budget,", "readiness; no I/O, clock or lock")
     ),
+    "console": Box(MIDDLE, 4, AROUND, ("a page that looks into broker,", "producer and any cluster")),
     "storage": Box(RIGHT, 4, BROKER, ("the log: Kafka's own files,", "recovery, cleaning, inspection")),
     "net": Box(MIDDLE, 5, COMMON, ("connections, TLS, SASL, clocks;", "fetch and admin clients")),
     "record": Box(LEFT, 6, COMMON, ("record batches as bytes;", "Python and Cython twins")),
@@ -61,8 +62,8 @@ BOXES = {
     "model": Box(MIDDLE, 7, COMMON, ("values, options, the error tree;", "imports nothing of ours")),
 }
 
-ON_DEMAND = frozenset({("embedded_broker", "testing")})
-"""Imports that run only when a program asks for faults; they are drawn dashed."""
+ON_DEMAND = frozenset({("embedded_broker", "testing"), ("embedded_broker", "console")})
+"""Imports that run only when a program asks for faults or a console; they are drawn dashed."""
 
 STYLE = """
 text { font-family: system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328; }

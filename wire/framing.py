@@ -80,6 +80,9 @@ class FrameDecoder:
         Raises:
             ProtocolError: a size is too small or too large; the decoder cannot be used afterwards.
         """
+        between_frames = self._size < 0 and not self._pending and len(data) >= SIZE_BYTES
+        if between_frames and frame_size(data, 0, self._max_frame_bytes) == len(data) - SIZE_BYTES:
+            return [memoryview(bytearray(data))[SIZE_BYTES:]]  # the usual read: one whole frame
         frames: list[memoryview] = []
         view = memoryview(data)
         while view:

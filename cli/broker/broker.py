@@ -7,10 +7,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import trio
@@ -28,12 +28,15 @@ from splashdam.cli.parameters import (
     property_option,
     read_properties,
 )
-from splashdam.embedded_broker.broker import open_broker
+from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.developer import developer_settings
 from splashdam.embedded_broker.embedded import IN_MEMORY
 from splashdam.embedded_broker.handlers.create_topics import MAX_PARTITIONS
 from splashdam.storage.files.memory import MemoryFiles
+
+if TYPE_CHECKING:
+    from splashdam.console.console import ConsoleSettings
 
 _LONG_COLLECTION_S = 0.005
 """After a garbage collection this long, the objects that survived it are frozen."""
@@ -108,6 +111,20 @@ splashdam broker --data ./data --ready-file ready -X log.retention.hours=1""",
     help="A line on standard error for each event: a client connected, a topic was created, an error was"
     " answered.",
 )
+@click.option(
+    "--console",
+    "console_port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Also serve a page that looks into the broker, on 127.0.0.1; its link is a line on standard error."
+    " 0 takes a free port.",
+)
+@click.option("--console-read-only", is_flag=True, help="The page cannot change anything.")
+@click.option(
+    "--console-principal",
+    metavar="User:NAME",
+    help="With whose permissions the page asks; needed beside an authorizer.",
+)
 @config_option("server")
 @property_option("broker")
 @exclusive("memory", "data")
@@ -123,6 +140,9 @@ def broker(
     port: int,
     ready_file: Path | None,
     verbose: bool,
+    console_port: int | None,
+    console_read_only: bool,
+    console_principal: str | None,
     listeners: tuple[str, ...],
     config: Path | None,
     properties: dict[str, str],
@@ -157,7 +177,15 @@ def broker(
             if is_given(context, name) and "listeners" in given:
                 raise click.UsageError(f"--{name} contradicts listeners={given['listeners']}", context)
         settings = developer_settings({}, given)
-        serving = Serving(None if memory else data, host, port, settings, dict(topics), ready_file, verbose)
+        console = None
+        if console_port is not None:
+            from splashdam.console.console import ConsoleSettings, check_installed
+
+            check_installed()
+            console = (ConsoleSettings(port=console_port, is_read_only=console_read_only), console_principal)
+        serving = Serving(
+            None if memory else data, host, port, settings, dict(topics), ready_file, verbose, console
+        )
         with events_told() if verbose else nullcontext():
             trio.run(serving.run)
 
@@ -183,6 +211,7 @@ class Serving(NamedTuple):
         topics: created if they are missing.
         ready_file: exists while clients can connect.
         tells_errors: errors in answers are lines on standard error.
+        console: of the page that looks into the broker, with its principal; None: there is none.
     """
 
     data: Path | None
@@ -192,18 +221,22 @@ class Serving(NamedTuple):
     topics: Mapping[str, int | None]
     ready_file: Path | None
     tells_errors: bool
+    console: tuple[ConsoleSettings, str | None] | None = None
 
     async def run(self) -> None:
         """Serve until a signal comes."""
         files = None if self.data is not None else MemoryFiles()
-        async with open_broker(
-            self.data or IN_MEMORY,
-            host=self.host,
-            port=self.port,
-            settings=self.settings,
-            files=files,
-            own_loop=True,
-        ) as running:
+        async with (
+            open_broker(
+                self.data or IN_MEMORY,
+                host=self.host,
+                port=self.port,
+                settings=self.settings,
+                files=files,
+                own_loop=True,
+            ) as running,
+            self._console_of(running) as console_link,
+        ):
             running.topics.create_missing(self.topics)
             if self.tells_errors:
                 running.interception.interceptor = ErrorLines()
@@ -218,10 +251,24 @@ class Serving(NamedTuple):
                 for name in list(running.listeners)[1:]:
                     click.echo(f"listening on {running.bootstrap_servers_of(name)} ({name})")
                 sys.stdout.flush()
+                if console_link is not None:
+                    click.echo(f"console: {console_link}", err=True)
                 if is_terminal(sys.stderr):
                     click.echo(f"serving {self.data or 'from memory'}; Ctrl-C stops", err=True)
                 async for _ in signals:
                     break
+
+    @asynccontextmanager
+    async def _console_of(self, running: Broker) -> AsyncIterator[str | None]:
+        """Serve the page that looks into the broker, if it is wanted; yields its link."""
+        if self.console is None:
+            yield None
+            return
+        from splashdam.embedded_broker.console import open_broker_console
+
+        settings, principal = self.console
+        async with open_broker_console(running, settings, principal=principal) as opened:
+            yield opened.link
 
 
 @contextmanager

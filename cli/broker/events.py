@@ -7,13 +7,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import click
 
 from splashdam.embedded_broker.serving.dispatch import Arrived
 from splashdam.model.broker_errors import ErrorCode, error_for
-from splashdam.wire.message import Response, Struct
+from splashdam.wire.answered_errors import errors_in
+from splashdam.wire.message import Response
 
 
 class ErrorLines:
@@ -42,36 +42,6 @@ def _named(error: tuple[int, str]) -> str:
     code, where = error
     name = ErrorCode(error_for(code).code).name
     return f"{name} ({where})" if where else name
-
-
-def errors_in(answer: Struct, where: str = "") -> Iterator[tuple[int, str]]:
-    """Yield each error code in a response, with the topic, partition, group or other thing that has it."""
-    where = _place(answer, where)
-    code = getattr(answer, "error_code", 0)
-    if code:
-        yield code, where
-    for field in answer.FIELDS:
-        value: Any = getattr(answer, field.name)
-        if isinstance(value, Struct):
-            yield from errors_in(value, where)
-        elif isinstance(value, list) and value and isinstance(value[0], Struct):
-            for each in value:
-                yield from errors_in(each, where)
-
-
-_NAMES = ("name", "topic", "topic_name", "group_id", "resource_name", "transactional_id")
-_NUMBERS = ("partition_index", "partition", "partition_id", "index")
-
-
-def _place(part: Struct, where: str) -> str:
-    fields = {field.name for field in part.FIELDS}
-    for name in _NAMES:
-        if name in fields and (value := getattr(part, name)):
-            return str(value)
-    for name in _NUMBERS:
-        if name in fields:
-            return f"{where}-{getattr(part, name)}"
-    return where
 
 
 class _EventHandler(logging.Handler):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import attrs
 
 from splashdam.cli.output import standard_input
-from splashdam.cli.records.json_lines import Line
+from splashdam.record.json_lines import Line
 
 
 class Numbered(NamedTuple):

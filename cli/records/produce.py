@@ -24,10 +24,10 @@ from splashdam.cli.parameters import (
     settled_properties,
     topic_argument,
 )
-from splashdam.cli.records.json_lines import Line, parse_json
 from splashdam.cli.records.lines import Numbered, Parse, TextLines, read_lines
 from splashdam.client.producer import KafkaProducer
 from splashdam.model.errors import IllegalArgumentError, KafkaError, KafkaTimeoutError
+from splashdam.record.json_lines import Line, parse_json
 
 CLOSE_TIMEOUT_SECONDS = 5.0
 """After Ctrl-C or another signal: how long to wait for the delivery of lines that were read already."""

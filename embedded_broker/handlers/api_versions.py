@@ -36,11 +36,13 @@ def _unsupported_version() -> ApiVersionsResponse:
 @handles(ApiVersionsRequest, versions=range(6), unknown_version=_unsupported_version)
 def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
     """Answer with every registered key and its versions; 42 for an illegal client software name."""
+    context.client.client_id = context.client_id or ""
     if context.version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    context.client.software = f"{request.client_software_name} {request.client_software_version}".strip()
     if (request.cluster_id is None) != (request.node_id == _NO_NODE):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     here = (context.broker.cluster_id, context.broker.node_id)

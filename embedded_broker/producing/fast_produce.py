@@ -8,6 +8,7 @@ Others, and those whose answer has to wait, are decoded and handled as usual.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from splashdam.embedded_broker.producing.appending import (
@@ -98,14 +99,21 @@ class FastProduce:
 
     Args:
         broker: the broker that the client is connected to.
-            templates: the templates of all its clients.
+        templates: the templates of all its clients.
+        refused: called with each answer that holds an error.
 
     Attributes:
         is_heavy: the batch of the last request turned out to be too much for a turn.
     """
 
-    def __init__(self, broker: TakesFastProduce, templates: ProduceTemplates) -> None:
+    def __init__(
+        self,
+        broker: TakesFastProduce,
+        templates: ProduceTemplates,
+        refused: Callable[[ProduceResponse], None],
+    ) -> None:
         self.is_heavy = False
+        self._refused = refused
         self._broker = broker
         self._templates = templates
         self._size = 0  # of the template met last
@@ -151,7 +159,9 @@ class FastProduce:
         try:
             appended = self._append(log, batch, version)
         except BrokerResponseError as error:
-            return _refusal(template, error, correlation_id, self._broker)
+            response = _refusal(template, error, self._broker)
+            self._refused(response)
+            return encode_response(response, version=template.version, correlation_id=correlation_id)
         return None if appended is None else [_answer(template, appended, correlation_id)]
 
     def _append(self, log: Log, batch: memoryview, version: int) -> AppendResult | None:
@@ -201,14 +211,11 @@ def _answer(template: ProduceTemplate, appended: AppendResult, correlation_id: i
     return template.answer(correlation_id, base_offset, appended_ms, start_offset)
 
 
-def _refusal(
-    template: ProduceTemplate, error: BrokerResponseError, correlation_id: int, broker: TakesBatches
-) -> list[Part]:
+def _refusal(template: ProduceTemplate, error: BrokerResponseError, broker: TakesBatches) -> ProduceResponse:
     topic, partition = template.topic_partition
     answer = PartitionProduceResponse(index=partition)
     refuse(answer, template.topic_partition, error, broker)
     topic_response = TopicProduceResponse(
         name=topic, topic_id=template.topic_id or bytes(16), partition_responses=[answer]
     )
-    response = ProduceResponse(responses=[topic_response])
-    return encode_response(response, version=template.version, correlation_id=correlation_id)
+    return ProduceResponse(responses=[topic_response])

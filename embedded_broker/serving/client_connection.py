@@ -45,7 +45,7 @@ from splashdam.wire.fields import Part
 from splashdam.wire.framing import framed
 from splashdam.wire.header import api_key_of, decode_request_header, encode_response
 from splashdam.wire.message import Response
-from splashdam.wire.messages.produce import ProduceRequest
+from splashdam.wire.messages.produce import ProduceRequest, ProduceResponse
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.quotas.client_quotas import ClientQuotas
@@ -77,6 +77,10 @@ class ClientConnection:
         client: the client at the other end.
         session: the SASL session in which it has to authenticate; None: the listener does not use SASL.
         authenticated: called when the client has authenticated for the first time.
+
+    Attributes:
+        client: the client at the other end.
+        has_ended: whether it is no longer served.
     """
 
     _interceptor: Interceptor | None = None
@@ -91,10 +95,11 @@ class ClientConnection:
         session: SaslSession | None = None,
         authenticated: Callable[[], None] = lambda: None,
     ) -> None:
+        self.client = client
+        self.has_ended = False
         self._stream = stream
         self._broker = broker
         self._address = address
-        self._client = client
         self._session = session
         self._authenticated = authenticated
         self._mute_ms = 0
@@ -108,35 +113,36 @@ class ClientConnection:
             stream, max_bytes, broker.busy_polling, broker.request_memory, self._party
         )
         self._outbox = Outbox(stream, self._progressed)
-        self._fast_produce = FastProduce(broker, broker.produce_templates)
+        self._fast_produce = FastProduce(broker, broker.produce_templates, self._refused)
         self._begun: deque[Dispatched | list[Part]] = deque()
         """A parked answer, and those behind it."""
 
     async def run(self) -> None:
         """Serve until the connection ends, then close the stream; only cancellation is raised."""
-        _log.debug("%s is connected", self._client.name)
+        _log.debug("%s is connected", self.client.name)
         try:
             with self._scope:
                 await self._serve()
             if self._scope.cancelled_caught:
-                _log.info("closed %s: idle for %.0f s", self._client.name, self._idle_seconds)
+                _log.info("closed %s: idle for %.0f s", self.client.name, self._idle_seconds)
             else:
-                _log.debug("%s is gone", self._client.name)
+                _log.debug("%s is gone", self.client.name)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            _log.debug("%s is gone", self._client.name)
+            _log.debug("%s is gone", self.client.name)
         except ProtocolError as error:
             # Without the error's remedy, which is meant for clients.
-            _log.warning("closed %s: %s", self._client.name, message_of(error))
+            _log.warning("closed %s: %s", self.client.name, message_of(error))
         except CloseConnectionError as error:
             _log.log(
                 logging.WARNING if error.parts is None else logging.INFO,
                 "closed %s: %s",
-                self._client.name,
+                self.client.name,
                 error,
             )
         except Exception:
-            _log.exception("closed %s: the broker failed", self._client.name)
+            _log.exception("closed %s: the broker failed", self.client.name)
         finally:
+            self.has_ended = True  # this object may live on until it is collected
             self._outbox.discard()
             await trio.aclose_forcefully(self._stream)
 
@@ -163,18 +169,18 @@ class ClientConnection:
 
     def _party(self) -> Hashable:
         """Return the unit of fairness for request memory: the principal in its network."""
-        requester = self._client.requester
+        requester = self.client.requester
         return requester._replace(host=network_of(requester.host))
 
     def hold_to(self, quotas: ClientQuotas) -> None:
         """Hold the client to quotas from its next request on, if any are set."""
         if not quotas.is_any_set:
-            self._client.meter = None
+            self.client.meter = None
             self._fast_produce.resume()
             return
         from splashdam.embedded_broker.quotas.throttling import Meter
 
-        self._client.meter = Meter(quotas, self._client, self._broker.fetch_sessions)
+        self.client.meter = Meter(quotas, self.client, self._broker.fetch_sessions)
         self._fast_produce.stop()  # it does not count for quotas
 
     async def _answer_all(self, frames: list[memoryview]) -> None:
@@ -182,6 +188,7 @@ class ClientConnection:
         turns.begin()  # other tasks ran while these arrived
         # Every request costs units, so that one connection cannot hold the loop (docs/decisions/turns.md).
         self._interceptor = self._broker.interception.interceptor  # once for all requests of this wake
+        self.client.requests += len(frames)
         frames.reverse()  # up to 150,000 of them: ``pop(0)`` would move all the others
         while frames:
             if turns.left <= 0:
@@ -208,7 +215,7 @@ class ClientConnection:
                     self._broker,
                     self._address,
                     self._session,
-                    self._client,
+                    self.client,
                     is_heavy=self._fast_produce.is_heavy,
                 )
             except LargeRequestError as large:
@@ -258,9 +265,9 @@ class ClientConnection:
             await self._delay_refusal()
             raise CloseConnectionError(session.failure)
         if session.is_authenticated and not was_authenticated:
-            _log.debug("%s is user %s", self._client.name, quoted(session.user))
+            _log.debug("%s is user %s", self.client.name, quoted(session.user))
             self._authenticated()
-            self._client.requester = self._client.requester._replace(principal=f"User:{session.user}")
+            self.client.requester = self.client.requester._replace(principal=f"User:{session.user}")
             self._receiver.max_frame_bytes = self._broker.settings.limits.socket_request_max_bytes
 
     async def _delay_refusal(self) -> None:
@@ -269,14 +276,15 @@ class ClientConnection:
     async def _answer_large(self, frame: memoryview, large: LargeRequestError) -> None:
         """Decode the request and encode its answer beside the loop."""
         await self._settle()
-        turns, account = self._broker.turns, Account(self._client.requester)
+        turns, account = self._broker.turns, Account(self.client.requester)
         request = await turns.do_beside(large, account)
         turns.begin()
         to = dispatch(
-            frame, self._broker, self._address, self._session, self._client, decoded=(request, account)
+            frame, self._broker, self._address, self._session, self.client, decoded=(request, account)
         )
         answer = await self._unparked(to.answer) if isinstance(to.answer, Parked) else to.answer
         parts: list[Part] = []
+        self._watched(answer, to)
         if answer is not None:
             parts = await turns.do_beside(_encoding(answer, to), account)
             turns.begin()
@@ -293,7 +301,7 @@ class ClientConnection:
         # A copy: the receive buffer is reused while a fault delays the request.
         kept = bytes(frame)
         self._begun.append(
-            dispatch(kept, self._broker, self._address, self._session, self._client, interceptor=interceptor)
+            dispatch(kept, self._broker, self._address, self._session, self.client, interceptor=interceptor)
         )
         await self._settle()
 
@@ -313,15 +321,27 @@ class ClientConnection:
 
     def _made(self, answer: Response | None, to: Dispatched) -> list[Part]:
         """Encode an answer, and charge it to the client's quotas."""
+        if self._broker.interception.watch is not None:
+            self._watched(answer, to)
         parts = [] if answer is None else _encoded(answer, to)
         throttled = self._charge(to, answer, parts)
         return parts if throttled is None else _encoded(throttled, to)
 
+    def _watched(self, answer: Response | None, to: Dispatched) -> None:
+        watch = self._broker.interception.watch
+        if watch is not None and answer is not None and to.request is not None:
+            watch.answered(self.client, type(to.request), answer)
+
+    def _refused(self, answer: ProduceResponse) -> None:
+        watch = self._broker.interception.watch
+        if watch is not None:
+            watch.answered(self.client, ProduceRequest, answer)
+
     def _charge(self, to: Dispatched, answer: Response | None, parts: list[Part]) -> Response | None:
         """Charge a request to the client's quotas; return the answer to send instead, if it is throttled."""
-        if self._client.meter is None:
+        if self.client.meter is None:
             return None
-        throttled, mute_ms = self._client.meter.charge(to, answer, parts)
+        throttled, mute_ms = self.client.meter.charge(to, answer, parts)
         self._mute_ms = max(self._mute_ms, mute_ms)
         return throttled
 

@@ -204,15 +204,25 @@ class Interceptor(Protocol):
         ...
 
 
+class Watch(Protocol):
+    """Is told what is answered, but for records that were taken. Called in the broker's loop."""
+
+    def answered(self, client: Client, request: type[Request[Any]], answer: Response) -> None:
+        """Note an answer, before it is encoded; it must not be kept."""
+        ...
+
+
 class Interception:
-    """Holds the interceptor of one or several brokers.
+    """Holds the interceptor of one or several brokers, and who watches their answers.
 
     Attributes:
         interceptor: None: there is none. It may be replaced at any time and from any thread, for requests
             that arrive later.
+        watch: None: nobody watches. Likewise.
     """
 
-    __slots__ = ("interceptor",)
+    __slots__ = ("interceptor", "watch")
 
     def __init__(self) -> None:
         self.interceptor: Interceptor | None = None
+        self.watch: Watch | None = None

@@ -22,7 +22,7 @@ from splashdam.embedded_broker.serving.request_memory import (
 from splashdam.embedded_broker.topics.parking import FetchParking
 from splashdam.model.errors import ProtocolError
 from splashdam.model.options import MAX_LONG
-from splashdam.net.connection.streams import PATIENCE_US, Eagerness, read_soon
+from splashdam.net.connection.streams import PATIENCE_US, SPIN_US, Eagerness, read_soon
 from splashdam.wire.framing import SIZE_BYTES, frame_size
 
 _FIRST_BYTES = 64 * 1024
@@ -227,7 +227,7 @@ class FrameReceiver:
         try:
             if self._polls_left and self._eagerness.is_due():
                 self._polls_left -= 1
-                soon = read_soon(self._socket.fileno(), self._buffer[self._end :], PATIENCE_US)
+                soon = read_soon(self._socket.fileno(), self._buffer[self._end :], PATIENCE_US, SPIN_US)
                 self._eagerness.note(soon is not None)
                 if soon is not None:
                     return soon

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.topics.topics import Topics
     from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
     from splashdam.embedded_broker.transactions.verification import RemoteEnrolments
+    from splashdam.model.inspection import AnsweredError
     from splashdam.model.values import TopicPartition
     from splashdam.net.clock import Clock
     from splashdam.storage.manager.log_manager import LogManager
@@ -108,12 +109,24 @@ class Client:
         meter: applies its quotas; None if no quota is set.
         is_trusted: it is a broker of the same cluster, in this process, which needs no ACLs.
         name: for log lines.
+        number: of the connection; 0 until it is served.
+        client_id: of its last ApiVersions request; empty until there is one.
+        software: name and version of its library, likewise.
+        requests: how many have arrived; counted once for all of a wake.
+        errors: how many answers held an error, while a `Watch` looked.
+        last_error: the last of these.
     """
 
     requester: Requester = ANYBODY
     meter: Meter | None = None
     is_trusted: bool = False
     name: str = "a client in this process"
+    number: int = 0
+    client_id: str = ""
+    software: str = ""
+    requests: int = 0
+    errors: int = 0
+    last_error: AnsweredError | None = None
 
 
 class RequestContext(NamedTuple):

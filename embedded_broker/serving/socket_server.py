@@ -26,7 +26,7 @@ import trio
 
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings, parse_overrides
 from splashdam.embedded_broker.configs.security import Listener
-from splashdam.embedded_broker.execution.answers import ANYBODY, Address
+from splashdam.embedded_broker.execution.answers import ANYBODY, Address, Requester
 from splashdam.embedded_broker.security.access import AccessControl
 from splashdam.embedded_broker.serving.client_connection import ClientConnection, ServedBroker
 from splashdam.embedded_broker.serving.registry import Client
@@ -76,6 +76,7 @@ class SocketServer:
         self._sockets: set[trio.socket.SocketType] = set()
         self._connections: weakref.WeakSet[ClientConnection] = weakref.WeakSet()
         self._count = 0
+        self._served = 0
         self._by_host: Counter[str] = Counter()
         self._strangers: dict[_Stranger, None] = {}  # the oldest first
         self._created_until = float("-inf")
@@ -88,6 +89,10 @@ class SocketServer:
     def __len__(self) -> int:
         """The number of connections that are served, without those of this process."""
         return self._count
+
+    def clients(self) -> list[Client]:
+        """Return the clients of all connections that are served, those of this process included."""
+        return [each.client for each in self._connections if not each.has_ended]
 
     def serve_listener(
         self,
@@ -111,14 +116,29 @@ class SocketServer:
         serve = partial(self.serve, address=address, security=security, advertised=advertised)
         self._nursery.start_soon(trio.serve_listeners, serve, [listener])
 
-    def adopt(self, stream: trio.abc.Stream, *, is_trusted: bool = False) -> None:
+    def adopt(
+        self,
+        stream: trio.abc.Stream,
+        *,
+        is_trusted: bool = False,
+        requester: Requester = ANYBODY,
+        address: Address = IN_PROCESS_ADDRESS,
+    ) -> None:
         """Serve a stream, as ``serve`` does, in a task of the server's own.
+
+        Args:
+            stream: the connection.
+            is_trusted: see ``serve``.
+            requester: who is at the other end, in this process.
+            address: see ``serve``.
 
         Raises:
             KafkaConnectionError: the server has ended. The caller closes the stream.
         """
         try:
-            self._nursery.start_soon(partial(self.serve, stream, is_trusted=is_trusted))
+            self._nursery.start_soon(
+                partial(self.serve, stream, address, is_trusted=is_trusted, requester=requester)
+            )
         except RuntimeError as error:  # trio's, for a nursery whose last task has ended
             raise KafkaConnectionError("the broker has stopped serving") from error
 
@@ -131,6 +151,7 @@ class SocketServer:
         security: ListenerSecurity | None = None,
         advertised: Address | None = None,
         is_trusted: bool = False,
+        requester: Requester = ANYBODY,
     ) -> None:
         """Serve one client until its stream ends; whatever the client does, nothing is raised.
 
@@ -143,6 +164,7 @@ class SocketServer:
             security: TLS and SASL of the listener; None: PLAINTEXT.
             advertised: the address that answers name instead of ``address``.
             is_trusted: a broker of the same cluster is at the other end, which needs no ACLs.
+            requester: who is at the other end, if it is in this process.
         """
         interceptor = self._broker.interception.interceptor
         if interceptor is not None and not interceptor.admits(self._broker.node_id):
@@ -153,7 +175,8 @@ class SocketServer:
             address = ours or address
         with self._open_sockets(stream):
             if client_address is None:
-                await self._serving(stream, advertised or address, security, Client(is_trusted=is_trusted))
+                client = Client(requester, is_trusted=is_trusted)
+                await self._serving(stream, advertised or address, security, client)
                 return
             host, name = client_address.host, address_text(*client_address)
             with self._place(host) as refusal:
@@ -251,7 +274,7 @@ class SocketServer:
         if security is not None:
             return self._serve_secured(stream, address, security, client)
         connection = ClientConnection(stream, self._broker, address, client)
-        self._hold_to_quotas(connection)
+        self._admit(connection)
         return connection.run()
 
     async def _serve_secured(
@@ -269,7 +292,7 @@ class SocketServer:
                 connection = ClientConnection(
                     stream, broker, address, client, session=session, authenticated=stranger.known
                 )
-                self._hold_to_quotas(connection)
+                self._admit(connection)
                 await connection.run()
             if stranger.scope.cancelled_caught:
                 _log.warning("closed %s: it did not authenticate in time", client.name)
@@ -279,8 +302,10 @@ class SocketServer:
         finally:
             stranger.known()
 
-    def _hold_to_quotas(self, connection: ClientConnection) -> None:
-        """Apply the present quotas to a new connection, and later ones when they change."""
+    def _admit(self, connection: ClientConnection) -> None:
+        """Number a new connection; apply the present quotas to it, and later ones when they change."""
+        self._served += 1
+        connection.client.number = self._served
         self._connections.add(connection)
         if self._quotas is not None and self._quotas.is_any_set:
             connection.hold_to(self._quotas)

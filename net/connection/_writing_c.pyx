@@ -30,8 +30,24 @@ cdef extern from "<poll.h>" nogil:
 cdef extern from "<unistd.h>" nogil:
     ssize_t read(int descriptor, void *into, size_t most)
 
-cdef extern from "<sched.h>" nogil:
-    int sched_yield()
+cdef extern from *:
+    """
+    #include <poll.h>
+    #include <time.h>
+    /* Sleeps until the descriptor is readable, for at most so long. */
+    static int readable_within(int descriptor, double patience_us) {
+        struct pollfd waiting = {descriptor, POLLIN, 0};
+    #ifdef __linux__
+        struct timespec patience;
+        patience.tv_sec = (time_t)(patience_us / 1e6);
+        patience.tv_nsec = (long)((patience_us - patience.tv_sec * 1e6) * 1e3);
+        return ppoll(&waiting, 1, &patience, NULL) > 0;
+    #else
+        return poll(&waiting, 1, patience_us < 1e3 ? 1 : (int)(patience_us / 1e3)) > 0;
+    #endif
+    }
+    """
+    int readable_within(int descriptor, double patience_us) nogil
 
 cdef extern from "<time.h>" nogil:
     struct timespec:
@@ -103,15 +119,18 @@ cdef double now_ms() noexcept nogil:
     return now.tv_sec * 1e3 + now.tv_nsec / 1e6
 
 
-def read_soon(int descriptor, into, double patience_us):
+def read_soon(int descriptor, into, double patience_us, double spin_us=0):
     """See ``streams.read_soon_py``."""
     cdef Py_buffer view
     cdef ssize_t count
     cdef int failure = 0
+    cdef double start_ms = now_ms()
     PyObject_GetBuffer(into, &view, PyBUF_WRITABLE)
     try:
         with nogil:
-            count = read_before(descriptor, view.buf, view.len, now_ms() + patience_us / 1e3)
+            count = read_before(
+                descriptor, view.buf, view.len, start_ms + patience_us / 1e3, start_ms + spin_us / 1e3
+            )
             if count == -1:
                 failure = errno
     finally:
@@ -123,12 +142,19 @@ def read_soon(int descriptor, into, double patience_us):
     return count
 
 
-cdef ssize_t read_before(int descriptor, void *into, size_t most, double until_ms) noexcept nogil:
+cdef ssize_t read_before(
+    int descriptor, void *into, size_t most, double until_ms, double spin_until_ms
+) noexcept nogil:
+    cdef double left_ms
     cdef ssize_t count
     while True:
         count = read(descriptor, into, most)
         if count >= 0 or errno != EAGAIN:
             return count
-        if now_ms() >= until_ms:
+        left_ms = until_ms - now_ms()
+        if left_ms <= 0:
             return NOTHING_YET
-        sched_yield()
+        # Not for long, and not with sched_yield(): on a busy machine that gives the processor away for
+        # milliseconds, while a thread that sleeps is woken at once.
+        if until_ms - left_ms >= spin_until_ms and not readable_within(descriptor, left_ms * 1e3):
+            until_ms = 0

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from enum import auto
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import trio
 
@@ -44,6 +44,10 @@ from splashdam.wire.fields import Versions
 from splashdam.wire.framing import FrameDecoder
 from splashdam.wire.header import encode_request
 from splashdam.wire.message import Request, Response
+
+if TYPE_CHECKING:
+    from splashdam.wire.messages.produce import ProduceResponse
+    from splashdam.wire.produce_form import ProduceForm
 
 R = TypeVar("R", bound=Response)
 
@@ -208,13 +212,19 @@ class Connection:
             self._in_flight.complete_next(frame)
         self._progress()
 
-    def read_eagerly(self) -> None:
-        """Handle the next response if it arrives within 0.1 ms; the loop is blocked meanwhile."""
-        if self._state is ConnectionState.OPEN and (data := self._eager_reader.read()):
-            try:
-                self._take(data)
-            except ProtocolError as error:
-                self._close(error, self._in_flight.first())
+    def read_eagerly(self) -> bool:
+        """Handle the next response if it arrives within 0.1 ms; the loop is blocked meanwhile.
+
+        Returns:
+            whether bytes have come and leave no request in flight.
+        """
+        if self._state is not ConnectionState.OPEN or not (data := self._eager_reader.read()):
+            return False
+        try:
+            self._take(data)
+        except ProtocolError as error:
+            self._close(error, self._in_flight.first())
+        return not self._in_flight.queue
 
     def _progress(self) -> None:
         if self._changed:  # tasks wait for room
@@ -229,9 +239,8 @@ class Connection:
 
     def _watch(self, pending: AnyPending) -> None:
         """Make the reader wake at the request's deadline; if it wakes earlier, it computes the next one."""
-        if pending.deadline_ms < self._watched_until_ms:
-            self._watched_until_ms = pending.deadline_ms
-            self._reading.deadline = self._loop_time(pending.deadline_ms)
+        self._watched_until_ms = pending.deadline_ms
+        self._reading.deadline = self._loop_time(pending.deadline_ms)
 
     def _loop_time(self, time_ms: float) -> float:
         return trio.current_time() + (time_ms - self._clock.now_ms()) / 1000
@@ -345,7 +354,7 @@ class Connection:
         await self._wait_for_room()
         if self._state is ConnectionState.CLOSED:
             raise self._lost(request.NAME)
-        pending = self._in_flight.pend(request, version, timeout_ms, None)
+        pending = self._in_flight.pend(type(request), version, timeout_ms, None)
         rest = self._begin(request, pending, expect_response)
         if rest:
             await self._write(rest, pending)
@@ -389,32 +398,75 @@ class Connection:
             ProtocolError: the request cannot be encoded; the connection stays open, ``on_done`` is not
                 called.
         """
-        pending = self._in_flight.pend(request, version, None, on_done)
+        pending = self._in_flight.pend(type(request), version, None, on_done)
         rest = self._begin(request, pending, expect_response, patience_ms)
         if rest:
-            assert self._tasks is not None  # an open connection runs
-            self.is_writing = True
-            self._tasks.start_soon(self._write_rest, rest, pending, expect_response)
+            self._write_later(rest, pending, expect_response)
         elif not expect_response:
             pending.written()
+
+    def submit_filled(
+        self,
+        form: ProduceForm,
+        records: Buffer,
+        on_done: OnDone[ProduceResponse],
+        *,
+        now_ms: float,
+        patience_ms: float = 0.0,
+    ) -> None:
+        """As `submit_now`, for a Produce request with one batch and a response.
+
+        Args:
+            form: of the request; made with this connection's client id.
+            records: the sealed batch, smaller than 2 GiB.
+            on_done: as for `submit_now`; a response that fits the form is in ``acknowledged``.
+            now_ms: the connection's clock.
+            patience_ms: as for `submit_now`.
+
+        Raises:
+            IllegalStateError: the connection is not open.
+        """
+        pending = self._in_flight.pend(form.REQUEST, form.version, None, on_done, form, now_ms)
+        parts = form.fill(self._in_flight.last_correlation_id, records)
+        rest = self._write_now(parts, pending, patience_ms=patience_ms)
+        if rest:
+            self._write_later(rest, pending, expect_response=True)
 
     def _begin(
         self, request: Request[Any], pending: AnyPending, expect_response: bool, patience_ms: float = 0.0
     ) -> list[memoryview]:
-        """Write what the stream takes now and await the response from now on; return the rest."""
-        if self._state is not ConnectionState.OPEN:
-            self._advance(ConnectionEvent.SUBMIT)  # raises and names the state
         parts = encode_request(
             request,
             version=pending.version,
             correlation_id=self._in_flight.last_correlation_id,
             client_id=self._client_id,
         )
-        self._traffic.sent(sum(map(len, parts)))
+        return self._write_now(parts, pending, expect_response=expect_response, patience_ms=patience_ms)
+
+    def _write_now(
+        self,
+        parts: list[Buffer],
+        pending: AnyPending,
+        *,
+        expect_response: bool = True,
+        patience_ms: float = 0.0,
+    ) -> list[memoryview]:
+        """Write what the stream takes now and await the response from now on; return the rest."""
+        if self._state is not ConnectionState.OPEN:
+            self._advance(ConnectionEvent.SUBMIT)  # raises and names the state
+        size_bytes = sum(map(len, parts))
+        self._traffic.sent(size_bytes)
         if expect_response:
             self._in_flight.queue.append(pending)
-            self._watch(pending)
-        return rest_of(parts, send_now(self._stream, parts, patience_ms))
+            if pending.deadline_ms < self._watched_until_ms:
+                self._watch(pending)
+        taken = send_now(self._stream, parts, patience_ms)
+        return [] if taken == size_bytes else rest_of(parts, taken)
+
+    def _write_later(self, rest: list[memoryview], pending: AnyPending, expect_response: bool) -> None:
+        assert self._tasks is not None  # an open connection runs
+        self.is_writing = True
+        self._tasks.start_soon(self._write_rest, rest, pending, expect_response)
 
     async def _write_rest(self, rest: list[memoryview], pending: AnyPending, expect_response: bool) -> None:
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import trio
 
@@ -20,6 +20,9 @@ from splashdam.net.connection.negotiation import decode_answer
 from splashdam.wire.header import decode_correlation_id
 from splashdam.wire.message import Request, Response
 from splashdam.wire.registry import response_class
+
+if TYPE_CHECKING:
+    from splashdam.wire.produce_form import Acknowledged, ProduceForm
 
 
 class Traffic(WindowedCounters):
@@ -89,6 +92,9 @@ class PendingResponse(Generic[R]):
 
     Attributes:
         version: version of the request.
+        form: of a request that was filled into one; its response need not be decoded if it fits.
+        acknowledged: what such a response says; then there is no other result.
+        latency_ms: how long that took; 0 for other responses.
         sent_at_ms: when writing began, by the connection's clock.
         deadline_ms: when the request times out.
     """
@@ -102,14 +108,17 @@ class PendingResponse(Generic[R]):
         "_name",
         "_on_done",
         "_response",
+        "acknowledged",
         "deadline_ms",
+        "form",
+        "latency_ms",
         "sent_at_ms",
         "version",
     )
 
     def __init__(
         self,
-        request: Request[R],
+        request_cls: type[Request[R]],
         response_cls: type[R],
         *,
         version: int,
@@ -117,11 +126,15 @@ class PendingResponse(Generic[R]):
         sent_at_ms: float,
         deadline_ms: float,
         on_done: OnDone[R] | None = None,
+        form: ProduceForm | None = None,
     ) -> None:
         self.version = version
+        self.form = form
+        self.acknowledged: Acknowledged | None = None
+        self.latency_ms = 0.0
         self.sent_at_ms = sent_at_ms
         self.deadline_ms = deadline_ms
-        self._name = request.NAME
+        self._name = request_cls.NAME
         self._cls = response_cls
         self._correlation_id = correlation_id
         self._on_done = on_done
@@ -187,6 +200,12 @@ class PendingResponse(Generic[R]):
     def resolve(self, response: R) -> None:
 
         self._response = response
+        self._finish()
+
+    def acknowledge(self, acknowledged: Acknowledged, latency_ms: float) -> None:
+        """Complete the request without a response, by what its form has read."""
+        self.acknowledged = acknowledged
+        self.latency_ms = latency_ms
         self._finish()
 
     def fail(self, error: KafkaError) -> None:
@@ -256,20 +275,28 @@ class InFlightRequests:
             return False
         return not self.throttled_until_ms or self.throttled_ms <= _TOLERANCE_MS
 
-    def pend(
-        self, request: Request[R], version: int, timeout_ms: float | None, on_done: OnDone[R] | None
+    def pend(  # noqa: PLR0917 (once per request; positional arguments are cheaper)
+        self,
+        request_cls: type[Request[R]],
+        version: int,
+        timeout_ms: float | None,
+        on_done: OnDone[R] | None,
+        form: ProduceForm | None = None,
+        now_ms: float | None = None,
     ) -> PendingResponse[R]:
         """Assign correlation id and deadline; the caller adds the request to the queue."""
         self.last_correlation_id = (self.last_correlation_id + 1) & _LARGEST_CORRELATION_ID
-        now_ms = self._clock.now_ms()
+        if now_ms is None:
+            now_ms = self._clock.now_ms()
         return PendingResponse(
-            request,
-            response_class(type(request)),
+            request_cls,
+            response_class(request_cls),
             version=version,
             correlation_id=self.last_correlation_id,
             sent_at_ms=now_ms,
             deadline_ms=now_ms + (self._timeout_ms if timeout_ms is None else timeout_ms),
             on_done=on_done,
+            form=form,
         )
 
     def complete_next(self, frame: memoryview) -> None:
@@ -287,6 +314,14 @@ class InFlightRequests:
         pending = self.queue[0]
         if not pending.answers(correlation_id):
             raise ProtocolError(f"{self._peer} sent correlation id {correlation_id} instead of {pending}")
+        form = pending.form
+        acknowledged = None if form is None else form.read(frame)
+        if acknowledged is not None:
+            self.queue.popleft()
+            latency_ms = self._clock.now_ms() - pending.sent_at_ms
+            self._traffic.answered(latency_ms, 0)
+            pending.acknowledge(acknowledged, latency_ms)
+            return
         response = pending.decode(frame)
         self.queue.popleft()
         throttle_ms, now_ms = pending.throttle_ms(response), self._clock.now_ms()

@@ -63,6 +63,12 @@ class TelemetrySender:
                 delay_ms = min(delay_ms, pushing.due_ms - now_ms)
         return delay_ms
 
+    def due_in_ms(self, now_ms: float) -> float:
+        """Milliseconds until `act` has to be called; 0 or less: now."""
+        if self.wants_link:
+            return 0.0
+        return math.inf if self.pushing is None else self.pushing.due_ms - now_ms
+
     def connect_soon(self) -> None:
         """Connect to some broker even if no record is to be sent. From any thread."""
         self.wants_link = not any(link.state is LinkState.READY for link in list(self._links))

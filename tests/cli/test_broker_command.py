@@ -14,9 +14,9 @@ from support.running.cli_processes import first_line, run, started
 from support.running.process_kit import run_script
 
 from splashdam import KafkaProducer
-from splashdam.cli.broker.events import errors_in
 from splashdam.cli.commands import splashdam
 from splashdam.embedded_broker.configs.developer import DEVELOPER_DEFAULTS
+from splashdam.wire.answered_errors import errors_in
 from splashdam.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsResponse,

@@ -55,13 +55,31 @@ async def test_send_await_flush(cluster: Any, autojump_clock: Any) -> None:
 async def test_an_awaited_record_wakes_no_task_through_the_system(
     cluster: Any, autojump_clock: Any, monkeypatch: Any
 ) -> None:
-    """The application wakes the sender, which is in its loop, without a descriptor."""
+    """Application, sender and reader share a loop: they reschedule each other, without a descriptor."""
     async with cluster.producer(linger_ms=0) as producer:
         await (await producer.send("one", b"the first opens connections"))
         with monkeypatch.context() as patch:
-            patch.setattr(os, "write", guard("write on the way of an awaited record"))
+            for owner, name in ((trio.lowlevel.TrioToken, "run_sync_soon"), (os, "write")):
+                patch.setattr(owner, name, guard(f"{name} on the way of an awaited record"))
             for number in range(20):
                 await (await producer.send("one", b"%d" % number))
+
+
+async def test_a_waiting_task_goes_on_once_the_step_that_told_it_has_ended(
+    cluster: Any, autojump_clock: Any
+) -> None:
+    """All records of one answer are done by then, callbacks have run, and their memory is free again."""
+    async with cluster.producer(linger_ms=0) as producer:
+        await (await producer.send("two", b"the first opens connections", partition=0))
+        await (await producer.send("two", b"of each partition", partition=1))
+        first, second = [producer.send_nowait("two", b"x", partition=number) for number in (0, 1)]
+        called: list[int] = []
+        second.add_callback(lambda _metadata: called.append(1))
+        await first
+        assert second.is_done
+        assert called == [1]
+        accumulator = producer._core.accumulator
+        assert accumulator.free_bytes == accumulator.buffer_memory
 
 
 async def test_the_end_of_the_block_delivers(cluster: Any, autojump_clock: Any) -> None:

@@ -15,10 +15,13 @@ Run = Callable[..., pytest.RunResult]
 
 
 @pytest.fixture
-def run(pytester: pytest.Pytester) -> Run:
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs pytest in this process, with the suite's own ways, on the files of the test."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # looking for them takes longer than the tests
     pytester.makeini(
-        "[pytest]\nfilterwarnings = error\naddopts = -q -p no:cacheprovider\nmarkers =\n slow: s\n spark: s"
+        "[pytest]\nfilterwarnings = error\n"
+        "addopts = -q -p no:cacheprovider -p xdist.plugin -p _hypothesis_pytestplugin\n"
+        "markers =\n slow: s\n spark: s"
     )
     pytester.makeconftest(
         f"import sys\nsys.path.insert(0, {str(ROOT / 'tests')!r})\n"

@@ -82,3 +82,14 @@ async def test_an_answer_is_due_elsewhere(make_rig, autojump_clock, patience_ms)
         assert await rig.send_and_wait(b"x", partition=1) == 1
         assert not slow.done()
         assert patience_ms == [2.0, 2.0, 0.0]
+
+
+async def test_other_tasks_run_while_records_are_awaited_one_by_one(make_rig, monkeypatch):
+    """The sender waits in place for the next record, but not for ever."""
+    rig = make_rig(write_patience_ms=2.0)
+    monkeypatch.setattr(rig.wakeup, "is_woken_soon", lambda: True)
+    in_place = []
+    while rig.sender._is_woken_soon():
+        in_place.append(rig.sender)
+        assert len(in_place) < 100
+    assert rig.sender._is_woken_soon(), "it may begin again after a pass of the loop"

@@ -221,7 +221,7 @@ async def test_forced_close_fails_everything_at_once(make_rig, autojump_clock):
         futures = [rig.send(b"%d" % number) for number in range(10)]
         await trio.sleep(1)
         ticket = None
-        ticket = rig.guard.run(rig.accumulator._memory.queue, rig.accumulator.buffer_memory)
+        ticket = rig.guard.run(rig.accumulator.memory.queue, rig.accumulator.buffer_memory)
         rig.sender.force_close(error)
     assert all(future.outcome.error_of(future.index) is error for future in futures)
     assert ticket.ready

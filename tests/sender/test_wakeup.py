@@ -198,3 +198,43 @@ async def test_a_wake_in_the_middle_of_close_keeps_its_descriptor(autojump_clock
     assert written == [(writer, 8)]
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(writer)
+
+
+def test_a_wake_that_came_is_found_without_a_wait() -> None:
+    """It is found once; the next look finds nothing."""
+    wakeup = Wakeup()
+    wakeup.wake()
+    assert wakeup.is_woken_soon()
+    assert not wakeup.is_woken_soon()
+    wakeup.close()
+
+
+def test_a_wake_that_comes_during_the_wait(monkeypatch):
+    """Another thread's ends the wait, and leaves nothing behind for the next one."""
+    wakeup = Wakeup()
+    monkeypatch.setattr(module, "PATIENCE_US", 60e6)
+    for _ in range(20):
+        thread = threading.Thread(target=wakeup.wake)
+        thread.start()
+        assert wakeup.is_woken_soon()
+        thread.join()
+    monkeypatch.setattr(module, "PATIENCE_US", 50.0)
+    assert not wakeup.is_woken_soon()
+    wakeup.close()
+
+
+async def test_a_wake_right_after_the_wait_belongs_to_the_next_sleep(autojump_clock, monkeypatch):
+    """A thread that took the flag and was held up before its write: the sleep ends, and only that one."""
+    wakeup = Wakeup()
+    held_up = []
+    with monkeypatch.context() as patch:
+        patch.setattr(module.os, "write", lambda *args: held_up.append(args))
+        patch.setattr(module, "read_soon", lambda *_args: wakeup.wake())
+        assert wakeup.is_woken_soon()
+    os.write(*held_up.pop())
+    await sleep_at_most_a_second(wakeup)
+    assert trio.current_time() == 1
+    wakeup.wake()
+    await sleep_at_most_a_second(wakeup)
+    assert trio.current_time() == 1
+    wakeup.close()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,14 +82,22 @@ CLIENTS_JAR = "kafka-clients-4.4.0.jar"
 """Holds the schemas of the newest Kafka that `make kafka` fetches."""
 
 
-def schema_text(name: str) -> str:
-    """Kafka's schema of a message: out of its jar, or else from the schemas beside this checkout."""
+@functools.cache
+def schemas_of_the_jar() -> Mapping[str, str]:
+    """The schema of each message in Kafka's jar, by file name; empty where the jar is not there."""
     jars = Path(os.environ.get("KAFKA_JARS", Path.home() / ".cache" / "splashdam" / "kafka"))
     jar = jars / "4.4.0" / CLIENTS_JAR
     if not jar.exists():
-        return shared(f"kafka-messages/{name}.json").read_text()
+        return {}
     with zipfile.ZipFile(jar) as archive:
-        return archive.read(f"common/message/{name}.json").decode()
+        names = (name for name in archive.namelist() if name.startswith("common/message/"))
+        return {Path(name).name: archive.read(name).decode() for name in names if name.endswith(".json")}
+
+
+def schema_text(name: str) -> str:
+    """Kafka's schema of a message: out of its jar, or else from the schemas beside this checkout."""
+    file = f"{name}.json"
+    return schemas_of_the_jar().get(file) or shared(f"kafka-messages/{file}").read_text()
 
 
 def schema_of(cls: type[Message]) -> dict[str, Any]:

@@ -48,9 +48,11 @@ def full_body(cls: type[Message], version: int) -> bytes:
 @pytest.mark.parametrize("cls", MESSAGES, ids=NAMES)
 def test_truncation_at_every_byte(cls: type[Message]) -> None:
     """Whatever is missing at the end, the error names message, version and position."""
-    for version in cls.VERSIONS:
+    bodies = {
+        full_body(cls, version): version for version in cls.VERSIONS
+    }  # many add nothing to the one before
+    for body, version in bodies.items():
         said = re.compile(rf"{cls.NAME} v{version}: .*at byte (\d+): ")
-        body = full_body(cls, version)
         for length in range(len(body)):
             found = said.match(problem_with(cls, body[:length], version))
             assert found is not None, (version, length)

@@ -32,7 +32,7 @@ def requests(clock: HandClock) -> InFlightRequests:
 
 
 def ask(requests: InFlightRequests, timeout_ms: float | None = None) -> PendingResponse[MetadataResponse]:
-    pending = requests.pend(MetadataRequest(topics=[]), VERSION, timeout_ms, None)
+    pending = requests.pend(MetadataRequest, VERSION, timeout_ms, None)
     requests.queue.append(pending)
     return pending
 
