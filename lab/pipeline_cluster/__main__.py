@@ -33,6 +33,7 @@ from splashdam.testing.topics import create_topic
 CANNOT_RUN = 2
 EXECUTOR, DRIVER = "executor", "driver"
 _STARTS = 3
+_LOOK_SECONDS = 0.5
 _BATCHES = 8
 """Micro-batches of a job, about: enough for a kill to fall between two."""
 
@@ -105,7 +106,9 @@ class Run:
         try:
             for victim in victims:
                 self._kill(job, victim)
-            self._look()
+            while job.is_running:
+                self._look()
+                time.sleep(_LOOK_SECONDS)
             said = job.wait()
         finally:
             with interrupts_wait():
