@@ -12,11 +12,11 @@ import click
 
 from splashdam.cli.exiting import explained
 from splashdam.cli.output import counted
-from splashdam.cli.records.json_lines import Line
 from splashdam.cli.records.lines import Parse, Piece
 from splashdam.client.future import RecordFuture
 from splashdam.client.producer import KafkaProducer
 from splashdam.model.errors import IllegalArgumentError, KafkaError, KafkaTimeoutError
+from splashdam.record.json_lines import Line
 
 PATIENCE_SECONDS = 2.0
 """After this long without an answer a message says what the records wait for."""

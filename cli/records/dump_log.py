@@ -13,8 +13,8 @@ import click
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.exiting import file_failures_reported
 from splashdam.cli.output import bytes_read, is_terminal, output_failures, standard_output
-from splashdam.cli.records.json_lines import text_or_base64
 from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
+from splashdam.record.json_lines import text_or_base64
 from splashdam.storage.inspect.dump import Entry, dump_file
 
 

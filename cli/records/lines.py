@@ -11,7 +11,7 @@ import attrs
 import click
 
 from splashdam.cli.output import standard_input
-from splashdam.cli.records.json_lines import Line
+from splashdam.record.json_lines import Line
 
 
 class Piece(NamedTuple):

@@ -23,9 +23,9 @@ from splashdam.cli.parameters import (
     topic_argument,
 )
 from splashdam.cli.records.delivery import Delivery, value_of
-from splashdam.cli.records.json_lines import parse_json
 from splashdam.cli.records.lines import Piece, TextLines, limited, read_lines, read_whole
 from splashdam.client.producer import KafkaProducer
+from splashdam.record.json_lines import parse_json
 
 CLOSE_TIMEOUT_SECONDS = 5.0
 """After Ctrl-C or another signal: how long to wait for the delivery of what was read already."""
