@@ -88,7 +88,7 @@ def test_example(example: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("example", SUITES)
 def test_suite(example: str, tmp_path: Path) -> None:
-    """The example's tests pass where they are somebody else's: no configuration of ours."""
+    """The example's tests pass in a project of its own, without our configuration."""
     quiet = ("-q", "-c", os.devnull, "--rootdir", str(tmp_path), "-p", "no:cacheprovider")
     command = [sys.executable, "-m", "pytest", *quiet, str(EXAMPLES / example)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False)
