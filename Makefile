@@ -51,7 +51,7 @@ $(BUILT): pyproject.toml record/kernel/_kernel_c.pyx net/connection/_writing_c.p
 	@echo "setting up $(VENV) (the first time takes a minute) …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install --upgrade "pip>=25.1" $(LOGGED)
-	@$(PIP) install --editable ".[cli,compression]" $(LOGGED)
+	@$(PIP) install --editable ".[cli,compression,console]" $(LOGGED)
 	@touch $@
 
 $(DEMO): $(BUILT)
@@ -66,8 +66,8 @@ $(STAMP): $(DEMO)
 	@touch $@
 
 ##@ See it work
-demo: $(DEMO)  ## stream 336,776 real flights through a local broker and verify every one
-	$(BIN)/python examples/flights/flights.py
+demo: $(DEMO)  ## stream 336,776 real flights through a local broker and verify every one; KEEP=1 leaves it up, with a page
+	$(BIN)/python examples/flights/flights.py $(if $(KEEP),--keep)
 
 pipeline: setup  ## stream the flights through Spark into a Delta table, then audit it; needs Java 17
 	$(BIN)/python examples/flights/flights_pipeline.py
