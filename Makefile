@@ -16,6 +16,8 @@ BENCH_ARGS ?=
 BENCH_OUT ?= build/bench
 # Apache Kafka's jars for `make kafka`: the newest, the line before it, and the last before 4.
 KAFKA_VERSIONS ?= 4.4.0 4.3.1 3.9.2
+# What `make console-test` checks pages with; it stays out of the repository.
+AXE := build/axe/package/axe.min.js
 SEEDS ?= 1000
 FIRST ?= 0
 MINUTES ?= 10
@@ -25,7 +27,7 @@ RECORDS ?= 60000
 # Tests wait for sockets, children and disks now and then: one worker more than cores keeps the cores busy.
 WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
-EVERYBODYS := not slow and not spark
+EVERYBODYS := not slow and not spark and not browser
 PYTEST_ARGS ?=
 COVERED := build/coverage
 WHEELS ?=
@@ -37,7 +39,7 @@ SPARK_CONNECTOR_CACHE ?= $(HOME)/.cache/splashdam/spark-kafka
 # Where nothing may be kept compiled, every worker and every child process compiles all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo pipeline test test-python test-rest test-all wheels release-check coverage kafka contract spark-connector kerberos s3 simulate endurance storm fuzz pipeline-chaos pipeline-cluster suites judges check docs bench bench-full bench-distance bench-stages bench-pipeline sanitize clean
+.PHONY: help setup demo pipeline test test-python test-rest test-all wheels release-check coverage console-test kafka contract spark-connector kerberos s3 simulate endurance storm fuzz pipeline-chaos pipeline-cluster suites judges check docs bench bench-full bench-distance bench-stages bench-pipeline sanitize clean
 
 ##@ Set up
 setup: $(STAMP)  ## make .venv with everything that the tests need; every other target does so as well
@@ -97,6 +99,11 @@ check: setup  ## ruff, mypy strict, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	PYTHONPATH=typing_view $(BIN)/lint-imports
+
+console-test: setup  ## drive the console in a Chromium (Debian: chromium), with axe where npm is; skipped without
+	@$(PIP) install "playwright>=1.49" $(LOGGED)
+	@sh tools/fetch_axe.sh $(AXE)
+	SPLASHDAM_AXE=$(AXE) $(BIN)/python -m pytest $(PYTEST_ARGS) -m browser tests/console/browser
 
 docs: setup  ## build the documentation into build/docs; warnings are errors
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -j auto -c docs/site docs build/docs

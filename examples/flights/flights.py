@@ -134,7 +134,9 @@ def main() -> int:
         "--data", type=Path, help="keep the broker's files here; the folder must not exist yet"
     )
     parser.add_argument(
-        "--keep", action="store_true", help="leave the broker up, with a page that looks into it, until Ctrl-C"
+        "--keep",
+        action="store_true",
+        help="leave the broker up, with a page that looks into it, until Ctrl-C",
     )
     arguments = parser.parse_args()
     if arguments.data is not None and arguments.data.exists():
