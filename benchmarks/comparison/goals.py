@@ -16,6 +16,7 @@ from splashdam.cli.measuring.figures import (
     CPU,
     FIRST_ACK,
     MEMORY,
+    OPENED,
     P50,
     P99,
     RATE,
@@ -178,6 +179,7 @@ GOALS = (
     Goal(
         "log: recovery vs reading and crc32c", ratio("recover", *_LIMITED["recover"], VOLUME), TIMES, 0.6, 0.9
     ),
+    Goal("broker: 10,000 clean partitions are open after s", value("open", BROKER, OPENED), OPENED, 2, 1),
     Goal("log: compaction, MB/s", value("compact", _LIMITED["compact"][0], VOLUME), VOLUME, 200, 400),
     Goal("log: compaction, peak MB", value("compact", _LIMITED["compact"][0], MEMORY), MEMORY, 250e6, 120e6),
 )

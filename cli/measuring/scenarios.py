@@ -225,7 +225,7 @@ SCENARIOS: Sequence[Scenario] = (
         contenders=WAITING,
         kind="latency",
         linger_ms=0,
-        short=2,
+        short=4,
         note=PACE,
     ),
     Scenario(
