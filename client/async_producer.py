@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @fast_path_first
-class AsyncKafkaProducer(ProducerBase):
+class AsyncKafkaProducer(ProducerBase[RecordFuture]):
     """Sends records to Kafka from trio tasks::
 
         async with AsyncKafkaProducer(bootstrap_servers="kafka-1:9092") as producer:
@@ -77,6 +77,7 @@ class AsyncKafkaProducer(ProducerBase):
             connect=connect or make_tcp_connect(settings),
             clock=clock or SystemClock(),
             own_loop=False,
+            future_type=RecordFuture,
         )
         self._path = core.intake.path
         self._resources = AsyncExitStack()
@@ -145,7 +146,7 @@ class AsyncKafkaProducer(ProducerBase):
 
         Arguments, result and errors are those of ``KafkaProducer.send_many``.
         """
-        from splashdam.client.bulk.sending import bulk_of, drive_bulk_in_trio
+        from splashdam.client.bulk.sending import bulk_of, drive_bulk_in_task
 
         if unknown or not (key is partitions is timestamps_ms is None):
             from splashdam.client.bulk.arguments import by_either_name
@@ -158,7 +159,7 @@ class AsyncKafkaProducer(ProducerBase):
                 timestamp_ms=(timestamp_ms, timestamps_ms),
             )
         bulk = bulk_of(self._core.intake, topic, values, keys, headers, partition, timestamp_ms)
-        await drive_bulk_in_trio(bulk, self._core.pending_sends.in_trio)
+        await drive_bulk_in_task(bulk, self._core.pending_sends.in_trio)
         return bulk.finish()
 
     async def send_arrow(
@@ -184,7 +185,7 @@ class AsyncKafkaProducer(ProducerBase):
         Arguments, result and errors are those of ``KafkaProducer.send_arrow``.
         """
         from splashdam.client.bulk.arrow import ArrowBulk
-        from splashdam.client.bulk.sending import drive_bulk_in_trio
+        from splashdam.client.bulk.sending import drive_bulk_in_task
 
         if unknown or not (keys is partitions is timestamps_ms is None):
             from splashdam.client.bulk.arguments import by_either_name
@@ -202,7 +203,7 @@ class AsyncKafkaProducer(ProducerBase):
             bulk = arrow.bulk
             for columns in arrow.chunks():
                 bulk.add(*columns)
-                await drive_bulk_in_trio(bulk, self._core.pending_sends.in_trio)
+                await drive_bulk_in_task(bulk, self._core.pending_sends.in_trio)
         return bulk.finish()
 
     async def prepare(self, topic: str) -> None:
@@ -364,8 +365,7 @@ class AsyncKafkaProducer(ProducerBase):
     async def __aenter__(self) -> Self:
         if not trio.lowlevel.in_trio_run():
             raise IllegalStateError(
-                "AsyncKafkaProducer runs under trio;"
-                " under asyncio use KafkaProducer, whose futures can be awaited"
+                "AsyncKafkaProducer runs under trio; under asyncio use splashdam.aio.AsyncioKafkaProducer"
             )
         core = self._core
         core.refuse_unless_new()

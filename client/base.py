@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 
 import attrs
 
-from splashdam.client.future import RecordFuture
 from splashdam.client.running.core import ProducerCore
 from splashdam.client.running.process import refuse_inside_a_send
 from splashdam.client.sending.lookup import TopicLookup
@@ -17,6 +16,7 @@ from splashdam.client.settings.rules import options_from_properties
 from splashdam.model.errors import IllegalStateError, KafkaTimeoutError
 from splashdam.model.options import default_options
 from splashdam.record.kernel import NowaitSends
+from splashdam.record.kernel.outcomes.outcome import FutureT
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.embedded import EmbeddedBroker
 
 
-class ProducerBase(NowaitSends[RecordFuture]):
-    """The common part of ``KafkaProducer`` and ``AsyncKafkaProducer``."""
+class ProducerBase(NowaitSends[FutureT]):
+    """The common part of ``KafkaProducer``, ``AsyncKafkaProducer`` and ``AsyncioKafkaProducer``."""
 
     DEFAULT_CONFIG: ClassVar[Mapping[str, Any]] = default_options(ProducerSettings)
     """All options with their defaults."""
 
-    _core: ProducerCore
+    _core: ProducerCore[FutureT]
     _settings: ProducerSettings
     _lease: Lease | None
 

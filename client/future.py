@@ -9,7 +9,7 @@ from collections.abc import Generator
 from typing import Any, ClassVar, NoReturn, Self, SupportsIndex, final
 
 from splashdam.client.running.process import refuse_inside_a_send
-from splashdam.client.waiters import SENDER_THREADS, Wake, wait_in_task, wait_in_thread
+from splashdam.client.waiters import SENDER_THREADS, Wake, in_trio, wait_in_thread, wait_in_trio
 from splashdam.model.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from splashdam.model.values import RecordMetadata
 from splashdam.record.kernel import BatchOutcome, FutureCell, uncollected
@@ -125,7 +125,12 @@ class RecordFuture(FutureCell):
 
     def __await__(self) -> Generator[Any, Any, RecordMetadata]:
         if not self.done():
-            yield from wait_in_task(Subscription(self.outcome, self.index))
+            if in_trio():
+                yield from wait_in_trio(Subscription(self.outcome, self.index)).__await__()
+            else:
+                from splashdam.client.asyncio_futures import wait_for_record  # it imports asyncio
+
+                yield from wait_for_record(self)
         return self.metadata()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-import trio
-
 from splashdam.client.base import ProducerBase
 from splashdam.client.future import RecordFuture, Subscription, in_callback
-from splashdam.client.local import ADDRESS, Lease, local_address
 from splashdam.client.observing.timings import timed
 from splashdam.client.running import process
-from splashdam.client.running.connecting import make_tcp_connect
-from splashdam.client.running.core import FORCED_SECONDS, ProducerCore
+from splashdam.client.running.background import BackgroundLoop, background_core
+from splashdam.client.running.core import FORCED_SECONDS
 from splashdam.client.running.lifecycle import State
 from splashdam.client.sending.intake import PendingSend
 from splashdam.client.sending.lookup import BootstrapLookup
@@ -25,8 +21,6 @@ from splashdam.client.sending.waiting import Deadline, drive_in_thread
 from splashdam.client.settings.rules import producer_settings, refuse_positional
 from splashdam.client.waiters import SENDER_THREADS, wait_in_thread
 from splashdam.model.errors import KafkaError
-from splashdam.net.addresses import parse_bootstrap_servers
-from splashdam.net.clock import SystemClock
 from splashdam.record.kernel import Sends
 from splashdam.record.kernel.building.fast_path import fast_path_first
 from splashdam.sender.wakeup import Latch
@@ -41,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @fast_path_first
-class KafkaProducer(ProducerBase, Sends[RecordFuture]):
+class KafkaProducer(ProducerBase[RecordFuture], Sends[RecordFuture]):
     """Sends records to Kafka from any number of threads.
 
     ``send`` appends a record to a batch and returns a future; a background thread sends the batches. Use the
@@ -74,31 +68,11 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
         if others:
             refuse_positional("KafkaProducer", others)
         process.refuse_at_exit()
-        clock = SystemClock()
         self._settings = settings = producer_settings(options)
-        local = local_address(settings.bootstrap_servers)
-        addresses = [ADDRESS] if local else parse_bootstrap_servers(settings.bootstrap_servers)
-        self._core = core = ProducerCore(
-            settings, addresses=addresses, connect=make_tcp_connect(settings), clock=clock, own_loop=True
-        )
+        self._core = core = background_core(settings, RecordFuture)
         self._path = core.intake.path
-        self._lease = lease = None if local is None else Lease(local)
-        core.start()
-        try:
-            if lease is not None:
-                core.connect.connect = lease.connect()
-            self._thread = threading.Thread(
-                target=_run,
-                args=(core, clock, lease),
-                name=f"{settings.client_id}-network-thread",
-                daemon=True,
-            )
-            self._thread.start()
-        except BaseException:
-            core.never_ran()
-            if lease is not None:
-                lease.release()
-            raise
+        self._loop = loop = BackgroundLoop(core)
+        self._lease = loop.lease
         # Not at exit: process.py closes all producers together then.
         weakref.finalize(self, core.abandon).atexit = False
         bootstrap = core.bootstrap_lookup()
@@ -537,7 +511,7 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
             wait_in_thread(core.finished, FORCED_SECONDS)
             core.fail_what_is_left()
         left = deadline.left()
-        self._thread.join(left if left is None else max(left, FORCED_SECONDS))
+        self._loop.thread.join(left if left is None else max(left, FORCED_SECONDS))
 
     def __enter__(self) -> Self:
         return self
@@ -547,12 +521,3 @@ class KafkaProducer(ProducerBase, Sends[RecordFuture]):
     ) -> None:
         # After Ctrl-C, do not wait for an unresponsive broker until `delivery_timeout_ms`.
         self.close(self._settings.exit_timeout_ms / 1000 if kind is KeyboardInterrupt else None)
-
-
-def _run(core: ProducerCore, clock: SystemClock, lease: Lease | None) -> None:
-    """The background thread. It refers to the core and not to the producer, which can be collected."""
-    try:
-        trio.run(core.main, clock=clock)
-    finally:
-        if lease is not None:
-            lease.release()

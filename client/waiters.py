@@ -108,8 +108,8 @@ async def wait_in_trio(waitable: Waitable) -> None:
         raise
 
 
-async def wait_in_asyncio(waitable: Waitable) -> None:
-    """Wait in an asyncio task; limit it with ``asyncio.timeout`` or ``wait_for``."""
+async def wait_in_asyncio(waitable: Waitable, timeout: float | None = None) -> bool:
+    """Wait in an asyncio task; return False after ``timeout`` seconds (None: no limit)."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -125,19 +125,23 @@ async def wait_in_asyncio(waitable: Waitable) -> None:
 
     handle = waitable.subscribe(wake)
     if handle is None:
-        return
+        return True
     try:
-        await woken
+        async with asyncio.timeout(timeout):
+            await woken
+    except TimeoutError:
+        return False
     finally:
         waitable.unsubscribe(handle)
+    return True
 
 
 def wait_in_task(waitable: Waitable) -> Generator[Any, Any, None]:
     """Wait under trio or asyncio, whichever runs the calling task; for use in ``__await__``."""
-    wait = wait_in_trio if _in_trio() else wait_in_asyncio
-    return (yield from wait(waitable).__await__())
+    yield from (wait_in_trio(waitable) if in_trio() else wait_in_asyncio(waitable)).__await__()
 
 
-def _in_trio() -> bool:
+def in_trio() -> bool:
+    """Whether the caller is a trio task."""
     trio = sys.modules.get("trio")  # importing it costs 0.1 s, which an asyncio application need not pay here
     return trio is not None and trio.lowlevel.in_trio_task()

@@ -4,5 +4,5 @@ Lives here: routes as data (``routes.py``), the pages (``pages/``, one file each
 who may do what (``guard.py``), rates from offsets that are sampled while somebody looks (``sampling.py``).
 Loaded only when asked for; it reads a cluster by the Kafka protocol, and its own process through narrow
 protocols of the values in ``model/inspection.py``.
-May import: model, net.
+May import: model, net, record, wire.
 """

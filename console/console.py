@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.util import find_spec
@@ -18,13 +18,13 @@ from splashdam.console.guard import LOOPBACK, Guard, with_security
 from splashdam.console.rendering import Rendering
 from splashdam.console.routes import Page, Parts, Routes
 from splashdam.console.sampling import Sampler
+from splashdam.console.source import Source
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.net.clock import Clock
 from splashdam.net.cluster.cluster_connections import open_plain_nursery
-from splashdam.net.connect import Connect, address_text
-from splashdam.net.connection.connection import Authenticator
+from splashdam.net.connect import address_text
 from splashdam.net.http import HttpAnswer, HttpRequest, HttpServer
-from splashdam.net.inspector import Inside, open_inspector
+from splashdam.net.inspector import open_inspector
 from splashdam.net.listen import Listen, address_of, tcp_listen
 
 NEEDED = ("h11", "jinja2")
@@ -48,25 +48,6 @@ class ConsoleSettings:
     port: int = 0
     is_read_only: bool = False
     reads_need_token: bool = False
-
-
-@attrs.frozen(kw_only=True)
-class Source:
-    """The cluster that a console shows.
-
-    Attributes:
-        title: its name on the page, for example its address.
-        bootstrap: addresses.
-        connect: opens connections to it.
-        authenticator: authenticates them; None without SASL.
-        inside: the broker of this process, if it is the cluster.
-    """
-
-    title: str
-    bootstrap: Sequence[tuple[str, int]]
-    connect: Connect
-    authenticator: Authenticator | None = None
-    inside: Inside | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -147,7 +128,7 @@ async def open_console(
             open_plain_nursery() as nursery,
         ):
             parts = Parts(
-                title=source.title,
+                source=source,
                 inspector=inspector,
                 clock=clock,
                 sampler=Sampler(inspector, clock),

@@ -80,9 +80,11 @@ class Rendering:
             count=count,
             rate=rate,
             moment=moment,
+            clock=clock_time,
+            of=bytes_of,
             segment=lambda text: quote(str(text), safe=""),
         )
-        environment.globals.update(static=self._static.address, spark=spark)
+        environment.globals.update(static=self._static.address, spark=spark, base_of=base_of)
         return environment
 
 
@@ -138,6 +140,28 @@ def moment(timestamp_ms: int | None) -> str:
     except OverflowError:  # a producer may set any 64-bit timestamp
         return f"{timestamp_ms} ms"
     return found.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+
+
+def clock_time(timestamp_ms: int | None) -> str:
+    """Return the time of day, in UTC; a page's rows are mostly of one day."""
+    text = moment(timestamp_ms)
+    return text.partition(" ")[2] if text[:1].isdigit() and ":" in text else text
+
+
+def bytes_of(size: int, total: int) -> str:
+    """Return a size as a part of another, in the unit of the other: ``412 of 1,024 MB``."""
+    shown, unit = float(total), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if shown < 10_000 or unit == "TB":
+            break
+        shown /= 1000
+    part = size * shown / total if total else 0
+    return f"{count(part)} of {count(shown)} {unit}"
+
+
+def base_of(topic: str) -> str:
+    """Return the address of a topic."""
+    return f"/topics/{quote(topic, safe='')}"
 
 
 _SPARK_WIDTH, _SPARK_HEIGHT = 100, 24

@@ -13,6 +13,7 @@ from splashdam.net.http import HttpAnswer, HttpRequest, text_answer
 if TYPE_CHECKING:
     from splashdam.console.rendering import Rendering
     from splashdam.console.sampling import Sampler
+    from splashdam.console.source import Source
     from splashdam.net.clock import Clock
     from splashdam.net.inspector import Inspector
 
@@ -23,7 +24,7 @@ class Parts:
     """What pages work with.
 
     Args:
-        title: which cluster this is, in the words of whoever started the console.
+        source: the cluster.
         inspector: asks the cluster.
         clock: of the console.
         sampler: remembers what was asked, for rates.
@@ -34,14 +35,15 @@ class Parts:
     def __init__(
         self,
         *,
-        title: str,
+        source: Source,
         inspector: Inspector,
         clock: Clock,
         sampler: Sampler,
         rendering: Rendering,
         is_read_only: bool,
     ) -> None:
-        self.title = title
+        self.source = source
+        self.title = source.title
         self.inspector = inspector
         self.clock = clock
         self.sampler = sampler

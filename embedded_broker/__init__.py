@@ -4,7 +4,8 @@ Lives here: the front doors ``embedded.py``, ``embedded_cluster.py``, ``broker.p
 behind them sub-rooms in layers. ``serving/`` receives requests, ``authorization/`` checks them and
 ``handlers/`` answers them, one file per API key. Handlers use ``topics/``, ``producing/``, ``fetching/``,
 ``groups/``, ``transactions/``, ``replication/`` and ``controller/``; settings are in ``configs/``.
-``splashdam.testing`` is imported only when a program asks for faults, the console when it asks for one. Independent of client, sender and
+``splashdam.testing`` and ``splashdam.console`` are imported only when a program asks for faults or a page.
+Independent of client, sender and
 accumulator.
 May import: console, model, net, record, storage, testing, wire.
 """

@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager
 
 import attrs
 
-from splashdam.console.console import ConsoleSettings, OpenConsole, Source, open_console
+from splashdam.console.console import ConsoleSettings, OpenConsole, open_console
+from splashdam.console.source import Source
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.execution.answers import ANYBODY
-from splashdam.embedded_broker.inside import BrokerInside
+from splashdam.embedded_broker.inside import BrokerInside, decode_internal
 from splashdam.embedded_broker.serving.socket_server import IN_PROCESS_ADDRESS, PLAINTEXT
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.net.listen import Listen, tcp_listen
@@ -50,6 +51,8 @@ async def open_broker_console(
         title=broker.bootstrap_servers if broker.listeners else "this process",
         bootstrap=[address],
         connect=inside.connect,
+        run=broker.logs.files.run,
+        decode=decode_internal,
         inside=inside,
     )
     # Others would see through this console what a listener asks them to authenticate for.

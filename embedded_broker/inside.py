@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from splashdam.embedded_broker.execution.answers import ANYBODY, Address, Requester
-from splashdam.model.broker_errors import ErrorCode, error_for
+from splashdam.embedded_broker.groups.offset_records import OffsetKey, parse_key, parse_value
+from splashdam.embedded_broker.transactions.records import decode_key, decode_value
+from splashdam.model.broker_errors import CorruptMessageError, ErrorCode, error_for
 from splashdam.model.inspection import AnsweredError, ClientView
 from splashdam.net.clock import Clock
 from splashdam.net.memory import MemoryStream, memory_stream_pair
+from splashdam.record.record import Record
+from splashdam.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from splashdam.wire.answered_errors import errors_in
 from splashdam.wire.message import Request, Response
 
@@ -59,6 +63,10 @@ class BrokerInside:
         found = [each for each in self._server.clients() if each.client_id != CONSOLE]
         return sorted((self._view(each) for each in found), key=lambda view: view.number)
 
+    def requests(self) -> int:
+        """Return how many requests have arrived from clients that are connected now, the console left out."""
+        return sum(each.requests for each in self._server.clients() if each.client_id != CONSOLE)
+
     def _view(self, client: Client) -> ClientView:
         return ClientView(
             number=client.number,
@@ -82,3 +90,65 @@ class BrokerInside:
                 where=where,
                 timestamp_ms=self._clock.wall_ms(),
             )
+
+
+def decode_internal(topic: str, record: Record) -> dict[str, Any] | None:
+    """Return what a record of an internal topic says; None for other topics, and kinds that are not known."""
+    try:
+        if topic == CONSUMER_OFFSETS:
+            return _of_offsets(record)
+        if topic == TRANSACTION_STATE:
+            return _of_transactions(record)
+    except CorruptMessageError:
+        return None
+    return None
+
+
+def _of_offsets(record: Record) -> dict[str, Any] | None:
+    key = parse_key(record.key or b"")
+    if isinstance(key, OffsetKey):
+        fields: dict[str, Any] = {
+            "group": key.group_id,
+            "topic": key.topic_partition.topic,
+            "partition": key.topic_partition.partition,
+        }
+        if record.value is None:
+            return {**fields, "offset": None}
+        committed = parse_value(record.value)
+        fields |= {"offset": committed.offset, "leaderEpoch": committed.leader_epoch}
+        return {**fields, "metadata": committed.metadata, "commitTimestamp": committed.commit_timestamp_ms}
+    if key is None:
+        return None
+    kind = _GROUP_RECORDS.get(key.version, f"record {key.version}")
+    size = None if record.value is None else len(record.value)
+    return {"group": key.group_id, "record": kind, "bytes": size}
+
+
+_GROUP_RECORDS = {
+    2: "GroupMetadata",
+    3: "ConsumerGroupMetadata",
+    4: "ConsumerGroupPartitionMetadata",
+    5: "ConsumerGroupMemberMetadata",
+    6: "ConsumerGroupTargetAssignmentMetadata",
+    7: "ConsumerGroupTargetAssignmentMember",
+    8: "ConsumerGroupCurrentMemberAssignment",
+    16: "ConsumerGroupRegularExpression",
+}
+"""Kafka's names of the records about groups, by the versions of their keys."""
+
+
+def _of_transactions(record: Record) -> dict[str, Any] | None:
+    transactional_id = decode_key(record.key or b"")
+    if transactional_id is None:
+        return None
+    if record.value is None:
+        return {"transactionalId": transactional_id, "state": None}
+    found = decode_value(transactional_id, record.value)
+    return {
+        "transactionalId": transactional_id,
+        "state": found.state.name,
+        "producerId": found.producer_id,
+        "producerEpoch": found.producer_epoch,
+        "partitions": sorted(map(str, found.partitions)),
+        "lastUpdate": found.last_update_ms,
+    }

@@ -43,6 +43,10 @@ class Inside(Protocol):
         """Return the connections of clients, the oldest first."""
         ...
 
+    def requests(self) -> int:
+        """Return how many requests have arrived from clients that are connected now."""
+        ...
+
 
 @asynccontextmanager
 async def open_inspector(

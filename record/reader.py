@@ -25,6 +25,7 @@ __all__ = [
     "Record",
     "RecordScan",
     "iter_records",
+    "iter_unpacked_records",
     "read_records",
     "scan_batch",
     "unpack_records",
@@ -99,8 +100,20 @@ def iter_records(
         yield from iter_entry_records(data, position, max_bytes=max_bytes)
         return
     header = parse_header(data, position)
+    yield from iter_unpacked_records(header, bytes(unpack_records(data, position, header, max_bytes)))
+
+
+def iter_unpacked_records(header: BatchHeader, records: Buffer) -> Iterator[Record]:
+    """Yield the records of a batch of format 2 that `unpack_records` has unpacked, one at a time.
+
+    Args:
+        header: of the batch.
+        records: must not change meanwhile.
+
+    Raises:
+        CorruptMessageError: a record is damaged.
+    """
     try:
-        records = bytes(unpack_records(data, position, header, max_bytes))
         for some in _records(header, records, _RECORDS_AT_ONCE):
             yield from some
     except DamagedError as error:

@@ -9,9 +9,12 @@ import trio
 
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.connecting import Cluster, on_cluster
-from splashdam.console.console import ConsoleSettings, Source, check_installed, open_console
+from splashdam.console.console import ConsoleSettings, check_installed, open_console
+from splashdam.console.source import Source
+from splashdam.embedded_broker.inside import decode_internal
 from splashdam.net.clock import SystemClock
 from splashdam.net.connect import address_text
+from splashdam.storage.files.disk import DiskFiles
 
 
 @click.command(
@@ -49,6 +52,8 @@ def console(cluster: Cluster, *, host: str, port: int, read_only: bool) -> None:
         title=",".join(address_text(*each) for each in cluster.addresses),
         bootstrap=cluster.addresses,
         connect=cluster.connect,
+        run=DiskFiles().run,
+        decode=decode_internal,
         authenticator=cluster.authenticator,
     )
     trio.run(_serve, source, settings)

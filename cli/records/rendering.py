@@ -7,8 +7,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from splashdam.cli.parameters import given_bytes
-from splashdam.cli.records.json_lines import render_json
 from splashdam.model.values import TopicPartition
+from splashdam.record.json_lines import render_json
 from splashdam.record.record import Record
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

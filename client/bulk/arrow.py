@@ -38,7 +38,7 @@ class ArrowBulk:
 
     def __init__(  # noqa: PLR0917 (the arguments of send_arrow)
         self,
-        intake: RecordIntake,
+        intake: RecordIntake[Any],
         topic: str,
         data: Any,
         value: str,
@@ -121,7 +121,7 @@ class ArrowBulk:
         self._rows.close()
 
 
-def _check_plain(intake: RecordIntake) -> None:
+def _check_plain(intake: RecordIntake[Any]) -> None:
     if not intake.path.plain:
         raise KafkaConfigurationError(
             "send_arrow() sends the bytes of the columns as they are, but this producer has a serializer:"

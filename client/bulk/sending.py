@@ -14,7 +14,6 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 from splashdam.client.bulk.arguments import is_arrow, is_many, is_one_for_all, listed
-from splashdam.client.future import RecordFuture
 from splashdam.client.partitioning.placing import TopicRoute, fill_slots, lane_of_slot, place
 from splashdam.client.reports import BulkDelivery
 from splashdam.client.sending.arguments import (
@@ -31,6 +30,7 @@ from splashdam.record.kernel import BlobColumn, BulkRecords, HeaderLists, Partit
 from splashdam.record.kernel.building.headers import encode_headers
 from splashdam.record.kernel.building.lanes import HEADER_FRAMING_BYTES, RECORD_FRAMING_BYTES, payload_size
 from splashdam.record.kernel.bulk.bulk import NULL_KEY_SLOT, ODD_KEY_SLOT
+from splashdam.record.kernel.outcomes.outcome import FutureCell
 
 ROWS_PER_CALL = 16 * 1024
 """Records per kernel call, which holds the GIL: about 0.3 ms at 100 bytes each."""
@@ -53,7 +53,7 @@ class BulkSend:
 
     def __init__(
         self,
-        intake: RecordIntake,
+        intake: RecordIntake[Any],
         topic: str,
         partition: int | None,
         timestamp_ms: int | None,
@@ -99,7 +99,7 @@ class BulkSend:
         self._first = self._locations.count
         self._hashed_stop = 0
 
-    def next_pending(self) -> PendingSend | None:
+    def next_pending(self) -> PendingSend[Any] | None:
         """Queue records up to one that needs a ``PendingSend``; None when all are queued.
 
         Raises:
@@ -114,11 +114,11 @@ class BulkSend:
                     return pending
         return None
 
-    def settled(self, future: RecordFuture) -> None:
+    def settled(self, future: FutureCell) -> None:
         """Record the future of the last ``next_pending``."""
         records = self._records
         assert records is not None
-        if future.failed() and future.outcome.topic_partition.partition < 0:
+        if future.done() and future.outcome.topic_partition.partition < 0:
             # The cluster refuses the topic, so all other records fail, too.
             self._locations.add_all(future.outcome, self._first + len(records) - self._locations.count)
             return
@@ -222,7 +222,7 @@ class BulkSend:
             )
         return locations.slots
 
-    def _submit(self, records: BulkRecords, row: int) -> PendingSend | None:
+    def _submit(self, records: BulkRecords, row: int) -> PendingSend[Any] | None:
         """Submit one record as ``send`` does."""
         self._stamp()
         key = None if records.keys is None else records.keys[row]
@@ -237,7 +237,7 @@ class BulkSend:
             more_follow=True,
             may_be_empty=self._may_be_empty,
         )
-        if type(result) is RecordFuture:
+        if not isinstance(result, PendingSend):
             self.settled(result)
             return None
         if not self._intake.path.detour:
@@ -265,7 +265,7 @@ class BulkSend:
         self._locations.stamp(now_ms)
 
 
-def drive_bulk_in_thread(bulk: BulkSend, settle: Callable[[PendingSend], RecordFuture]) -> None:
+def drive_bulk_in_thread(bulk: BulkSend, settle: Callable[[PendingSend[Any]], FutureCell]) -> None:
     """Queue all records; blocks where ``settle`` blocks.
 
     Raises:
@@ -276,17 +276,17 @@ def drive_bulk_in_thread(bulk: BulkSend, settle: Callable[[PendingSend], RecordF
             bulk.settled(settle(pending))
 
 
-async def drive_bulk_in_trio(
-    bulk: BulkSend, settle: Callable[[PendingSend], Awaitable[RecordFuture]]
+async def drive_bulk_in_task(
+    bulk: BulkSend, settle: Callable[[PendingSend[Any]], Awaitable[FutureCell]]
 ) -> None:
-    """As ``drive_bulk_in_thread``, in a trio task."""
+    """As ``drive_bulk_in_thread``, in a task of trio or asyncio."""
     with bulk.naming_the_record():
         while (pending := bulk.next_pending()) is not None:
             bulk.settled(await settle(pending))
 
 
 def bulk_of(  # noqa: PLR0917 (the arguments of send_many)
-    intake: RecordIntake,
+    intake: RecordIntake[Any],
     topic: str,
     values: Any,
     keys: Any,

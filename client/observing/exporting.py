@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 from splashdam.client.base import ProducerBase
 from splashdam.client.observing.metric_table import Kind
@@ -17,12 +18,12 @@ class WatchedProducers:
     """A set of producers; closed and collected ones and copies in forked children are skipped."""
 
     def __init__(self) -> None:
-        self._producers: weakref.WeakSet[ProducerBase] = weakref.WeakSet()
+        self._producers: weakref.WeakSet[ProducerBase[Any]] = weakref.WeakSet()
 
-    def add(self, producer: ProducerBase) -> None:
+    def add(self, producer: ProducerBase[Any]) -> None:
         self._producers.add(producer)
 
-    def remove(self, producer: ProducerBase) -> None:
+    def remove(self, producer: ProducerBase[Any]) -> None:
         """Remove a producer; nothing happens if it is not there."""
         self._producers.discard(producer)
 

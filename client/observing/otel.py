@@ -154,7 +154,7 @@ _GROUPS = {
 }
 
 
-def observe(*producers: ProducerBase, meter_provider: MeterProvider | None = None) -> WatchedProducers:
+def observe(*producers: ProducerBase[Any], meter_provider: MeterProvider | None = None) -> WatchedProducers:
     """Export producers' metrics as observable instruments, such as ``kafka.producer.record.send.total``.
 
     Totals become counters, all others gauges; rates are left out, since monitoring systems compute them. The

@@ -14,6 +14,7 @@ totals.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from splashdam.client.base import ProducerBase
 from splashdam.client.observing.exporting import EXPORTED, WatchedProducers
@@ -35,10 +36,10 @@ class KafkaProducerCollector(Collector):
     def __init__(self) -> None:
         self._watched = WatchedProducers()
 
-    def add(self, producer: ProducerBase) -> None:
+    def add(self, producer: ProducerBase[Any]) -> None:
         self._watched.add(producer)
 
-    def remove(self, producer: ProducerBase) -> None:
+    def remove(self, producer: ProducerBase[Any]) -> None:
         self._watched.remove(producer)
 
     def describe(self) -> list[Metric]:
@@ -67,7 +68,7 @@ def prometheus_name(kind: str, name: str) -> str:
     return f"kafka_{kind.removesuffix('-metrics')}_{name}".replace("-", "_")
 
 
-def register(*producers: ProducerBase, registry: CollectorRegistry = REGISTRY) -> KafkaProducerCollector:
+def register(*producers: ProducerBase[Any], registry: CollectorRegistry = REGISTRY) -> KafkaProducerCollector:
     """Register a collector for these producers, by default in prometheus_client's registry.
 
     Returns:

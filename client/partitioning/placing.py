@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Container
+from typing import Any
 
 from splashdam.accumulator.accumulator import RecordAccumulator
-from splashdam.client.future import RecordFuture
 from splashdam.client.partitioning.partitioners import ClusterView, DefaultPartitioner, hashed_partition
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.values import TopicPartition
@@ -167,7 +167,7 @@ class RouteTable:
     def __init__(
         self,
         *,
-        path: FastPath[RecordFuture],
+        path: FastPath[Any],
         metadata: Metadata,
         guard: ReentrantLock,
         draw: Draw,

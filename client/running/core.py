@@ -12,7 +12,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
 import trio
 
@@ -34,6 +34,7 @@ from splashdam.model.log_text import fields
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect
 from splashdam.record.kernel.outcomes import outcome_table
+from splashdam.record.kernel.outcomes.outcome import FutureT
 from splashdam.sender.metadata import Metadata, run_waiters
 from splashdam.sender.sender import Sender
 from splashdam.sender.settings import SenderSettings
@@ -65,7 +66,7 @@ FORCED_SECONDS = 0.1
 """How long to wait for a loop that was told to end at once."""
 
 
-class ProducerCore:
+class ProducerCore(Generic[FutureT]):
     """Accumulator, sender and intake of one producer, and their lifecycle.
 
     Args:
@@ -74,6 +75,7 @@ class ProducerCore:
         connect: opens connections.
         clock: the producer's clock; ``trio.run`` uses the same one.
         own_loop: no other task runs in the loop of ``main``, so that writes may block it for a moment.
+        future_type: class of the futures that ``send`` returns.
 
     Attributes:
         state: see ``lifecycle.py``.
@@ -91,6 +93,7 @@ class ProducerCore:
         connect: Connect,
         clock: Clock,
         own_loop: bool,
+        future_type: type[FutureT],
     ) -> None:
         self.settings = settings
         self.clock = clock
@@ -124,6 +127,7 @@ class ProducerCore:
             guard=self.guard,
             wake=hand_over.wake,
             clock=clock,
+            future_type=future_type,
         )
         self.intake.refuse = self.refusal
         self.sender.counters.windows.add(self.intake.caller_counters)

@@ -10,25 +10,25 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
+from typing import Any, Generic, TypeAlias
 
-from splashdam.client.future import RecordFuture
 from splashdam.client.sending.intake import PendingSend, RecordIntake, Wait
 from splashdam.model.errors import BufferExhaustedError
 from splashdam.record.kernel import BatchOutcome
+from splashdam.record.kernel.outcomes.outcome import FutureCell, FutureT
 from splashdam.sender.wakeup import Wakeup
 
 DEFERRED_BYTES_LIMIT = 1024 * 1024
 """Memory for deferred records, in addition to ``buffer_memory``."""
 
 
-_Deferred: TypeAlias = tuple[PendingSend, BatchOutcome]
+_Deferred: TypeAlias = tuple[PendingSend[Any], BatchOutcome]
 
 
-class DeferredSends:
+class DeferredSends(Generic[FutureT]):
     """The queue of deferred records and its task. ``add`` may be called from any thread."""
 
-    def __init__(self, intake: RecordIntake) -> None:
+    def __init__(self, intake: RecordIntake[FutureT]) -> None:
         self._intake = intake
         self._custom_partitioner = intake.detour
         self._queue: deque[_Deferred] = deque()
@@ -46,7 +46,7 @@ class DeferredSends:
         """The outcomes that a flush waits for."""
         return [outcome for _, outcome in list(self._queue)]
 
-    def add(self, pending: PendingSend) -> RecordFuture:
+    def add(self, pending: PendingSend[FutureT]) -> FutureT:
         """Queue a record and return its future.
 
         Raises:
@@ -154,7 +154,7 @@ def _end(outcome: BatchOutcome, error: BaseException) -> None:
     outcome.run_waiters()
 
 
-def _follow(promise: BatchOutcome, future: RecordFuture) -> None:
+def _follow(promise: BatchOutcome, future: FutureCell) -> None:
     """Complete the outcome that ``add`` promised together with that of the record's batch.
 
     A batch's outcome covers all its records, so the promise cannot be that outcome: it is split into a single
@@ -166,7 +166,7 @@ def _follow(promise: BatchOutcome, future: RecordFuture) -> None:
         _copy_fate(future, fate)
 
 
-def _copy_fate(future: RecordFuture, fate: BatchOutcome) -> None:
+def _copy_fate(future: FutureCell, fate: BatchOutcome) -> None:
     leaf, index = future.outcome.leaf_of(future.index)
     error = leaf.error_of(index)
     if error is not None:

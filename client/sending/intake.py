@@ -19,12 +19,11 @@ import operator
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias
 
 from splashdam.accumulator.accumulator import BatchFull, Exhausted, RecordAccumulator
 from splashdam.accumulator.memory import MemoryTicket
 from splashdam.accumulator.open_batches import Appended
-from splashdam.client.future import RecordFuture
 from splashdam.client.observing.timings import CallerCounters
 from splashdam.client.partitioning.partitioners import (
     DefaultPartitioner,
@@ -67,6 +66,7 @@ from splashdam.record.kernel.building.lanes import (
     PartitionLane,
     payload_size,
 )
+from splashdam.record.kernel.outcomes.outcome import FutureT
 from splashdam.sender.metadata import Metadata
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ _FRAMING_BYTES = HEADER_BYTES + 21 + 2 * 5 + 1
 """Maximum overhead of a record without headers that is alone in its batch, beside key and value."""
 
 
-class RecordIntake:
+class RecordIntake(Generic[FutureT]):
     """Takes the records of one producer.
 
     Args:
@@ -88,6 +88,7 @@ class RecordIntake:
         guard: held around every use of both.
         wake: wakes the sender; waits for its drain if the application is too far ahead (``GilHandOver``).
         clock: the producer's clock.
+        future_type: what ``send`` returns.
 
     Attributes:
         path: the fast path.
@@ -110,12 +111,14 @@ class RecordIntake:
         guard: ReentrantLock,
         wake: Callable[[], None],
         clock: Clock,
+        future_type: type[FutureT],
     ) -> None:
         self.accumulator = accumulator
         self.metadata = metadata
         self.guard = guard
         self.wake = wake
         self.clock = clock
+        self.future_type = future_type
         self.max_block_ms = settings.max_block_ms
         self.max_request_size = settings.max_request_size
         self.fits_bytes = settings.max_request_size - _FRAMING_BYTES
@@ -127,9 +130,9 @@ class RecordIntake:
         self._serializers = (settings.key_serializer, settings.value_serializer)
         self._serialize_key = serialize_function(settings.key_serializer, "key_serializer")
         self._serialize_value = serialize_function(settings.value_serializer, "value_serializer")
-        self.path: FastPath[RecordFuture] = FastPath(
+        self.path: FastPath[FutureT] = FastPath(
             wall_ns=clock.wall_ns,
-            future_type=RecordFuture,
+            future_type=self.future_type,
             fits_bytes=self.fits_bytes,
             guard=guard,
             plain=not (self._serialize_key or self._serialize_value),
@@ -204,7 +207,7 @@ class RecordIntake:
         more_follow: bool = False,
         intercepted: bool = False,
         may_be_empty: bool = False,
-    ) -> RecordFuture | PendingSend:
+    ) -> FutureT | PendingSend[FutureT]:
         """Append the record, or return a ``PendingSend`` to continue with.
 
         Raises what ``KafkaProducer.send`` raises before it waits; the checks come in kafka-python's order.
@@ -250,7 +253,7 @@ class RecordIntake:
                 return future
         return PendingSend(self, topic, key, value, headers, partition, timestamp_ms, given)
 
-    def _intercept(self, chain: InterceptorChain, topic: str, *rest: Any) -> RecordFuture | PendingSend:
+    def _intercept(self, chain: InterceptorChain, topic: str, *rest: Any) -> FutureT | PendingSend[FutureT]:
         """As ``submit``, for the record that the interceptors return."""
         from splashdam.client.interceptors import ProducerRecord
 
@@ -278,7 +281,7 @@ class RecordIntake:
         headers: HeaderPairs | None,
         partition: int | None,
         timestamp_ms: int,
-    ) -> RecordFuture | None:
+    ) -> FutureT | None:
         """Open a batch with the record, the usual case off the fast path.
 
         Return None, with nothing changed, unless topic and partition are known, the partition has no open
@@ -315,11 +318,11 @@ class RecordIntake:
         key: bytes | None,
         value: bytes | None,
         headers: HeaderPairs | None,
-    ) -> RecordFuture | None:
+    ) -> FutureT | None:
         if self._refuse is not None:  # the transaction has ended since
             return None
         return self.accumulator.append_new(
-            lane, self.clock.now_ms(), timestamp_ms, key, value, headers, RecordFuture
+            lane, self.clock.now_ms(), timestamp_ms, key, value, headers, self.future_type
         )
 
     def route(self, topic: str) -> TopicRoute | None:
@@ -370,7 +373,7 @@ class RecordIntake:
                 logger.exception("a serializer raised in close()")
 
 
-class PendingSend:
+class PendingSend(Generic[FutureT]):
     """A record that waits, or may have to wait, for metadata or memory.
 
     Attributes:
@@ -407,7 +410,7 @@ class PendingSend:
 
     def __init__(  # noqa: PLR0917 (made in the hot path, where keywords cost)
         self,
-        intake: RecordIntake,
+        intake: RecordIntake[FutureT],
         topic: str,
         key: bytes | None,
         value: bytes | None,
@@ -435,7 +438,7 @@ class PendingSend:
         self.patient = True
         self.deadline_ms = intake.clock.now_ms() + intake.max_block_ms
 
-    def step(self) -> RecordFuture | None:
+    def step(self) -> FutureT | None:
         """Try to append; None: wait for ``waits_for`` and try again.
 
         If this fails, the interceptors' ``on_acknowledgement`` runs before the error is raised.
@@ -457,7 +460,7 @@ class PendingSend:
             future.add_both(chain.settled, future.outcome.topic_partition, self.headers)
         return future
 
-    def _step(self) -> RecordFuture | None:
+    def _step(self) -> FutureT | None:
         if self.target is not None:  # decided before the wait for memory
             return self._append(None)
         refuse = self._intake.refuse
@@ -504,7 +507,7 @@ class PendingSend:
         """Size of key, value and headers."""
         return len(self.key or b"") + len(self.value or b"") + payload_size(self.headers or ())
 
-    def _append(self, route: TopicRoute | None) -> RecordFuture | None:
+    def _append(self, route: TopicRoute | None) -> FutureT | None:
         intake = self._intake
         now_ms = intake.clock.now_ms()
         result = self._attempt(route, now_ms)
@@ -519,7 +522,7 @@ class PendingSend:
         self.waits_for = MemoryWait(intake.guard, result.ticket)
         return None
 
-    def _attempt(self, route: TopicRoute | None, now_ms: float) -> Appended[RecordFuture] | Exhausted:
+    def _attempt(self, route: TopicRoute | None, now_ms: float) -> Appended[FutureT] | Exhausted:
         intake = self._intake
         if route is None:  # the target is decided: the record waits for memory
             return self._insist(now_ms)
@@ -533,7 +536,7 @@ class PendingSend:
             return self._attempt_or_move(route, ask, now_ms)
         return self._insist(now_ms)
 
-    def _attempt_sticky(self, route: TopicRoute, now_ms: float) -> Appended[RecordFuture] | Exhausted:
+    def _attempt_sticky(self, route: TopicRoute, now_ms: float) -> Appended[FutureT] | Exhausted:
         """KIP-794: switch the sticky partition once ``batch_size`` went there and its batches are full.
 
         This record counts, too. Java does not count it, so a batch that is full but for a few bytes is
@@ -555,7 +558,7 @@ class PendingSend:
 
     def _attempt_or_move(
         self, route: TopicRoute, ask: Callable[[], int] | None, now_ms: float
-    ) -> Appended[RecordFuture] | Exhausted:
+    ) -> Appended[FutureT] | Exhausted:
         """Append to an open batch. If all batches are full, let the partitioner choose again (KIP-480)."""
         intake = self._intake
         result = intake.guard.run(self._try, now_ms, abort_on_new_batch=True)
@@ -579,14 +582,14 @@ class PendingSend:
             )
         return chosen
 
-    def _insist(self, now_ms: float) -> Appended[RecordFuture] | Exhausted:
+    def _insist(self, now_ms: float) -> Appended[FutureT] | Exhausted:
         result = self._intake.guard.run(self._try, now_ms)
         assert not isinstance(result, BatchFull)  # only returned for abort_on_new_batch
         return result
 
     def _try(
         self, now_ms: float, *, abort_on_new_batch: bool = False
-    ) -> Appended[RecordFuture] | BatchFull | Exhausted:
+    ) -> Appended[FutureT] | BatchFull | Exhausted:
         assert self.target is not None
         if self._transaction != self._intake.transaction:
             self.cancel()
@@ -598,7 +601,7 @@ class PendingSend:
             self.key,
             self.value,
             self.headers,
-            future_type=RecordFuture,
+            future_type=self._intake.future_type,
             ticket=self._ticket,
             abort_on_new_batch=abort_on_new_batch,
             expected_bytes=self.expected_bytes,
@@ -607,7 +610,7 @@ class PendingSend:
         self._ticket = result.ticket
         return result
 
-    def _failed(self, error: BaseException) -> RecordFuture:
+    def _failed(self, error: BaseException) -> FutureT:
         """Return a failed future, as kafka-python does when the cluster refuses a topic."""
         future = self.promise()
         future.outcome.fail(error)
@@ -619,9 +622,9 @@ class PendingSend:
             return self.target
         return TopicPartition(self.topic, -1 if self.partition is None else self.partition)
 
-    def promise(self) -> RecordFuture:
+    def promise(self) -> FutureT:
         """Return a future for a record that is in no batch, with an outcome of its own."""
-        return RecordFuture(
+        return self._intake.future_type(
             BatchOutcome(self.topic_partition()),
             0,
             self.timestamp_ms,

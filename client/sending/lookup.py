@@ -46,7 +46,7 @@ class TopicLookup:
 
     def __init__(
         self,
-        intake: RecordIntake,
+        intake: RecordIntake[Any],
         topic: str,
         partition: int | None,
         deadline_ms: float,
@@ -152,7 +152,7 @@ class BootstrapLookup:
 
     __slots__ = ("_intake", "_refusals", "_timeout_ms", "deadline_ms", "waits_for")
 
-    def __init__(self, intake: RecordIntake, timeout_ms: float) -> None:
+    def __init__(self, intake: RecordIntake[Any], timeout_ms: float) -> None:
         self._intake = intake
         self._refusals = intake.metadata.refusals
         self._timeout_ms = timeout_ms
@@ -230,7 +230,9 @@ class MetadataWait:
 
     what: ClassVar[str] = "metadata"
 
-    def __init__(self, intake: RecordIntake, seen: ClusterMetadata, refusals: int, *, accepted: bool) -> None:
+    def __init__(
+        self, intake: RecordIntake[Any], seen: ClusterMetadata, refusals: int, *, accepted: bool
+    ) -> None:
         self._accepted = accepted
         self._intake = intake
         self._refusals = refusals

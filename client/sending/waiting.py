@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import trio
 
-from splashdam.client.future import RecordFuture, in_callback
+from splashdam.client.future import in_callback
 from splashdam.client.observing.timings import CallerCounters
 from splashdam.client.sending.deferred_sends import DeferredSends
 from splashdam.client.sending.intake import PendingSend, RecordIntake, Wait
-from splashdam.client.waiters import SENDER_THREADS, wait_in_thread, wait_in_trio
+from splashdam.client.waiters import SENDER_THREADS, wait_in_asyncio, wait_in_thread, wait_in_trio
 from splashdam.model.errors import WouldBlock
 from splashdam.model.log_text import shown
 from splashdam.net.clock import Clock
+from splashdam.record.kernel.outcomes.outcome import FutureT
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -97,6 +98,19 @@ async def drive_in_trio(stepper: Stepper[T], clock: Clock, counters: CallerCount
     return result
 
 
+async def drive_in_asyncio(stepper: Stepper[T], clock: Clock, counters: CallerCounters) -> T:
+    """As ``drive_in_thread``, in an asyncio task."""
+    try:
+        while (result := stepper.step()) is None:
+            if stepper.waits_for is not None:
+                with _waiting(stepper.waits_for, clock, counters):
+                    await wait_in_asyncio(stepper.waits_for, _seconds_left(stepper, clock))
+    except BaseException:
+        stepper.cancel()
+        raise
+    return result
+
+
 @contextmanager
 def _waiting(what: Wait, clock: Clock, counters: CallerCounters) -> Iterator[None]:
     since_ms = clock.now_ms()
@@ -110,14 +124,14 @@ def _seconds_left(stepper: Stepper[object], clock: Clock) -> float:
     return max(stepper.deadline_ms - clock.now_ms(), 0.0) / 1000
 
 
-class PendingSends:
+class PendingSends(Generic[FutureT]):
     """Completes pending sends: by waiting, by deferring them to the sender's loop, or by ``WouldBlock``."""
 
-    def __init__(self, intake: RecordIntake, deferred: DeferredSends) -> None:
+    def __init__(self, intake: RecordIntake[FutureT], deferred: DeferredSends[FutureT]) -> None:
         self._intake = intake
         self._deferred = deferred
 
-    def in_thread(self, pending: PendingSend) -> RecordFuture:
+    def in_thread(self, pending: PendingSend[FutureT]) -> FutureT:
         """Wait in this thread, or defer the record if this thread must not wait."""
         intake, deferred = self._intake, self._deferred
         if intake.guard.interrupted():
@@ -128,7 +142,7 @@ class PendingSends:
             return future or deferred.add(pending)
         return drive_in_thread(pending, intake.clock, intake.caller_counters)
 
-    async def in_trio(self, pending: PendingSend) -> RecordFuture:
+    async def in_trio(self, pending: PendingSend[FutureT]) -> FutureT:
         """As ``in_thread``, in a trio task. A checkpoint."""
         intake = self._intake
         if intake.guard.interrupted():
@@ -137,7 +151,24 @@ class PendingSends:
         await trio.lowlevel.cancel_shielded_checkpoint()
         return future
 
-    def now(self, pending: PendingSend) -> RecordFuture:
+    async def in_asyncio(self, pending: PendingSend[FutureT]) -> FutureT:
+        """As ``in_thread``, in an asyncio task, which lets the other tasks run first.
+
+        Not afterwards: a task that is cancelled then would not know that its record is queued.
+        """
+        import asyncio
+
+        intake = self._intake
+        if intake.guard.interrupted():
+            return self._deferred.add(pending)
+        try:
+            await asyncio.sleep(0)
+        except BaseException:
+            pending.cancel()
+            raise
+        return await drive_in_asyncio(pending, intake.clock, intake.caller_counters)
+
+    def now(self, pending: PendingSend[FutureT]) -> FutureT:
         """Append without waiting.
 
         Raises:

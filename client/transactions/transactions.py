@@ -12,7 +12,7 @@ import trio
 from splashdam.client.running.lifecycle import State
 from splashdam.client.running.process import refuse_inside_a_send
 from splashdam.client.sending.arguments import check_topic_name
-from splashdam.client.waiters import wait_in_thread, wait_in_trio
+from splashdam.client.waiters import wait_in_asyncio, wait_in_thread, wait_in_trio
 from splashdam.model.errors import KafkaError, KafkaTimeoutError
 from splashdam.model.log_text import fields
 from splashdam.model.options import MAX_INT, MAX_LONG
@@ -43,9 +43,9 @@ class Transacting(Protocol):
     @property
     def accumulator(self) -> RecordAccumulator: ...
     @property
-    def intake(self) -> RecordIntake: ...
+    def intake(self) -> RecordIntake[Any]: ...
     @property
-    def deferred(self) -> DeferredSends: ...
+    def deferred(self) -> DeferredSends[Any]: ...
 
     def refusal(self) -> BaseException:
         """Why no record is taken now."""
@@ -81,6 +81,16 @@ class Transactions:
     def over(self) -> bool:
         """Whether the last transaction has ended, or is prepared."""
         return self._manager.state in (TransactionState.READY, TransactionState.PREPARED)
+
+    @property
+    def initialized(self) -> bool:
+        """Whether ``init`` was called."""
+        return self._manager.state is not TransactionState.UNINITIALIZED
+
+    @property
+    def unattended(self) -> PendingCall | None:
+        """The call whose caller was cancelled; None if there is none."""
+        return self._core.guard.run(self._manager.unattended)
 
     def init(self) -> PendingCall:
         """See ``TransactionManager.init``."""
@@ -125,6 +135,16 @@ class Transactions:
         with trio.move_on_after(self.timeout if timeout is None else timeout):
             await wait_in_trio(call.finished)
             await trio.lowlevel.checkpoint()
+        self.finish(call)
+
+    async def wait_in_asyncio(self, call: PendingCall, timeout: float | None = None) -> None:
+        """As ``wait_in_thread``, in an asyncio task. If that is cancelled, the call is `unattended`."""
+        call.left = False
+        try:
+            await wait_in_asyncio(call.finished, self.timeout if timeout is None else timeout)
+        except BaseException:
+            call.left = True
+            raise
         self.finish(call)
 
     def finish(self, call: PendingCall) -> None:

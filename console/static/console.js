@@ -70,6 +70,109 @@ document.addEventListener("htmx:confirm", (event) => {
 document.addEventListener("htmx:sendError", () => document.body.classList.add("away"));
 document.addEventListener("htmx:afterOnLoad", () => document.body.classList.remove("away"));
 
+// Records: a search that streams what it finds, and a tail that shows what comes
+
+const MOST_ROWS = 1000;
+const finder = document.querySelector("[data-finder]");
+
+function startStreams() {
+  const results = document.getElementById("results");
+  const status = document.getElementById("status");
+  const table = results.querySelector("table");
+  const body = document.getElementById("rows");
+  const tailButton = finder.querySelector("[data-tail]");
+  const searchButton = finder.querySelector("button[type=submit]");
+  let source = null;
+
+  function end(text) {
+    if (source) source.close();
+    source = null;
+    searchButton.textContent = "Search";
+    tailButton.textContent = "Watch live";
+    tailButton.setAttribute("aria-pressed", "false");
+    if (text !== undefined) status.textContent = text;
+  }
+
+  function clear() {
+    results.querySelectorAll("[data-nothing], .more, .banner").forEach((each) => each.remove());
+    body.replaceChildren();
+    table.hidden = true;
+  }
+
+  function rowsOf(html) {
+    const holder = document.createElement("template");
+    holder.innerHTML = `<table><tbody>${html}</tbody></table>`;
+    return [...holder.content.querySelectorAll("tr")];
+  }
+
+  function open(path, query, atTop) {
+    let shown = 0;
+    source = new EventSource(`${finder.dataset.finder}/${path}?${query}`);
+    source.addEventListener("records", (event) => {
+      const fresh = rowsOf(event.data);
+      shown += fresh.length;
+      table.hidden = false;
+      if (atTop) body.prepend(...fresh);
+      else body.append(...fresh);
+      while (atTop && body.children.length > MOST_ROWS) body.lastElementChild.remove();
+    });
+    source.addEventListener("progress", (event) => {
+      const isCut = atTop && shown > MOST_ROWS;
+      status.textContent = event.data + (isCut ? `; the newest ${MOST_ROWS} are shown` : "");
+    });
+    source.addEventListener("started", () => (status.textContent = "Watching: nothing has come yet."));
+    source.addEventListener("done", (event) => end(event.data));
+    source.addEventListener("problem", (event) => end(event.data));
+    source.addEventListener("more", (event) => {
+      const line = document.createElement("p");
+      line.className = "more";
+      const link = document.createElement("a");
+      link.className = "button";
+      link.textContent = "Search on";
+      link.href = `${finder.dataset.finder}?${event.data}`;
+      link.addEventListener("click", (click) => {
+        click.preventDefault();
+        line.remove();
+        begin("search", event.data, false);
+      });
+      line.append(link);
+      results.append(line);
+    });
+    source.onerror = () => end("The console does not answer; what was found so far stays.");
+  }
+
+  function begin(path, query, atTop) {
+    open(path, query, atTop);
+    if (atTop) {
+      tailButton.textContent = "Stop";
+      tailButton.setAttribute("aria-pressed", "true");
+    } else {
+      searchButton.textContent = "Stop";
+    }
+  }
+
+  const fields = () => new URLSearchParams([...new FormData(finder)].filter(([, value]) => value !== ""));
+
+  tailButton.hidden = false;
+  tailButton.addEventListener("click", () => {
+    if (source) return end("Stopped.");
+    status.textContent = "Watching …";
+    begin("tail", fields(), true);
+  });
+  finder.addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (source) return end(`Stopped. ${status.textContent}`);
+    const query = fields();
+    history.replaceState(null, "", `?${query}`);
+    clear();
+    status.textContent = "Searching …";
+    begin("search", query, false);
+  });
+  window.addEventListener("pagehide", () => end());
+}
+
+if (finder) startStreams();
+
 // Keys
 
 let lastKey = "";
@@ -80,6 +183,8 @@ function rows() {
 
 function step(by) {
   const all = rows();
+  const beside = document.querySelector(`[data-step="${by > 0 ? "j" : "k"}"]`);
+  if (beside) beside.click();
   if (!all.length) return;
   const here = all.findIndex((row) => row.classList.contains("here"));
   const next = all[Math.min(Math.max(here + by, 0), all.length - 1)];
@@ -118,7 +223,7 @@ document.addEventListener("keydown", (event) => {
     }
   } else if (event.key === "j") step(1);
   else if (event.key === "k") step(-1);
-  else if (event.key === "Enter") document.querySelector("tr.here a")?.click();
+  else if (event.key === "Enter" && event.target === document.body) document.querySelector("tr.here a")?.click();
   else if (event.key === "?") toggleKeys();
 });
 

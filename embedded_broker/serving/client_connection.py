@@ -80,6 +80,7 @@ class ClientConnection:
 
     Attributes:
         client: the client at the other end.
+        has_ended: whether it is no longer served.
     """
 
     _interceptor: Interceptor | None = None
@@ -95,6 +96,7 @@ class ClientConnection:
         authenticated: Callable[[], None] = lambda: None,
     ) -> None:
         self.client = client
+        self.has_ended = False
         self._stream = stream
         self._broker = broker
         self._address = address
@@ -140,6 +142,7 @@ class ClientConnection:
         except Exception:
             _log.exception("closed %s: the broker failed", self.client.name)
         finally:
+            self.has_ended = True  # this object may live on until it is collected
             self._outbox.discard()
             await trio.aclose_forcefully(self._stream)
 

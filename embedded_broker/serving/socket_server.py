@@ -92,7 +92,7 @@ class SocketServer:
 
     def clients(self) -> list[Client]:
         """Return the clients of all connections that are served, those of this process included."""
-        return [connection.client for connection in self._connections]
+        return [each.client for each in self._connections if not each.has_ended]
 
     def serve_listener(
         self,

@@ -6,10 +6,10 @@ level read_committed it returns no records of open and aborted transactions.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import groupby
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import attrs
 import trio
@@ -201,6 +201,30 @@ class FetchClient:
 
         return await self._persist(topic, f"batches of {topic!r}", read)
 
+    async def fetch_bytes(
+        self, topic: str, positions: Mapping[int, int], *, max_partition_bytes: int
+    ) -> dict[int, memoryview]:
+        """Read bytes of the log without a look at them: a loop that others share has no time for each batch.
+
+        Args:
+            topic: name of the topic.
+            positions: the offset to read next, by partition.
+            max_partition_bytes: overrides the setting.
+
+        Returns:
+            By partition: batches, of which the first may begin before the requested offset; the last one may
+            be cut off.
+
+        Raises:
+            OffsetOutOfRangeError: a position is below the log start offset or above the end of the log.
+        """
+        limits = attrs.evolve(self._settings, max_partition_bytes=max_partition_bytes)
+
+        async def read(cluster: ClusterMetadata) -> dict[int, memoryview]:
+            return dict(await self._fetch_once(cluster, topic, positions, limits, _unread))
+
+        return await self._persist(topic, f"bytes of {topic!r}", read)
+
     async def _persist(self, topic: str, what: str, attempt: Callable[[ClusterMetadata], Awaitable[T]]) -> T:
         async def ask() -> T:
             return await attempt(await self._cluster(topic))
@@ -255,7 +279,7 @@ class FetchClient:
         async def ask(node: Node, numbers: list[int]) -> None:
             try:
                 here = {number: positions[number] for number in numbers}
-                fetched.extend(read(await self._fetch_from(node, cluster, topic, here, limits), here))
+                fetched.extend(read(*await self._fetch_from(node, cluster, topic, here, limits), here))
             except KafkaError as error:
                 failures.append(error)
 
@@ -274,14 +298,14 @@ class FetchClient:
         topic: str,
         positions: Mapping[int, int],
         limits: FetchSettings,
-    ) -> list[FetchedBatches]:
+    ) -> tuple[FetchResponse, TopicKey]:
         connection = await self._connections.to(node)
         topic_id = cluster.topics[topic].topic_id
         version = connection.version_for(FetchRequest)
         request, version = fetch_request(topic, topic_id, positions, limits, version)
         timeout_ms = limits.max_wait_ms + self._settings.request_timeout_ms
         response = await connection.request(request, version, timeout_ms=timeout_ms)
-        return read_fetch_response(response, topic, positions, request.topics[0].topic_id)
+        return response, TopicKey(topic, request.topics[0].topic_id)
 
 
 def _by_leader(cluster: ClusterMetadata, topic: str, partitions: Iterable[int]) -> dict[Node, list[int]]:
@@ -289,13 +313,31 @@ def _by_leader(cluster: ClusterMetadata, topic: str, partitions: Iterable[int]) 
     return {node: [each.partition for each in those] for node, those in led.items()}
 
 
-def _as_they_are(fetched: list[FetchedBatches], _positions: Mapping[int, int]) -> list[FetchedBatches]:
-    return fetched
+class TopicKey(NamedTuple):
+    """The topic of a request, and the topic id that it named."""
+
+    topic: str
+    topic_id: bytes
 
 
-def _news(fetched: list[FetchedBatches], positions: Mapping[int, int]) -> list[FetchedPartition]:
-    asked = [(each, positions[each.topic_partition.partition]) for each in fetched]
-    return [records_of(each, position) for each, position in asked if each.next_offset > position]
+def _as_they_are(
+    response: FetchResponse, asked: TopicKey, positions: Mapping[int, int]
+) -> list[FetchedBatches]:
+    return read_fetch_response(response, asked.topic, positions, asked.topic_id)
+
+
+def _news(response: FetchResponse, asked: TopicKey, positions: Mapping[int, int]) -> list[FetchedPartition]:
+    fetched = _as_they_are(response, asked, positions)
+    found = [(each, positions[each.topic_partition.partition]) for each in fetched]
+    return [records_of(each, position) for each, position in found if each.next_offset > position]
+
+
+def _unread(
+    response: FetchResponse, asked: TopicKey, positions: Mapping[int, int]
+) -> list[tuple[int, memoryview]]:
+    return [
+        (where.partition, _bytes_of(data)) for where, data in _partitions_of(response, asked.topic, positions)
+    ]
 
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
@@ -349,8 +391,8 @@ class FetchedPartition:
     high_watermark: int
 
 
-Read = Callable[[list[FetchedBatches], Mapping[int, int]], list[T]]
-"""Turns fetched partitions into results; the second argument is the requested offsets."""
+Read = Callable[[FetchResponse, TopicKey, Mapping[int, int]], list[T]]
+"""Turns a response into results; the last argument is the requested offsets."""
 
 
 def fetch_request(
@@ -391,24 +433,37 @@ def read_fetch_response(
         CorruptMessageError: the header of a batch is damaged.
         ProtocolError: the response contains a partition that was not requested.
     """
+    return [
+        _read_partition(data, where, positions[where.partition], topic_id)
+        for where, data in _partitions_of(response, topic, positions)
+    ]
+
+
+def _partitions_of(
+    response: FetchResponse, topic: str, positions: Mapping[int, int]
+) -> Iterator[tuple[TopicPartition, PartitionData]]:
+    """Yield the partitions of a response; raise their errors."""
     if response.error_code:
         raise error_for(response.error_code, f"fetch of {topic!r}")
-    fetched = []
     for answer in response.responses:
         for data in answer.partitions:
             where = TopicPartition(topic, data.partition_index)
             if where.partition not in positions:
                 raise ProtocolError(f"FetchResponse: {where} was not requested")
-            fetched.append(_read_partition(data, where, positions[data.partition_index], topic_id))
-    return fetched
+            if data.error_code:
+                position = positions[where.partition]
+                raise error_for(data.error_code, f"fetch of {where} at offset {position}")
+            yield where, data
+
+
+def _bytes_of(data: PartitionData) -> memoryview:
+    return data.records if isinstance(data.records, memoryview) else memoryview(b"")
 
 
 def _read_partition(
     data: PartitionData, where: TopicPartition, position: int, topic_id: bytes
 ) -> FetchedBatches:
-    if data.error_code:
-        raise error_for(data.error_code, f"fetch of {where} at offset {position}")
-    batches = data.records if isinstance(data.records, memoryview) else memoryview(b"")
+    batches = _bytes_of(data)
     # A broker cuts the last batch off at the byte limit: only whole batches count. Offsets go by the headers,
     # since compaction may have removed a batch's last records.
     end, next_offset = 0, position

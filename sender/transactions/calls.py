@@ -32,6 +32,7 @@ class PendingCall:
         finished: opens soon after that, when the guard is released.
         error: why it failed, None if it did not.
         detached: whether no caller waits for its end.
+        left: whether its caller was cancelled, and may come back for the result.
         prepared: the prepared transaction, after a successful prepare.
     """
 
@@ -41,6 +42,7 @@ class PendingCall:
         self.finished = Latch()
         self.error: KafkaError | None = None
         self.detached = False
+        self.left = False
         self.prepared: PreparedTransaction | None = None
 
     def result(self) -> None:

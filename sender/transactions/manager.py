@@ -228,6 +228,11 @@ class TransactionManager:
                 self._call = None  # its caller will not return for the result
             self.abort().detached = True
 
+    def unattended(self) -> PendingCall | None:
+        """Return the call that nobody waits for, None if there is none."""
+        call = self._call
+        return call if call is not None and (call.detached or call.left) else None
+
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> PendingCall:

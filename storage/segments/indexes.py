@@ -32,6 +32,9 @@ TXN_INDEX_VERSION = 0
 MAX_RELATIVE_OFFSET = 2**31 - 1
 NO_TIMESTAMP = -1
 
+LARGEST_INDEX_BYTES = 2**31 - 1
+"""Largest value of segment.index.bytes, to which Kafka preallocates its files."""
+
 
 class OffsetIndex:
     """``.index``: from an offset to a position in the log, sparse; loaded with one read on first use."""
@@ -340,7 +343,7 @@ class IndexFile:
         Raises:
             KafkaStorageError: the file cannot be read.
         """
-        data = self._files.read_bytes(self.path)
+        data = self._files.read_bytes(self.path, LARGEST_INDEX_BYTES)
         self._size_bytes, data = (-1, b"") if data is None else (len(data), data)
         used = len(data.rstrip(b"\0"))
         # The last entry may itself end in zeros; an entry of nothing but zeros is never written.

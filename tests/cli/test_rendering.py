@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splashdam.cli.records.json_lines import BadLineError, parse_json, render_json
 from splashdam.cli.records.rendering import format_renderer, render_full, renderer
 from splashdam.model.values import TopicPartition
+from splashdam.record.json_lines import BadLineError, parse_json, render_json
 from splashdam.record.record import Record
 
 WHERE = TopicPartition("t", 3)

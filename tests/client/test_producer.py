@@ -162,7 +162,7 @@ def test_close_delivers(tcp_cluster: Any) -> None:
     future = producer.send("one", b"v")
     producer.close()
     assert future.succeeded()
-    assert not producer._thread.is_alive()
+    assert not producer._loop.thread.is_alive()
 
 
 @ENDS
@@ -273,7 +273,7 @@ def test_close_in_a_finalizer_on_the_senders_thread_loses_nothing(tcp_cluster: A
 
     threads: list[str] = []
     service = Service()
-    name = service.producer._thread.name
+    name = service.producer._loop.thread.name
     with undelivered(service.producer):
         first = service.producer.send("one", b"0")
         rest = [service.producer.send("one", b"%d" % number) for number in range(1, 20)]
@@ -343,7 +343,7 @@ def test_closing_touches_no_logger(tcp_cluster: Any) -> None:
     before = levels()
     KafkaProducer(bootstrap_servers=tcp_cluster.address).close(0)
     producer = KafkaProducer(bootstrap_servers=tcp_cluster.address)
-    thread = producer._thread
+    thread = producer._loop.thread
     del producer
     thread.join(300)
     assert levels() == before

@@ -120,5 +120,5 @@ async def test_every_answer_forbids_what_pages_do_not_need(visitor: Visitor, pat
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert headers["x-content-type-options"] == "nosniff"
-    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["referrer-policy"] == "same-origin"
     assert headers["cache-control"] == "no-store"

@@ -8,10 +8,13 @@ from support.console.visitor import Visitor
 from trio.testing import MockClock
 
 from splashdam.client.async_producer import AsyncKafkaProducer
-from splashdam.console.console import ConsoleSettings, Source, open_console
+from splashdam.console.console import ConsoleSettings, open_console
+from splashdam.console.source import Source
 from splashdam.embedded_broker.broker import Broker
+from splashdam.embedded_broker.inside import decode_internal
 from splashdam.model.broker_errors import MessageTooLargeError
 from splashdam.net.memory import MemoryNetwork
+from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock
 
 
@@ -19,6 +22,17 @@ def producer(network: MemoryNetwork, clock: VirtualClock, **options: object) -> 
     """A producer of the broker in memory."""
     return AsyncKafkaProducer(
         bootstrap_servers="broker:9092", connect=network.connect, clock=clock, client_id="shop", **options
+    )
+
+
+def from_outside(network: MemoryNetwork) -> Source:
+    """The broker as any other process sees it."""
+    return Source(
+        title="broker:9092",
+        bootstrap=[("broker", 9092)],
+        connect=network.connect,
+        run=MemoryFiles().run,
+        decode=decode_internal,
     )
 
 
@@ -142,7 +156,7 @@ async def test_a_cluster_that_is_away_leaves_the_last_picture(
 ) -> None:
     """What was seen stays, with its age and the reason; when the broker is back, so are the figures."""
     broker.topics.create("orders", 1)
-    source = Source(title="broker:9092", bootstrap=[("broker", 9092)], connect=network.connect)
+    source = from_outside(network)
     async with open_console(
         source, ConsoleSettings(port=8081), clock=clock, listen=network.listen, token="t"
     ):
@@ -163,7 +177,7 @@ async def test_another_cluster_shows_no_clients(
     network: MemoryNetwork, clock: VirtualClock, broker: Broker, autojump_clock: MockClock
 ) -> None:
     """The Kafka protocol does not tell them: the table is not there, rather than empty."""
-    source = Source(title="broker:9092", bootstrap=[("broker", 9092)], connect=network.connect)
+    source = from_outside(network)
     async with open_console(
         source, ConsoleSettings(port=8081), clock=clock, listen=network.listen, token="t"
     ):

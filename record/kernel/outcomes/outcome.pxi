@@ -254,6 +254,10 @@ cdef class FutureCell:
             leaf.offset_of(index)  # always raises here
         return metadata_of(self, leaf, index)
 
+    def _leave_for(self, BatchOutcome outcome not None):
+        """See ``outcome.FutureCell._leave_for``."""
+        self.outcome = outcome
+
     def add_callback(self, function, /, *args, **kwargs):
         call_back(self, ON_SUCCESS, function, args, kwargs)
         return self

@@ -363,6 +363,10 @@ class FutureCell:
             self.header_size,
         )
 
+    def _leave_for(self, outcome: BatchOutcome) -> None:
+        """Take the result from another outcome from now on; that of the record's batch is of no interest."""
+        self.outcome = outcome
+
     def _call_back(
         self, kinds: int, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Self:

@@ -17,6 +17,7 @@ ARGUMENTS = {
     "acls add": ("--topic", "t", "--principal", "User:a", "--operation", "read"),
     "acls list": (),
     "acls remove": ("--yes",),
+    "brokers": (),
     "bench": ("--rounds", "1"),
     "contract": (),
     "delete-records": ("t", "--all", "--yes"),

@@ -24,7 +24,7 @@ from splashdam.wire.messages.produce import ProduceRequest
 def test_a_collected_producer_delivers_and_ends(tcp_cluster: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Nobody closed it: what was sent arrives, its thread ends, nothing is logged or raised."""
     producer = KafkaProducer(bootstrap_servers=tcp_cluster.address, linger_ms=60_000)
-    thread = producer._thread
+    thread = producer._loop.thread
     future = producer.send("one", b"v")
     gone = weakref.ref(producer)
     gc.disable()
@@ -45,7 +45,7 @@ def test_a_collected_producer_gives_up(tcp_cluster: Any, caplog: pytest.LogCaptu
         then="silence" if isinstance(message, ProduceRequest) else "answer"
     )
     producer = KafkaProducer(bootstrap_servers=tcp_cluster.address, exit_timeout_ms=100)
-    thread = producer._thread
+    thread = producer._loop.thread
     future = producer.send("one", b"v")
     del producer
     with caplog.at_level(logging.WARNING, "splashdam.client"):

@@ -47,8 +47,8 @@ def test_an_errback_that_runs_when_the_loop_has_ended_may_not_wait_for_it(
 
         core.metadata.due_in_ms = crash  # type: ignore[assignment]
         core._wakeup.wake()
-    producer._thread.join(300)
-    assert not producer._thread.is_alive()
+    producer._loop.thread.join(300)
+    assert not producer._loop.thread.is_alive()
     assert core.finished.opened
     assert future.failed()
     assert len(raised) == (call == "flush")
@@ -244,7 +244,7 @@ def test_under_asyncio_the_trio_producer_says_what_to_use() -> None:
         async with AsyncKafkaProducer(bootstrap_servers="127.0.0.1:1"):
             pass
 
-    with pytest.raises(IllegalStateError, match="under asyncio use KafkaProducer"):
+    with pytest.raises(IllegalStateError, match=r"under asyncio use splashdam\.aio\.AsyncioKafkaProducer"):
         asyncio.run(enter())
 
 

@@ -207,7 +207,7 @@ def test_an_idle_producers_thread_sleeps(tcp_cluster: Any, closed_port: str, clu
             pass
 
     def switches():
-        status = Path(f"/proc/self/task/{producer._thread.native_id}/status").read_text()
+        status = Path(f"/proc/self/task/{producer._loop.thread.native_id}/status").read_text()
         return sum(int(line.split()[1]) for line in status.splitlines() if "ctxt_switches" in line)
 
     time.sleep(0.3)

@@ -173,8 +173,8 @@ def test_closing_in_time_fails_deferred_records_while_a_callback_keeps_the_loop(
             late[0].get(timeout=0)
     finally:
         go_on.set()
-    producer._thread.join(300)
-    assert not producer._thread.is_alive()
+    producer._loop.thread.join(300)
+    assert not producer._loop.thread.is_alive()
     assert late[0].failed()
 
 

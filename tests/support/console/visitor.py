@@ -48,14 +48,14 @@ class Visitor:
     async def ask(self, method: str, path: str, headers: dict[str, str], body: bytes = b"") -> Page:
         """Any request, on a connection of its own."""
         async with self.stream(method, path, headers, body) as (head, pieces):
-            text = b"".join([piece async for piece in pieces])
+            text = await pieces.rest()
             named = {name.decode(): value.decode() for name, value in head.headers}
-            return Page(head.status_code, named, text.decode())
+            return Page(head.status_code, named, text)
 
     @asynccontextmanager
     async def stream(
         self, method: str, path: str, headers: dict[str, str] | None = None, body: bytes = b""
-    ) -> AsyncIterator[tuple[h11.Response, AsyncIterator[bytes]]]:
+    ) -> AsyncIterator[tuple[h11.Response, Pieces]]:
         """The head of an answer, and its body as it comes."""
         sent = {**self._own, **{name.replace("_", "-"): each for name, each in (headers or {}).items()}}
         if method == "POST":
@@ -69,12 +69,36 @@ class Visitor:
                 await stream.send_all(connection.send(event) or b"")
             response = await _next_event(connection, stream)
             assert isinstance(response, h11.Response)
-            yield response, _body(connection, stream)
+            yield response, Pieces(connection, stream)
 
 
-async def _body(connection: h11.Connection, stream: trio.abc.Stream) -> AsyncIterator[bytes]:
-    while isinstance(event := await _next_event(connection, stream), h11.Data):
-        yield bytes(event.data)
+class Pieces:
+    """The body of an answer, piece by piece."""
+
+    def __init__(self, connection: h11.Connection, stream: trio.abc.Stream) -> None:
+        self._connection = connection
+        self._stream = stream
+
+    async def next(self) -> str:
+        """The next piece; empty at the end."""
+        event = await _next_event(self._connection, self._stream)
+        return bytes(event.data).decode() if isinstance(event, h11.Data) else ""
+
+    async def until(self, text: str) -> str:
+        """All up to the piece that has a text in it."""
+        found = ""
+        while text not in found:
+            piece = await self.next()
+            assert piece, f"{text!r} did not come, only {found!r}"
+            found += piece
+        return found
+
+    async def rest(self) -> str:
+        """All that is left."""
+        found = ""
+        while piece := await self.next():
+            found += piece
+        return found
 
 
 async def _next_event(connection: h11.Connection, stream: trio.abc.Stream) -> object:

@@ -1,0 +1,463 @@
+"""``AsyncioKafkaProducer``: the producer for asyncio, with the core and the thread of the blocking one."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from splashdam.client.asyncio_futures import DeliveryFuture, loop_watch
+from splashdam.client.base import ProducerBase
+from splashdam.client.future import Subscription
+from splashdam.client.local import local_address
+from splashdam.client.observing.timings import timed, timed_async
+from splashdam.client.running import process
+from splashdam.client.running.background import BackgroundLoop, background_core
+from splashdam.client.running.core import FORCED_SECONDS, ProducerCore
+from splashdam.client.running.lifecycle import State
+from splashdam.client.sending.intake import PendingSend
+from splashdam.client.sending.waiting import Deadline, drive_in_asyncio
+from splashdam.client.settings.rules import producer_settings, refuse_positional
+from splashdam.client.waiters import wait_in_asyncio
+from splashdam.model.errors import KafkaError
+from splashdam.record.kernel.building.fast_path import fast_path_first
+from splashdam.sender.wakeup import Latch
+
+if TYPE_CHECKING:
+    from typing import Never, Unpack
+    from uuid import UUID
+
+    from splashdam.client.reports import BulkDelivery, DeliveryReport
+    from splashdam.client.settings.keywords import ProducerOptions
+    from splashdam.client.transactions.transactions import Transactions
+    from splashdam.model.transactions import PreparedTransaction
+    from splashdam.model.values import RecordMetadata
+
+
+@fast_path_first
+class AsyncioKafkaProducer(ProducerBase[DeliveryFuture]):
+    """Sends records to Kafka from asyncio tasks::
+
+        async with AsyncioKafkaProducer(bootstrap_servers="kafka-1:9092") as producer:
+            future = await producer.send("orders", b"value", key=b"key")
+            metadata = await future
+
+    A background thread sends the batches, as for ``KafkaProducer``; the event loop is woken once for a batch.
+    The end of the ``async with`` block, or ``stop``, delivers the remaining records; after a cancellation
+    within ``exit_timeout_ms``. A producer without references closes itself within the same time, and so does
+    one that is open when the interpreter exits.
+
+    A call that is cancelled while it waits for room has sent nothing. Later cancellation does not unsend.
+    ``send_nowait`` may be called from any thread, all else in the loop of ``start``.
+
+    The methods of transactions need the option ``transactional_id`` and wait at most ``max_block_ms``. One
+    that is cancelled continues by itself; call it again to wait for it.
+
+    Args:
+        options: as for ``KafkaProducer``.
+
+    Raises:
+        KafkaConfigurationError, TypeError: as for ``KafkaProducer``.
+    """
+
+    def __init__(self, *others: Never, **options: Unpack[ProducerOptions]) -> None:
+        if others:
+            refuse_positional("AsyncioKafkaProducer", others)
+        self._settings = settings = producer_settings(options)
+        self._core: ProducerCore[DeliveryFuture] = background_core(settings, DeliveryFuture)
+        self._path = self._core.intake.path
+        self._lease = None
+        self._loop: BackgroundLoop | None = None
+
+    async def start(self) -> None:
+        """Start the background thread, and with ``embedded:DIR`` the broker. ``async with`` does it.
+
+        Connects to nobody yet, unless ``bootstrap_timeout_ms`` is given.
+
+        Raises:
+            IllegalStateError: it was started or stopped before; or another process uses the directory; or the
+                interpreter exits.
+            NoBrokersAvailable: no broker has answered within ``bootstrap_timeout_ms``.
+        """
+        core = self._core
+        core.refuse_unless_new()
+        process.refuse_at_exit()
+        loop_watch()  # so that `loop.run_until_complete(future)` finds this loop
+        if local_address(core.settings.bootstrap_servers) is not None:
+            # The broker reads its directory, which may take a while.
+            self._loop = await _to_the_end(asyncio.to_thread(BackgroundLoop, core), core)
+        else:
+            self._loop = BackgroundLoop(core)
+        self._lease = self._loop.lease
+        # Not at exit: process.py closes all producers together then.
+        weakref.finalize(self, core.abandon).atexit = False
+        bootstrap = core.bootstrap_lookup()
+        if bootstrap is not None:
+            try:
+                await drive_in_asyncio(bootstrap, core.clock, core.intake.caller_counters)
+            except BaseException:
+                await self.stop(0)
+                raise
+
+    async def send(  # noqa: PLR0917 (kafka-python's signature)
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> DeliveryFuture:
+        """Append a record to a batch. Waits only for a topic's first metadata and for memory.
+
+        Other tasks run when it waits, and once per batch, not per record. If it is cancelled, nothing is
+        queued.
+
+        Arguments and errors are those of ``KafkaProducer.send``.
+
+        Returns:
+            the future of the delivery. It has failed already if the cluster refuses the topic.
+        """
+        core = self._core
+        if self._path.plain:
+            future = self._path.try_send(topic, value, key, headers, partition, timestamp_ms)
+            if future is not None:
+                return future
+        record = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
+        return await core.pending_sends.in_asyncio(record) if isinstance(record, PendingSend) else record
+
+    async def send_and_wait(  # noqa: PLR0917 (kafka-python's signature)
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordMetadata:
+        """``send``, and wait for the delivery; raises the error that the record failed with.
+
+        If it is cancelled, the record may be delivered all the same. A task that waits for each record pays
+        ``linger_ms`` for each; set it to 0 there.
+        """
+        return await (await self.send(topic, value, key, headers, partition, timestamp_ms))
+
+    def send_nowait(  # noqa: PLR0917 (kafka-python's signature)
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> DeliveryFuture:
+        """As ``send``, but a plain call that never waits.
+
+        Raises:
+            WouldBlock: it would have to wait for ``what``. Nothing is queued. The first call for a topic
+                requests its metadata, so that a later one succeeds.
+        """
+        core = self._core
+        record = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
+        return core.pending_sends.now(record) if isinstance(record, PendingSend) else record
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        key: Any = None,
+        keys: Iterable[Any] | None = None,
+        headers: Any = None,
+        partition: int | Iterable[int | None] | None = None,
+        partitions: Iterable[int | None] | None = None,
+        timestamp_ms: int | Iterable[int | None] | None = None,
+        timestamps_ms: Iterable[int | None] | None = None,
+        **unknown: Never,
+    ) -> BulkDelivery:
+        """Append many records, in order, at a small part of the cost of ``send`` for each.
+
+        Other tasks run once per batch. If it is cancelled, records that are queued by then stay queued.
+        ``await`` the result to wait for all of them.
+
+        Arguments, result and errors are those of ``KafkaProducer.send_many``.
+        """
+        from splashdam.client.bulk.sending import bulk_of, drive_bulk_in_task
+
+        if unknown or not (key is partitions is timestamps_ms is None):
+            from splashdam.client.bulk.arguments import by_either_name
+
+            keys, partition, timestamp_ms = by_either_name(
+                AsyncioKafkaProducer.send_many,
+                unknown,
+                key=(key, keys),
+                partition=(partition, partitions),
+                timestamp_ms=(timestamp_ms, timestamps_ms),
+            )
+        bulk = bulk_of(self._core.intake, topic, values, keys, headers, partition, timestamp_ms)
+        await drive_bulk_in_task(bulk, self._core.pending_sends.in_asyncio)
+        return bulk.finish()
+
+    async def send_arrow(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        value: str = "value",
+        key: Any = "key",
+        keys: Any = None,
+        headers: Any = None,
+        partition: Any = None,
+        partitions: Any = None,
+        timestamp_ms: Any = None,
+        timestamps_ms: Any = None,
+        may_be_empty: bool = False,
+        **unknown: Never,
+    ) -> BulkDelivery:
+        """Send the rows of Arrow data straight from their buffers; see ``send_many``.
+
+        The chunks of a stream are read in the loop; read a stream that computes them beforehand.
+
+        Arguments, result and errors are those of ``KafkaProducer.send_arrow``.
+        """
+        from splashdam.client.bulk.arrow import ArrowBulk
+        from splashdam.client.bulk.sending import drive_bulk_in_task
+
+        if unknown or not (keys is partitions is timestamps_ms is None):
+            from splashdam.client.bulk.arguments import by_either_name
+
+            key, partition, timestamp_ms = by_either_name(
+                AsyncioKafkaProducer.send_arrow,
+                unknown,
+                has_columns=True,
+                key=(key, keys),
+                partition=(partition, partitions),
+                timestamp_ms=(timestamp_ms, timestamps_ms),
+            )
+        parts = (value, key, headers, partition, timestamp_ms)
+        with ArrowBulk(self._core.intake, topic, data, *parts, may_be_empty=may_be_empty) as arrow:
+            bulk = arrow.bulk
+            for columns in arrow.chunks():
+                bulk.add(*columns)
+                await drive_bulk_in_task(bulk, self._core.pending_sends.in_asyncio)
+        return bulk.finish()
+
+    async def prepare(self, topic: str) -> None:
+        """Wait for the topic's metadata now, so that the first ``send`` does not.
+
+        Raises:
+            KafkaTimeoutError: no metadata within ``max_block_ms``; the message says why.
+            BrokerResponseError: the cluster refuses the topic.
+            IllegalStateError: the producer does not run.
+        """
+        await self.partitions_for(topic)
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """Return the topic's partition numbers. Waits for its metadata; raises as ``prepare``."""
+        core = self._core
+        route = await drive_in_asyncio(self._lookup(topic), core.clock, core.intake.caller_counters)
+        return set(range(route.count))
+
+    @timed_async("flush_ns")
+    async def flush(self, timeout: float | None = None) -> DeliveryReport:
+        """Send queued records without linger, and wait until all of them are delivered or have failed.
+
+        Callbacks of the sender's thread have run when it returns. Delivery errors are not raised: the report
+        counts the records of this flush, the failed ones by partition and cause, and each future has its own
+        error.
+
+        Args:
+            timeout: seconds; default: no limit; ``delivery_timeout_ms`` ends the wait. After a timeout the
+                report counts the pending records.
+
+        Raises:
+            IllegalStateError: this is a forked child.
+            ValueError: ``timeout`` is negative.
+        """
+        core = self._core
+        deadline = Deadline(core.clock, timeout)
+        records = core.begin_flush()
+        try:
+            for outcome, _, _ in records:
+                if not await wait_in_asyncio(Subscription(outcome, -1), deadline.left()):
+                    break
+            else:
+                callbacks_have_run = Latch()
+                core.in_loop(callbacks_have_run.open)
+                await wait_in_asyncio(callbacks_have_run, deadline.left())
+        finally:
+            core.end_flush()
+        return core.flush_report(records, timeout)
+
+    @timed_async("txn_init_ns")
+    async def init_transactions(self) -> None:
+        """See ``KafkaProducer.init_transactions``. The first ``begin_transaction`` does it, if need be."""
+        transactions = self._transactions()
+        await transactions.wait_in_asyncio(transactions.init())
+
+    async def begin_transaction(self) -> None:
+        """Begin a transaction: all records belong to it until it is committed or aborted.
+
+        Waits for the end of an earlier call that was cancelled, for example the abort of a cancelled block.
+
+        Raises:
+            IllegalStateError: a transaction is open.
+            KafkaError: the producer is fenced, or failed for good.
+        """
+        transactions = self._transactions()
+        if not transactions.initialized:
+            await self.init_transactions()
+        call = transactions.unattended
+        if call is not None:
+            await self._settle(transactions, call)
+        self._begin_transaction()
+
+    async def _settle(self, transactions: Transactions, call: Any) -> None:
+        try:
+            await transactions.wait_in_asyncio(call)
+        except KafkaError:
+            if not transactions.can_abort:
+                raise
+            await self.abort_transaction()  # nobody is left to abort what has failed to commit
+
+    @timed("txn_begin_ns")
+    def _begin_transaction(self) -> None:
+        self._transactions().begin()
+
+    @timed_async("txn_send_offsets_ns")
+    async def send_offsets_to_transaction(self, offsets: Mapping[Any, Any], group_metadata: Any) -> None:
+        """See ``KafkaProducer.send_offsets_to_transaction``."""
+        transactions = self._transactions()
+        call = transactions.send_offsets(offsets, group_metadata)
+        if call is not None:
+            await transactions.wait_in_asyncio(call)
+
+    async def prepare_transaction(self) -> PreparedTransaction:
+        """See ``KafkaProducer.prepare_transaction``."""
+        transactions = self._transactions()
+        deadline = Deadline(self._core.clock, transactions.timeout)
+        await self._bring_in_deferred(transactions, deadline)
+        call = transactions.prepare()
+        await transactions.wait_in_asyncio(call, deadline.left())
+        assert call.prepared is not None
+        return call.prepared
+
+    @timed_async("txn_commit_ns")
+    async def commit_transaction(self) -> None:
+        """See ``KafkaProducer.commit_transaction``."""
+        transactions = self._transactions()
+        deadline = Deadline(self._core.clock, transactions.timeout)
+        await self._bring_in_deferred(transactions, deadline)
+        await transactions.wait_in_asyncio(transactions.commit(), deadline.left())
+
+    async def _bring_in_deferred(self, transactions: Transactions, deadline: Deadline) -> None:
+        if self._core.deferred.waiting:
+            await self.flush(deadline.left())
+            transactions.refuse_deferred()
+
+    @timed_async("txn_abort_ns")
+    async def abort_transaction(self) -> None:
+        """See ``KafkaProducer.abort_transaction``."""
+        transactions = self._transactions()
+        await transactions.wait_in_asyncio(transactions.abort())
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """Run a transaction as a block: ``async with producer.transaction(): …``.
+
+        The end of the block commits; an exception aborts and propagates. A failed commit is aborted and
+        raises. A cancelled block is aborted without waiting: the next ``begin_transaction`` waits for it.
+        """
+        transactions = self._transactions()
+        await self.begin_transaction()
+        try:
+            yield
+            if not transactions.over:  # the block may have ended it itself
+                await self.commit_transaction()
+        except BaseException as error:
+            if not isinstance(error, Exception):  # Ctrl-C, or a cancelled task: no time to wait for the abort
+                transactions.abort_unattended()
+            elif transactions.can_abort:
+                try:
+                    await self.abort_transaction()
+                except KafkaError as problem:
+                    transactions.log_failed_abort(problem)
+            raise
+
+    async def client_instance_id(self, timeout: float | None = None) -> UUID:
+        """Return the client instance id that brokers assign for metrics (KIP-714), as in Java.
+
+        Opens a connection if the producer has none yet, and waits for the response.
+
+        Args:
+            timeout: seconds; default: no limit.
+
+        Raises:
+            KafkaTimeoutError: no broker assigned one, since none subscribes to metrics.
+            IllegalStateError: with ``enable_metrics_push=False``, or the producer is closed.
+        """
+        self._ask_identity()
+        await wait_in_asyncio(self._core.identified, timeout)
+        return self._identity(timeout)
+
+    async def stop(self, timeout: float | None = None) -> None:
+        """Take no more records, deliver the remaining ones, and end the background thread.
+
+        Records that are not delivered within ``timeout``, or before this is cancelled, fail. Stopping again
+        does nothing.
+
+        Args:
+            timeout: seconds; 0 fails undelivered records at once. Default: no limit; ``delivery_timeout_ms``
+                ends the wait.
+
+        Raises:
+            ValueError: ``timeout`` is negative.
+        """
+        core, loop = self._core, self._loop
+        deadline = Deadline(core.clock, timeout)
+        core.begin_close(at_once=timeout == 0)
+        if core.state is State.FOREIGN or loop is None:
+            return
+        try:
+            await wait_in_asyncio(core.finished, deadline.left())
+        finally:
+            if not core.finished.opened:
+                in_time = deadline.left_or_infinite() > 0
+                core.force_close("in a cancelled task" if in_time else f"with timeout={timeout}")
+                try:
+                    await wait_in_asyncio(core.finished, FORCED_SECONDS)
+                finally:
+                    core.fail_what_is_left()
+        left = deadline.left()
+        if await wait_in_asyncio(loop.ended, left if left is None else max(left, FORCED_SECONDS)):
+            loop.thread.join()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # A cancelled block does not wait for an unresponsive broker until `delivery_timeout_ms`.
+        cancelled = error is not None and not isinstance(error, Exception)
+        await self.stop(self._settings.exit_timeout_ms / 1000 if cancelled else None)
+
+
+async def _to_the_end(starting: Any, core: ProducerCore[Any]) -> BackgroundLoop:
+    """Wait until the thread runs. If this task is cancelled meanwhile, the thread ends again."""
+    task = asyncio.ensure_future(starting)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError:
+                continue
+        if task.exception() is None:
+            core.begin_close(at_once=True)
+        raise
