@@ -351,10 +351,13 @@ class QuickReader:
 
     def _sieved(self, rows: Sequence[bytes]) -> Iterator[int]:
         """Yield rows that Python's scanner refuses, or whose outermost fields do not have their types."""
+        scan = (
+            json.JSONDecoder().raw_decode
+        )  # without Python code: much faster than `checked`, and less strict
         for number, row in enumerate(rows):
             try:
-                value, _ = _SCANNER(row.decode(), 0)
-            except (ValueError, StopIteration, RecursionError):
+                value, _ = scan(row.decode())
+            except (ValueError, RecursionError):
                 yield number
                 continue
             for name, types, least, most in self._expected:
@@ -397,10 +400,6 @@ class QuickReader:
             times = [None if text is None else rule(text) for text in column.to_pylist()]
             return pa.array(times, field.type)
         return _single(column) if pa.types.is_float32(field.type) else column
-
-
-_SCANNER = json.JSONDecoder().scan_once
-"""Reads without Python code: much faster than what `checked` does, and less strict."""
 
 
 def _json_types(kind: pa.DataType) -> frozenset[type]:

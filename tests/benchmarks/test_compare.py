@@ -17,7 +17,6 @@ from support.running.house_tree import ROOT
 from splashdam.cli.measuring.figures import RATE, TIMES, Results
 from splashdam.cli.measuring.turns import MeasurementError
 
-
 ONLY_IN_FULL = ("8 partitions", "await send()", "tight", "clean partitions")
 
 
