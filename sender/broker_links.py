@@ -253,7 +253,7 @@ class BrokerLink:
         """The newest version of a request that both sides support, ``newest`` at most.
 
         Raises:
-            UnsupportedVersionError: there is none.
+            UnsupportedVersionError: the two have no version in common.
             KafkaConnectionError: there is no connection.
         """
         connection = self._connection or self._open_connection()  # a call less where there is one

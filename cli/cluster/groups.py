@@ -208,7 +208,7 @@ class Target(NamedTuple):
 
 
 async def _check_empty(client: ClusterClient, group: str) -> None:
-    """Refuse a group with members. A group that does not exist has none, and the reset creates it."""
+    """Refuse a group with members. A group that does not exist has no members, and the reset creates it."""
     found = await describe_group(client, group)
     if found is not None and found.members:
         raise IllegalArgumentError(

@@ -59,13 +59,13 @@ class OffsetIndex:
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last entry; the base offset if there is none."""
+        """Offset of the last entry; the base offset if the index is empty."""
         self._load()
         return self.base_offset + (self._offsets[-1] if self._offsets else 0)
 
     @property
     def last_position(self) -> int:
-        """Position of the last entry; 0 if there is none."""
+        """Position of the last entry; 0 if the index is empty."""
         if not self._is_loaded:
             self._load()
         return self._positions[-1] if self._positions else 0
@@ -172,13 +172,13 @@ class TimeIndex:
 
     @property
     def last_timestamp(self) -> int:
-        """Timestamp of the last entry; -1 if there is none."""
+        """Timestamp of the last entry; -1 if the index is empty."""
         self._load()
         return self._timestamps[-1] if self._timestamps else NO_TIMESTAMP
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last entry; the base offset if there is none."""
+        """Offset of the last entry; the base offset if the index is empty."""
         self._load()
         return self.base_offset + (self._offsets[-1] if self._offsets else 0)
 

@@ -82,7 +82,7 @@ def test_brokers_are_listed(tmp_path: Path) -> None:
 
 
 def test_quotas(invoke: Invoke) -> None:
-    """Of a user, and of every client id; removed ones are gone."""
+    """Quotas of a user and of every client id are set, listed and removed."""
     set_ = invoke("quotas", "set", "--user", "anna", "producer_byte_rate=1000")
     assert said(set_) == "set producer_byte_rate\n"
     said(invoke("quotas", "set", "--client-id", "<default>", "request_percentage=12.5"))

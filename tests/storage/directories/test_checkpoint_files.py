@@ -92,7 +92,7 @@ def test_a_damaged_checkpoint_counts_as_none(data: bytes, caplog: pytest.LogCapt
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one() -> None:
-    """And is written the next time, though nothing has changed since."""
+    """It is written the next time, although nothing has changed since."""
     files = MemoryFiles()
     checkpoint = OffsetCheckpoint(files, "/c")
     checkpoint.write({TopicPartition("a", 0): 1})

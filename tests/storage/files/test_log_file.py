@@ -292,7 +292,7 @@ def test_a_sparse_file_of_3_gib_was_read_whole(tmp_path: Path) -> None:
 
 
 def test_a_file_of_the_largest_size_is_read(files: Files, directory: str) -> None:
-    """And one that is larger by a byte is not, wherever it is."""
+    """One that is larger by a byte is refused, on disk and in memory."""
     path = f"{directory}/f"
     files.write_atomic(path, b"12345")
     assert files.read_bytes(path, 5) == b"12345"

@@ -288,7 +288,7 @@ def test_refusals_of_no_number_were_a_bare_type_error() -> None:
 
 
 def test_unknown_apis_and_topics_of_none() -> None:
-    """A name that nobody serves, and a topic where there is none."""
+    """An unknown API, and a topic for an API whose requests name no topic."""
     faults = Faults(Interception())
     with pytest.raises(AttributeError, match=r"'prodce'; did you mean produce\?"):
         faults.prodce(error=6)  # type: ignore[attr-defined]
