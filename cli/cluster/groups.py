@@ -10,7 +10,7 @@ import click
 
 from splashdam.cli.commands import OnceGroup
 from splashdam.cli.connecting import Cluster, chosen_partitions, on_cluster
-from splashdam.cli.output import counted, print_json, print_listing
+from splashdam.cli.output import counted, print_json, print_line, print_listing
 from splashdam.cli.parameters import exclusive, json_option, partition_list, yes_option
 from splashdam.model.broker_errors import ErrorCode, error_for
 from splashdam.model.errors import IllegalArgumentError
@@ -97,7 +97,7 @@ def describe(cluster: Cluster, *, group: str, as_json: bool) -> None:
             }
         )
         return
-    click.echo(f"{group}: {found.state}, {found.group_type}, {counted(len(found.members), 'member')}")
+    print_line(f"{group}: {found.state}, {found.group_type}, {counted(len(found.members), 'member')}")
     print_listing(_COLUMNS, rows, as_json=False)
 
 
@@ -208,7 +208,7 @@ class Target(NamedTuple):
 
 
 async def _check_empty(client: ClusterClient, group: str) -> None:
-    """Refuse a group with members. A group that does not exist has none, and the reset creates it."""
+    """Refuse a group with members. A group that does not exist has no members, and the reset creates it."""
     found = await describe_group(client, group)
     if found is not None and found.members:
         raise IllegalArgumentError(
@@ -229,4 +229,4 @@ def delete(cluster: Cluster, *, group: str, yes: bool) -> None:
         await delete_group(client, group)
 
     cluster.ask(run)
-    click.echo(f"deleted {group}")
+    print_line(f"deleted {group}")

@@ -43,7 +43,7 @@ def cells(text: str, key: str) -> str:
 
 
 async def test_an_empty_broker_says_what_to_do(visitor: Visitor) -> None:
-    """And shows no table of nothing."""
+    """It shows no empty table."""
     page = await visitor.get("/")
     assert page.status == 200
     assert "echo hello | splashdam produce greetings -b broker:9092" in page.text
@@ -133,7 +133,7 @@ async def test_hostile_names_are_text(
 
 
 async def test_a_filter_that_finds_nothing_says_so(visitor: Visitor, broker: Broker) -> None:
-    """And one that finds something shows that alone; internal topics are shown when asked for."""
+    """A filter that matches shows its matches alone; internal topics are shown on request."""
     broker.topics.create("orders", 1)
     broker.topics.create("payments", 1)
     assert "No topic has" in (await visitor.get("/?q=nothing")).text

@@ -53,7 +53,7 @@ def classpath(version: str) -> str:
 
 
 def has_tools(version: str) -> bool:
-    """Whether the command line tools are among the jars; `kafka-tools-api` alone is none of them."""
+    """Whether the command line tools are among the jars; `kafka-tools-api` alone does not count."""
     return any(Path(classpath(version)).parent.glob("kafka-tools-[0-9]*.jar"))
 
 
@@ -77,7 +77,7 @@ def need_tools(version: str) -> None:
 
 
 def newest_with_tools() -> str:
-    """The newest version that is here with its command line tools; skips the test where none is."""
+    """The newest version that is here with its command line tools; without one the test is skipped."""
     missing = []
     for version in VERSIONS:
         why = why_missing(version)
@@ -158,7 +158,7 @@ class KafkaBroker:
 
     @property
     def pid(self) -> int:
-        """Of the process that runs."""
+        """The id of the running process."""
         assert self._process is not None
         return self._process.pid
 
