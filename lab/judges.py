@@ -69,6 +69,8 @@ JUDGES = (
     Judge("sanitize", "gcc's sanitizers", ("make", "sanitize"), ("gcc",)),
     Judge("simulate", "faults in virtual time", ("make", "simulate"), (), r"runs from .* failed"),
     Judge("storm", "three brokers under faults", ("make", "storm"), (), r"^storm: "),
+    Judge("soak", "small disks for two hours", ("make", "soak"), (), r"^soak: "),
+    Judge("every-write", "each write fails", ("make", "every-write"), (), r"^every-write: "),
     Judge("endurance", "a broker killed every few seconds", ("make", "endurance"), (), r"^endurance: "),
     Judge("fuzz", "hostile requests", ("make", "fuzz")),
     Judge("chaos", "killed ingests", ("make", "pipeline-chaos"), ("java",), r"^(verified|violated): "),
