@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from splashdam.accumulator.batch import BatchState, ProducerBatch, sequence_after
 from splashdam.accumulator.readiness import DrainGate
-from splashdam.model.errors import message_of
+from splashdam.model.errors import KafkaError, message_of
 from splashdam.model.producer_view import BatchView, ConnectionView, QueueView, Standing
 from splashdam.model.values import TopicPartition
 from splashdam.net.connect import address_text
@@ -140,7 +140,7 @@ class _Look:
             producer_epoch=batch.producer_epoch if numbered else None,
             first_sequence=batch.base_sequence if numbered else None,
             last_sequence=sequence_after(batch.base_sequence, records - 1) if numbered else None,
-            last_error=None if batch.last_error is None else message_of(batch.last_error),
+            last_error=_said(batch.last_error),
         )
 
     def _connection(self, link: BrokerLink) -> ConnectionView:
@@ -152,5 +152,12 @@ class _Look:
             in_flight=link.in_flight,
             standing=standing if link.state.name != "IDLE" or standing is Standing.RECONNECTS else None,
             left_ms=None if math.isinf(left_ms) or standing is None else left_ms,
-            last_error=None if link.last_error is None else message_of(link.last_error),
+            last_error=_said(link.last_error),
         )
+
+
+def _said(error: BaseException | None) -> str | None:
+    """Return what an error says; None without one."""
+    if error is None:
+        return None
+    return message_of(error) if isinstance(error, KafkaError) else str(error) or repr(error)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from enum import Enum
+from typing import Protocol
 
 from splashdam.client.observing.metrics import Measured
 from splashdam.model.counters import Readings
 from splashdam.model.errors import KafkaError, message_of
 from splashdam.model.producer_view import ProducerView, StageView
-
-if TYPE_CHECKING:
-    from splashdam.client.running.lifecycle import State
 
 MOST_PARTITIONS = 200
 """So many partitions are described; the counts are those of all."""
@@ -27,7 +25,7 @@ class Inspectable(Measured, Protocol):
     """A producer's core."""
 
     @property
-    def state(self) -> State: ...
+    def state(self) -> Enum: ...
 
 
 def inspect_producer(core: Inspectable) -> ProducerView:
