@@ -72,7 +72,7 @@ class Books:
         sent: values by topic; a record's number is its place.
         acknowledged: numbers of records by topic.
         committed: numbers of transactions.
-        offset: the last that was committed for the group; -1 for none.
+        offset: the last that was committed for the group; -1 before the first.
     """
 
     sent: dict[str, list[bytes]] = attrs.field(factory=dict)

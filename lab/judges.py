@@ -280,7 +280,7 @@ def _console() -> Console:
 
 
 def _write(page: Path, section: str) -> None:
-    """Put a section between its marks, or at the end of a page that has none."""
+    """Put a section between its marks, or at the end of a page without them."""
     text = page.read_text()
     if BEGIN not in text:
         text = f"{text.rstrip()}\n\n## The judges\n\n{BEGIN}{END}"

@@ -49,7 +49,7 @@ def soak(options: argparse.Namespace, folder: Path, console: Console) -> Verdict
     for node in range(1, BROKERS + 1):
         verdict.include(verified_directory(data / f"broker-{node}"))
     words = cluster.last_words()
-    if "Traceback" in words:  # warnings of brokers that miss a killed one are none
+    if "Traceback" in words:  # a broker's warning that a killed one is missing is no finding
         verdict.violations.append(f"the cluster wrote: {words}")
     checked = sum(work.counts["records checked"] for work in works)
     broken = len(verdict.violations)
