@@ -21,6 +21,7 @@ FIRST ?= 0
 MINUTES ?= 10
 SEED ?= 0
 KILLS ?= 20
+RECORDS ?= 60000
 # Tests wait for sockets, children and disks now and then: one worker more than cores keeps the cores busy.
 WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
@@ -36,7 +37,7 @@ SPARK_CONNECTOR_CACHE ?= $(HOME)/.cache/splashdam/spark-kafka
 # Where nothing may be kept compiled, every worker and every child process compiles all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo pipeline test test-python test-rest test-all wheels release-check coverage kafka contract spark-connector kerberos s3 simulate endurance storm fuzz pipeline-chaos suites judges check docs bench bench-full bench-distance bench-stages bench-pipeline sanitize clean
+.PHONY: help setup demo pipeline test test-python test-rest test-all wheels release-check coverage kafka contract spark-connector kerberos s3 simulate endurance storm fuzz pipeline-chaos pipeline-cluster suites judges check docs bench bench-full bench-distance bench-stages bench-pipeline sanitize clean
 
 ##@ Set up
 setup: $(STAMP)  ## make .venv with everything that the tests need; every other target does so as well
@@ -143,6 +144,9 @@ fuzz: setup  ## send hostile requests of every API to brokers in memory: MINUTES
 
 pipeline-chaos: setup  ## kill Spark's workers and drivers during an ingest, then count every record: KILLS=20 SEED=0
 	$(BIN)/python -m lab.pipeline_chaos --kills $(KILLS) --seed $(SEED)
+
+pipeline-cluster: setup  ## run pipelines on Spark's own master and two workers, kill executors and drivers, then count: RECORDS=60000 SEED=0
+	$(BIN)/python -m lab.pipeline_cluster --records $(RECORDS) --seed $(SEED)
 
 sanitize: setup  ## run the kernel's tests and a fuzzer on a build with gcc's sanitizers
 	$(BIN)/python tools/sanitize.py

@@ -39,6 +39,7 @@ SECTIONS = {
         "dump-log": Entry("records.dump_log", "Print the contents of log files."),
     },
     "A cluster": {
+        "brokers": Entry("cluster.brokers", "List the brokers."),
         "topics": Entry("cluster.topics", "Create, list, describe, alter and delete topics."),
         "groups": Entry("cluster.groups", "List, describe, reset and delete consumer groups."),
         "acls": Entry("cluster.acls", "List, add and remove access control lists."),
@@ -94,17 +95,13 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
-            raise SystemExit(_status(interrupt)) from None
+            from splashdam.cli.exiting import exit_status  # imports modules that ``--help`` does not need
+
+            raise SystemExit(exit_status(interrupt)) from None
         except click.Abort as abort:
             if isinstance(abort.__context__, KeyboardInterrupt):  # Ctrl-C at a question
                 raise SystemExit(INTERRUPTED) from None
             raise
-
-
-def _status(interrupt: KeyboardInterrupt) -> int:
-    from splashdam.cli.exiting import exit_status
-
-    return exit_status(interrupt)
 
 
 def _show_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
@@ -165,11 +162,11 @@ class OnceCommand(click.Command):
             values, _, given = self.make_parser(ctx).parse_args(args=list(args))
             for parameter, times in Counter(given).items():
                 if times > 1 and _is_single(parameter):
-                    raise click.UsageError(f"{max(parameter.opts, key=len)} is given {times} times", ctx)
+                    raise click.UsageError(f"{shown_name(parameter)} is given {times} times", ctx)
             for names in self.exclusives:
                 # A repeatable option comes as often as it is given, and does not contradict itself.
                 found = [
-                    _shown(each)
+                    shown_name(each)
                     for each in dict.fromkeys(given)
                     if each.name in names and _is_given(each, values)
                 ]
@@ -207,7 +204,8 @@ def _is_given(parameter: click.Parameter, values: Mapping[str, Any]) -> bool:
     return isinstance(value, str | tuple) and bool(value)
 
 
-def _shown(parameter: click.Parameter) -> str:
+def shown_name(parameter: click.Parameter) -> str:
+    """Return the name of a parameter for messages: an option's long one, an argument's as in the help."""
     if isinstance(parameter, click.Option):
         return max(parameter.opts, key=len)
     return parameter.human_readable_name

@@ -106,9 +106,7 @@ class Cluster(NamedTuple):
         for node in found.nodes.values():
             try:
                 configs = await describe_configs(client, Resource.BROKER, str(node.node_id), node=node)
-            except (
-                BrokerResponseError
-            ):  # a client that may write is not always authorized to describe configs
+            except BrokerResponseError:  # who may write may not always describe configurations
                 return True
             if _AUTO_CREATE not in configs or configs[_AUTO_CREATE].value != "false":
                 return True
@@ -224,15 +222,20 @@ async def chosen_partitions(
     return chosen
 
 
-def on_cluster(command: Callable[..., None], *, may_be_new: bool = False) -> Callable[..., None]:
+def on_cluster(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that name a cluster, and call the command with the cluster as its first argument.
 
     Errors of the cluster end the command with a message and status 1.
-
-    Args:
-        command: the function behind the command.
-        may_be_new: see `named_cluster`.
     """
+    return _on_cluster(command, may_be_new=False)
+
+
+def on_cluster_or_new_directory(command: Callable[..., None]) -> Callable[..., None]:
+    """As `on_cluster`, for commands that create the directory of ``embedded:DIR`` if it is missing."""
+    return _on_cluster(command, may_be_new=True)
+
+
+def _on_cluster(command: Callable[..., None], *, may_be_new: bool) -> Callable[..., None]:
 
     @cluster_options()
     @wraps(command)

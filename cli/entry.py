@@ -39,7 +39,7 @@ def main() -> None:
         _run()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except OSError as error:  # from a page of help or a list; what a command does itself it reports itself
+    except OSError as error:  # from a page of help: commands write by `splashdam.cli.output`
         sys.stderr.write(f"Error: writing to standard output: {error.strerror or error}\n")
         sys.exit(FAILURE)
     finally:

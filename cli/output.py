@@ -1,14 +1,17 @@
-"""Output of commands: standard streams, tables, progress bars and counted nouns.
+"""Output of commands: standard streams, files, tables, progress bars and counted nouns.
 
-A terminal gets rich tables, a pipe plain columns. Standard streams may be closed (``<&-`` in a shell).
+A terminal gets rich tables, a pipe plain columns. Standard streams may be closed (``<&-`` in a shell), and
+a disk may be full: whatever a command writes, it writes by these functions, whose errors say what failed.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import BinaryIO, NamedTuple, TextIO
 
 import click
@@ -36,6 +39,54 @@ def _open(stream: TextIO | None, name: str) -> TextIO:
     if stream is None:  # Python sets it to None if the descriptor was closed at start
         raise click.ClickException(f"{name} is closed")
     return stream
+
+
+class OutputFailure(click.ClickException):
+    """Writing to standard output failed for another reason than a closed pipe."""
+
+
+@contextmanager
+def output_failures() -> Iterator[None]:
+    """Report a failed write of the block to standard output, and forget what is still buffered.
+
+    Raises:
+        BrokenPipeError: the reader has closed the pipe, which ends a command quietly.
+        OutputFailure: the write failed for another reason.
+    """
+    try:
+        yield
+    except OSError as error:
+        _forget_output()
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise OutputFailure(f"writing to standard output: {error.strerror or error}") from error
+
+
+def _forget_output() -> None:
+    """Send buffered output to /dev/null: the interpreter writes it at exit, and would fail once more."""
+    with suppress(OSError, ValueError):  # in a test standard output may have no descriptor
+        descriptor = sys.stdout.fileno()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, descriptor)
+        os.close(nowhere)
+
+
+def print_line(text: str) -> None:
+    """Print a line to standard output."""
+    with output_failures():
+        click.echo(text)
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file that an option of the command names.
+
+    Raises:
+        click.ClickException: it cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(f"writing to {path}: {error.strerror or error}") from error
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -92,12 +143,16 @@ def print_listing(columns: Sequence[str], rows: Sequence[Sequence[object]], *, a
 
 
 def print_json(fields: Mapping[str, object]) -> None:
-    """Print an object as a line."""
-    plain = {
-        name.replace(" ", "_"): value.value if isinstance(value, Shown) else value
-        for name, value in fields.items()
-    }
-    click.echo(json.dumps(plain, ensure_ascii=False))
+    """Print an object as a line, with underscores for the spaces in its names."""
+    print_line(json.dumps(_plain(fields), ensure_ascii=False))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Shown):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(name).replace(" ", "_"): _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _cell(value: object, is_read: bool) -> str:
@@ -116,7 +171,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print rows under headings; in a pipe the columns are separated by tabs, for ``cut``."""
     if not is_terminal(sys.stdout):
         for row in (head, *rows):
-            click.echo("\t".join(map(str, row)))
+            print_line("\t".join(map(str, row)))
         return
     from rich.console import Console
     from rich.table import Table
@@ -132,7 +187,8 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         )
     for row in rows:
         table.add_row(*(Text(str(each)) for each in row))  # no markup: [a] in a name is not a style
-    Console().print(table)
+    with output_failures():
+        Console().print(table)
 
 
 _WORTH_A_BAR_BYTES = 64 * 1024 * 1024

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from splashdam.cli.commands import shown_name
 from splashdam.client.sending.arguments import check_topic_name
 from splashdam.model.errors import KafkaConfigurationError
 
@@ -55,6 +56,22 @@ class DirectoryPath(click.Path):
         if value == "":
             self.fail("the path is empty; '.' is the current directory", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class OutputPath(click.Path):
+    """A file that the command writes. That its directory exists is checked before anything is started."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, writable=True, path_type=Path)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        path = super().convert(value, param, ctx)
+        directory = Path(os.fsdecode(path)).absolute().parent
+        if not directory.is_dir():
+            self.fail(f"there is no directory {directory}", param, ctx)
+        return path
 
 
 class SecondsRange(click.FloatRange):
@@ -187,9 +204,8 @@ def is_given(context: click.Context, parameter: str) -> bool:
 
 
 def flag_of(context: click.Context, parameter: str) -> str:
-    """Return the long name of a parameter's option, for messages."""
-    found = next(each for each in context.command.params if each.name == parameter)
-    return max(found.opts, key=len)
+    """Return the name of a parameter for messages, as `shown_name`."""
+    return shown_name(next(each for each in context.command.params if each.name == parameter))
 
 
 def exclusive(*parameters: str) -> Callable[[Command], Command]:

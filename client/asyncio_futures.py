@@ -188,7 +188,7 @@ _watches: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWatch] = weak
 
 
 def loop_watch() -> LoopWatch:
-    """Return that of the running loop; where none runs, that of the last one in this thread.
+    """Return the watch of the running loop; outside of a loop, that of the last one in this thread.
 
     Raises:
         RuntimeError: there is no loop.

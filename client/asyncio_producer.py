@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import weakref
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
+
+import attrs
 
 from splashdam.client.asyncio_futures import DeliveryFuture, loop_watch
 from splashdam.client.base import ProducerBase
@@ -67,6 +70,11 @@ class AsyncioKafkaProducer(ProducerBase[DeliveryFuture]):
         if others:
             refuse_positional("AsyncioKafkaProducer", others)
         self._settings = settings = producer_settings(options)
+        self._tokens: TokensFromTheLoop | None = None
+        provider = settings.sasl_oauth_token_provider
+        if inspect.iscoroutinefunction(getattr(provider, "token", provider)):
+            self._tokens = TokensFromTheLoop(provider)
+            settings = attrs.evolve(settings, sasl_oauth_token_provider=self._tokens)
         self._core: ProducerCore[DeliveryFuture] = background_core(settings, DeliveryFuture)
         self._path = self._core.intake.path
         self._lease = None
@@ -85,6 +93,8 @@ class AsyncioKafkaProducer(ProducerBase[DeliveryFuture]):
         core = self._core
         core.refuse_unless_new()
         process.refuse_at_exit()
+        if self._tokens is not None:
+            self._tokens.loop = asyncio.get_running_loop()
         loop_watch()  # so that `loop.run_until_complete(future)` finds this loop
         if local_address(core.settings.bootstrap_servers) is not None:
             # The broker reads its directory, which may take a while.
@@ -143,7 +153,10 @@ class AsyncioKafkaProducer(ProducerBase[DeliveryFuture]):
         If it is cancelled, the record may be delivered all the same. A task that waits for each record pays
         ``linger_ms`` for each; set it to 0 there.
         """
-        return await (await self.send(topic, value, key, headers, partition, timestamp_ms))
+        future = await self.send(
+            topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+        )
+        return await future
 
     def send_nowait(  # noqa: PLR0917 (kafka-python's signature)
         self,
@@ -461,3 +474,27 @@ async def _to_the_end(starting: Any, core: ProducerCore[Any]) -> BackgroundLoop:
         if task.exception() is None:
             core.begin_close(at_once=True)
         raise
+
+
+class TokensFromTheLoop:
+    """A token provider whose coroutine function runs in the application's loop, not in the producer's.
+
+    Args:
+        provider: as for ``sasl_oauth_token_provider``.
+
+    Attributes:
+        loop: the application's, once the producer is started.
+    """
+
+    def __init__(self, provider: Any) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._ask = getattr(provider, "token", provider)
+        for name in ("extensions", "forget"):
+            if hasattr(provider, name):
+                setattr(self, name, getattr(provider, name))
+
+    def token(self) -> str:
+        """Wait for the token. Called in a thread of the producer's loop."""
+        assert self.loop is not None
+        token: str = asyncio.run_coroutine_threadsafe(self._ask(), self.loop).result()
+        return token

@@ -72,6 +72,13 @@ JUDGES = (
     Judge("endurance", "a broker killed every few seconds", ("make", "endurance"), (), r"^endurance: "),
     Judge("fuzz", "hostile requests", ("make", "fuzz")),
     Judge("chaos", "killed ingests", ("make", "pipeline-chaos"), ("java",), r"^(verified|violated): "),
+    Judge(
+        "cluster",
+        "killed executors of a Spark cluster",
+        ("make", "pipeline-cluster"),
+        ("java",),
+        r"^(verified|violated): ",
+    ),
     Judge("suites", "kafka-python's own tests", ("make", "suites"), (), r"^suites: "),
 )
 

@@ -53,12 +53,13 @@ Trial = Callable[[argparse.Namespace, Path, Console], Verdict]
 
 
 def trial_parser(
-    name: str, doc: str | None, *, rate: float, pause: float, pause_help: str
+    name: str, doc: str | None, *, pause: float, pause_help: str, rate: float | None = None
 ) -> argparse.ArgumentParser:
-    """Return a parser with the arguments of every trial."""
+    """Return a parser with the arguments of every trial; with a rate, also with ``--rate``."""
     parser = argparse.ArgumentParser(prog=f"python -m lab.{name}", description=doc)
     parser.add_argument("--seed", type=int, default=0, help="of the random choices; timing differs (0)")
-    parser.add_argument("--rate", type=float, default=rate, help=f"records per second in all ({rate:g})")
+    if rate is not None:
+        parser.add_argument("--rate", type=float, default=rate, help=f"records per second in all ({rate:g})")
     parser.add_argument("--pause", type=float, default=pause, help=f"{pause_help} ({pause:g})")
     parser.add_argument("--data", type=Path, help="keep all files in this new folder")
     return parser

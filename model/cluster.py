@@ -24,7 +24,7 @@ class Node(NamedTuple):
 
 
 class PartitionInfo(NamedTuple):
-    """One partition. ``leader`` is -1 while there is none; ``leader_epoch`` is -1 if unknown."""
+    """One partition. ``leader`` is -1 without a leader; ``leader_epoch`` is -1 if unknown."""
 
     topic: str
     partition: int

@@ -318,6 +318,7 @@ class GroupView:
         members: in the coordinator's order.
         partitions: those that are assigned or committed, sorted.
         last_rebalance: None if there was none since the broker has started, or only its process knows.
+        problem: why the rest is not known; empty if it is.
     """
 
     group_id: str
@@ -327,6 +328,7 @@ class GroupView:
     members: tuple[MemberView, ...] = ()
     partitions: tuple[GroupPartitionView, ...] = ()
     last_rebalance: RebalanceView | None = None
+    problem: str = ""
 
     @property
     def lag(self) -> int:

@@ -10,7 +10,7 @@ import trio
 
 from splashdam.model.broker_errors import BrokerResponseError, UnsupportedVersionError
 from splashdam.model.cluster import ClusterMetadata
-from splashdam.model.errors import message_of
+from splashdam.model.errors import ProtocolError, message_of
 from splashdam.model.inspection import (
     BrokerView,
     ClientView,
@@ -184,10 +184,14 @@ class Inspector:
     async def _group(
         self, group_id: str, state: str, group_type: str, ends: Mapping[TopicPartition, int | None]
     ) -> GroupView:
-        found = await describe_group(self._client, group_id)
+        try:
+            found = await describe_group(self._client, group_id)
+            committed = {} if found is None else await committed_offsets(self._client, group_id)
+        except (BrokerResponseError, ProtocolError) as error:  # of this group alone
+            problem = message_of(error)
+            return GroupView(group_id=group_id, state=state, group_type=group_type, problem=problem)
         if found is None:  # it was deleted meanwhile
             return GroupView(group_id=group_id, state=state, group_type=group_type)
-        committed = await committed_offsets(self._client, group_id)
         readers = {where: member.member_id for member in found.members for where in member.assignment}
         return GroupView(
             group_id=group_id,

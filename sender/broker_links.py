@@ -252,7 +252,7 @@ class BrokerLink:
         """The newest version of a request that both sides support, ``newest`` at most.
 
         Raises:
-            UnsupportedVersionError: there is none.
+            UnsupportedVersionError: the two have no version in common.
             KafkaConnectionError: there is no connection.
         """
         return self._open_connection().version_for(request_cls, newest)

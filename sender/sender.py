@@ -141,7 +141,7 @@ class Sender:
 
     @property
     def fatal_error(self) -> KafkaError | None:
-        """The error that stopped the producer for good, None if there is none."""
+        """The error that stopped the producer for good; None while it works."""
         return self._completion.fatal
 
     @property

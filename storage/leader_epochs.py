@@ -11,6 +11,7 @@ from typing import NamedTuple
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.storage.directories.checkpoints import decode_lines, encode_lines
 from splashdam.storage.files.disk import Files
+from splashdam.storage.files.log_file import OversizedFileError
 
 FILE_NAME = "leader-epoch-checkpoint"
 _logger = logging.getLogger(__name__)
@@ -149,7 +150,11 @@ class LeaderEpochs:
         self.latest = entries[-1][0] if entries else -1
 
     def _read(self) -> list[tuple[int, int]]:
-        data = self._files.read_bytes(self._path)
+        try:
+            data = self._files.read_bytes(self._path)
+        except OversizedFileError as error:
+            _logger.warning("%s; going on without the leader epochs", error.message)
+            return []
         if data is None:
             return []
         try:

@@ -246,7 +246,7 @@ class Log:
 
     @property
     def leader_epoch_start(self) -> int:
-        """The log end offset when the newest epoch began; 0 if there is none."""
+        """The log end offset when the newest epoch began; 0 before the first epoch."""
         return self._epochs.entries[-1][1] if self._epochs.entries else 0
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
@@ -255,7 +255,7 @@ class Log:
 
     @property
     def last_epoch(self) -> int:
-        """The newest leader epoch in the log; -1 if there is none."""
+        """The newest leader epoch in the log; -1 before the first epoch."""
         return self._epochs.latest
 
     @property
@@ -293,7 +293,7 @@ class Log:
         return segment.largest_timestamp
 
     def first_timestamp(self, segment: LogSegment) -> int:
-        """Return the timestamp of a segment's first batch; -1 if there is none.
+        """Return the timestamp of a segment's first batch; -1 if the segment is empty.
 
         Raises:
             KafkaStorageError: it cannot be read.

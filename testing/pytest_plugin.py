@@ -71,7 +71,7 @@ class _DataKeeper:
 
 
 def _how_to_look(path: Path) -> str:
-    """Return a dump-log command for each partition with records; for the directory if there is none."""
+    """Return a dump-log command for each partition with records, without any for the directory."""
     found = sorted(log.parent for log in path.rglob("*.log") if log.stat().st_size)
     own = [each for each in found if not each.name.startswith("__")]
     return "\n".join(

@@ -18,9 +18,10 @@ import trio
 from splashdam.cli.broker.events import ErrorLines, events_told
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.exiting import file_failures_reported
-from splashdam.cli.output import is_terminal, standard_output
+from splashdam.cli.output import is_terminal, print_line, standard_output
 from splashdam.cli.parameters import (
     DirectoryPath,
+    OutputPath,
     config_option,
     exclusive,
     is_given,
@@ -101,7 +102,7 @@ splashdam broker --data ./data --ready-file ready -X log.retention.hours=1""",
 )
 @click.option(
     "--ready-file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OutputPath(),
     help="Write HOST:PORT to this file once clients can connect; it is removed at the end.",
 )
 @click.option(
@@ -159,24 +160,7 @@ def broker(
     """
     standard_output()  # fails if it is closed: else a log file would get descriptor 1, and our output
     with file_failures_reported():
-        in_file = read_properties(config)
-        if is_given(context, "data"):
-            in_file = _without_directories(in_file)
-        given = {**in_file, **properties}
-        for name in ("log.dirs", "log.dir"):
-            for option, given_as in (("data", f"--data {data}"), ("memory", "--memory")):
-                if is_given(context, option) and name in properties:
-                    raise click.UsageError(f"{given_as} contradicts -X {name}={properties[name]}", context)
-        if listeners and "listeners" in properties:
-            raise click.UsageError(
-                f"--listener {listeners[0]} contradicts -X listeners={properties['listeners']}", context
-            )
-        if listeners:
-            given["listeners"] = ",".join(listeners)
-        for name in ("host", "port"):
-            if is_given(context, name) and "listeners" in given:
-                raise click.UsageError(f"--{name} contradicts listeners={given['listeners']}", context)
-        settings = developer_settings({}, given)
+        settings = developer_settings({}, _settings(context, listeners, config, properties))
         console = None
         if console_port is not None:
             from splashdam.console.console import ConsoleSettings, check_installed
@@ -184,10 +168,46 @@ def broker(
             check_installed()
             console = (ConsoleSettings(port=console_port, is_read_only=console_read_only), console_principal)
         serving = Serving(
-            None if memory else data, host, port, settings, dict(topics), ready_file, verbose, console
+            data=None if memory else data,
+            host=host,
+            port=port,
+            settings=settings,
+            topics=dict(topics),
+            ready_file=ready_file,
+            tells_errors=verbose,
+            console=console,
         )
         with events_told() if verbose else nullcontext():
             trio.run(serving.run)
+
+
+def _settings(
+    context: click.Context, listeners: Sequence[str], config: Path | None, properties: Mapping[str, str]
+) -> dict[str, str]:
+    """Combine the file, ``-X`` and ``--listener``.
+
+    Raises:
+        click.UsageError: an option and a property contradict each other.
+    """
+    for option in ("data", "memory"):
+        for name in ("log.dirs", "log.dir"):
+            if is_given(context, option) and name in properties:
+                given_as = f"--data {context.params['data']}" if option == "data" else "--memory"
+                raise click.UsageError(f"{given_as} contradicts -X {name}={properties[name]}", context)
+    if listeners and "listeners" in properties:
+        raise click.UsageError(
+            f"--listener {listeners[0]} contradicts -X listeners={properties['listeners']}", context
+        )
+    in_file = read_properties(config)
+    if is_given(context, "data"):
+        in_file = _without_directories(in_file)
+    settings = {**in_file, **properties}
+    if listeners:
+        settings["listeners"] = ",".join(listeners)
+    for name in ("host", "port"):
+        if is_given(context, name) and "listeners" in settings:
+            raise click.UsageError(f"--{name} contradicts listeners={settings['listeners']}", context)
+    return settings
 
 
 def _without_directories(properties: dict[str, str]) -> dict[str, str]:
@@ -247,9 +267,9 @@ class Serving(NamedTuple):
                 trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals,
                 _announced(self.ready_file, running.bootstrap_servers),
             ):
-                click.echo(f"listening on {running.bootstrap_servers}")
+                print_line(f"listening on {running.bootstrap_servers}")
                 for name in list(running.listeners)[1:]:
-                    click.echo(f"listening on {running.bootstrap_servers_of(name)} ({name})")
+                    print_line(f"listening on {running.bootstrap_servers_of(name)} ({name})")
                 sys.stdout.flush()
                 if console_link is not None:
                     click.echo(f"console: {console_link}", err=True)

@@ -9,7 +9,7 @@ import click
 
 from splashdam.cli.commands import OnceGroup
 from splashdam.cli.exiting import file_failures_reported
-from splashdam.cli.output import is_terminal, print_json, standard_input
+from splashdam.cli.output import is_terminal, print_json, print_line, standard_input
 from splashdam.cli.parameters import DirectoryPath, json_option
 from splashdam.embedded_broker.security.users import UserStore
 from splashdam.net.sasl.scram import HASHES, MAX_ITERATIONS, MIN_ITERATIONS
@@ -61,7 +61,7 @@ def add(name: str, data: Path, mechanisms: tuple[str, ...], iterations: int) -> 
         store = _store(data)
         is_new = name not in store.names()
         store.add(name, password, mechanisms=mechanisms or tuple(HASHES), iterations=iterations)
-    click.echo(f"{'added' if is_new else 'changed'} {name}")
+    print_line(f"{'added' if is_new else 'changed'} {name}")
 
 
 @users.command(example="splashdam users delete anna --data ./data")
@@ -72,7 +72,7 @@ def delete(name: str, data: Path) -> None:
     with file_failures_reported():
         if not _store(data).delete(name):
             raise click.ClickException(f"there is no user {name!r} in {data}")
-    click.echo(f"deleted {name}")
+    print_line(f"deleted {name}")
 
 
 @users.command(name="list", example="splashdam users list --data ./data --json")
@@ -87,7 +87,7 @@ def list_users(data: Path, as_json: bool) -> None:
             if as_json:
                 print_json({"user": name, "mechanisms": list(mechanisms)})
             else:
-                click.echo(f"{name}\t{','.join(mechanisms)}")
+                print_line(f"{name}\t{','.join(mechanisms)}")
 
 
 def _password() -> str:

@@ -6,7 +6,7 @@ import click
 
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.exiting import file_failures_reported
-from splashdam.cli.output import bytes_read, counted
+from splashdam.cli.output import bytes_read, counted, print_line
 from splashdam.storage.inspect.verify import (
     EmptyPartitions,
     Finding,
@@ -54,12 +54,12 @@ def verify_log(directory: str, contiguous: bool, quiet: bool) -> None:
                     errors += finding.level is Level.ERROR
                     notes += finding.level is Level.NOTE
                     if finding.level is Level.ERROR or not quiet:
-                        click.echo(_line(finding))
+                        print_line(_line(finding))
     if str(empty):
         notes += 1
         if not quiet:
-            click.echo(f"note: {empty}")
-    click.echo(
+            print_line(f"note: {empty}")
+    print_line(
         f"{counted(errors, 'error')}, {counted(notes, 'note')} in {counted(totals.partitions, 'partition')}: "
         f"{counted(totals.segments, 'segment')}, {totals.batches:,} "
         f"{'batch' if totals.batches == 1 else 'batches'}, {counted(totals.records, 'record')}"

@@ -9,7 +9,7 @@ import click
 
 from splashdam.cli.commands import OnceGroup
 from splashdam.cli.connecting import Cluster, on_cluster
-from splashdam.cli.output import counted, print_listing
+from splashdam.cli.output import counted, print_line, print_listing
 from splashdam.cli.parameters import Command, exclusive, json_option, yes_option
 from splashdam.model.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from splashdam.net.admin.acls import (
@@ -123,7 +123,7 @@ def add(cluster: Cluster, *, prefixed: bool, deny: bool, **options: Any) -> None
         await create_acls(client, bindings)
 
     cluster.ask(run)
-    click.echo(f"added {counted(len(bindings), 'access control list')}")
+    print_line(f"added {counted(len(bindings), 'access control list')}")
 
 
 @acls.command(example="splashdam acls remove --topic orders --principal User:anna --yes")
@@ -146,7 +146,7 @@ def remove(cluster: Cluster, *, prefixed: bool, yes: bool, **options: Any) -> No
     if not yes:
         print_listing(_COLUMNS, [_row(each) for each in cluster.ask(matching)], as_json=False)
         click.confirm("Remove these access control lists?", abort=True, err=True)
-    click.echo(f"removed {counted(len(cluster.ask(run)), 'access control list')}")
+    print_line(f"removed {counted(len(cluster.ask(run)), 'access control list')}")
 
 
 def _resource(**options: Any) -> tuple[ResourceType, str | None]:

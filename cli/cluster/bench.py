@@ -29,7 +29,8 @@ from splashdam.cli.measuring.turns import (
     taking_part,
     turns,
 )
-from splashdam.cli.parameters import cluster_options, settled_cluster
+from splashdam.cli.output import output_failures, write_file
+from splashdam.cli.parameters import OutputPath, cluster_options, settled_cluster
 from splashdam.client.settings.rules import options_from_properties
 
 NAMES = tuple(scenario.name for scenario in SCENARIOS)
@@ -80,7 +81,7 @@ DEFAULT_SCENARIOS = ("send-100", "send-1k", "callback-100", "bulk-100", "wait-0"
 @click.option(
     "--json",
     "json_path",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    type=OutputPath(),
     help="Write every measurement to this file.",
 )
 def bench(
@@ -116,9 +117,10 @@ def bench(
             results = _measured(chosen, topic, security, rounds, scale)
     except MeasurementError as error:
         raise click.ClickException(str(error)) from error
-    print_report(facts, chosen, results, wide_console())
+    with output_failures():
+        print_report(facts, chosen, results, wide_console())
     if json_path is not None:
-        json_path.write_text(json.dumps({"machine": facts, "runs": list(results.runs)}, indent=1) + "\n")
+        write_file(json_path, json.dumps({"machine": facts, "runs": list(results.runs)}, indent=1) + "\n")
 
 
 def _chosen(names: Sequence[str], clients: Sequence[str]) -> list[Scenario]:

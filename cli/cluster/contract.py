@@ -14,8 +14,8 @@ import click
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.connecting import named_cluster
 from splashdam.cli.exiting import failures_reported
-from splashdam.cli.output import is_terminal, standard_output
-from splashdam.cli.parameters import exclusive, timeout_option
+from splashdam.cli.output import is_terminal, output_failures, print_line, standard_output, write_file
+from splashdam.cli.parameters import OutputPath, exclusive, timeout_option
 
 if TYPE_CHECKING:
     from splashdam.testing.contract.behaviour import Behaviour
@@ -54,9 +54,7 @@ _WIDTH = 240
     multiple=True,
     help="A folder with Kafka's jars, for the client `java FOLDER`; repeatable.",
 )
-@click.option(
-    "--markdown", type=click.Path(dir_okay=False, path_type=Path), help="Also write the table to this file."
-)
+@click.option("--markdown", type=OutputPath(), help="Also write the table to this file.")
 @click.option("--list", "is_list", is_flag=True, help="List the behaviours; no cluster is contacted.")
 @timeout_option
 @exclusive("wanted", "all_clients")
@@ -103,10 +101,11 @@ def contract(
         helper = SplashdamClient(address)
         with opened(makers, address) as clients, _progress(len(behaviours) * len(clients)) as tell:
             results = hold_all(behaviours, clients, helper, address, tell)
-    _show(results)
+    with output_failures():
+        _show(results)
     if markdown is not None:
         text = markdown_of(bootstrap or "The embedded broker", results)
-        markdown.write_text(text, encoding="utf-8")
+        write_file(markdown, text)
     if any(each.verdict is Verdict.BROKEN for each in results):
         raise click.exceptions.Exit(1)
 
@@ -138,7 +137,7 @@ def _names(wanted: Sequence[str], all_clients: bool, drivers: Mapping[str, objec
 
 def _list(behaviours: Sequence[Behaviour]) -> None:
     for each in behaviours:
-        click.echo(f"{each.area}: {each.title}\n    {' '.join(each.text.split())}")
+        print_line(f"{each.area}: {each.title}\n    {' '.join(each.text.split())}")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import click
 
 from splashdam.cli.commands import OnceGroup
 from splashdam.cli.connecting import Cluster, chosen_partitions, on_cluster
-from splashdam.cli.output import counted, print_json, print_listing
+from splashdam.cli.output import counted, print_json, print_line, print_listing
 from splashdam.cli.parameters import exclusive, json_option, partition_list, yes_option
 from splashdam.model.broker_errors import ErrorCode, error_for
 from splashdam.model.errors import IllegalArgumentError
@@ -96,7 +96,7 @@ def describe(cluster: Cluster, *, group: str, as_json: bool) -> None:
             }
         )
         return
-    click.echo(f"{group}: {found.state}, {found.group_type}, {counted(len(found.members), 'member')}")
+    print_line(f"{group}: {found.state}, {found.group_type}, {counted(len(found.members), 'member')}")
     print_listing(_COLUMNS, rows, as_json=False)
 
 
@@ -182,4 +182,4 @@ def delete(cluster: Cluster, *, group: str, yes: bool) -> None:
         await delete_group(client, group)
 
     cluster.ask(run)
-    click.echo(f"deleted {group}")
+    print_line(f"deleted {group}")

@@ -9,7 +9,7 @@ import click
 
 from splashdam.cli.commands import OnceGroup
 from splashdam.cli.connecting import Cluster, on_cluster
-from splashdam.cli.output import print_listing
+from splashdam.cli.output import print_line, print_listing
 from splashdam.cli.parameters import Command, exclusive, json_option
 from splashdam.net.admin.quotas import QUOTAS, EntityQuotas, alter_quotas, describe_quotas
 from splashdam.net.cluster.cluster_client import ClusterClient
@@ -107,7 +107,7 @@ def set_(cluster: Cluster, *, values: Mapping[str, float], **names: str | None) 
     address connection_creation_rate in connections per second.
     """
     _alter(cluster, names, values, ())
-    click.echo(f"set {', '.join(values)}")
+    print_line(f"set {', '.join(values)}")
 
 
 @quotas.command(example="splashdam quotas remove --user anna producer_byte_rate")
@@ -117,7 +117,7 @@ def set_(cluster: Cluster, *, values: Mapping[str, float], **names: str | None) 
 def remove(cluster: Cluster, *, quota_names: tuple[str, ...], **names: str | None) -> None:
     """Remove quotas of an entity, by name; those of the default entity then hold."""
     _alter(cluster, names, {}, quota_names)
-    click.echo(f"removed {', '.join(quota_names)}")
+    print_line(f"removed {', '.join(quota_names)}")
 
 
 def _alter(

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from time import time
 from typing import NamedTuple
 
 import click
 
 from splashdam.cli.commands import OnceGroup
-from splashdam.cli.connecting import Cluster, on_cluster
-from splashdam.cli.output import Shown, counted, print_json, print_listing, shown_age, shown_bytes
+from splashdam.cli.connecting import Cluster, on_cluster, on_cluster_or_new_directory
+from splashdam.cli.output import counted, print_json, print_line, print_listing, shown_age, shown_bytes
 from splashdam.cli.parameters import Command, exclusive, json_option, pairs, topic_argument, yes_option
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode
 from splashdam.model.cluster import PartitionInfo, TopicInfo
@@ -62,7 +61,7 @@ def topics() -> None:
 )
 @_config_option("A configuration of the topic, for example retention.ms=3600000. Repeatable.")
 @click.option("--if-not-exists", is_flag=True, help="Leave a topic that exists as it is.")
-@partial(on_cluster, may_be_new=True)
+@on_cluster_or_new_directory
 def create(
     cluster: Cluster,
     *,
@@ -89,7 +88,7 @@ def create(
             return False
         return True
 
-    click.echo(f"created {topic}" if cluster.ask(run) else f"{topic} exists")
+    print_line(f"created {topic}" if cluster.ask(run) else f"{topic} exists")
 
 
 class TopicSize(NamedTuple):
@@ -127,26 +126,14 @@ def list_(cluster: Cluster, *, internal: bool, is_names: bool, as_json: bool) ->
         return [name for name in await list_topics(client) if internal or name not in INTERNAL_TOPICS]
 
     async def sizes(client: ClusterClient) -> list[TopicSize]:
-        existing = (await client.cluster(None)).topics
-        found = {
-            name: each for name, each in sorted(existing.items()) if internal or name not in INTERNAL_TOPICS
-        }
-        offsets = await _offsets(client, [each for topic in found.values() for each in topic.partitions])
-        return [
-            TopicSize(
-                name,
-                len(topic.partitions),
-                sum(each.records for each in known),
-                _sum([each.size_bytes for each in known]),
-                max((each.newest_ms for each in known if each.newest_ms is not None), default=None),
-            )
-            for name, topic in found.items()
-            for known in [[offsets[each] for each in _leading(topic.partitions)]]
-        ]
+        existing = sorted((await client.cluster(None)).topics.items())
+        found = [topic for name, topic in existing if internal or name not in INTERNAL_TOPICS]
+        known = await _sizes(client, [each for topic in found for each in topic.partitions])
+        return [_topic_size(topic, [known[each] for each in _leading(topic.partitions)]) for topic in found]
 
     if is_names:
         for name in cluster.ask(names):
-            click.echo(name)
+            print_line(name)
         return
     now_ms = int(time() * 1000)
     print_listing(
@@ -162,6 +149,17 @@ def list_(cluster: Cluster, *, internal: bool, is_names: bool, as_json: bool) ->
             for each in cluster.ask(sizes)
         ],
         as_json=as_json,
+    )
+
+
+def _topic_size(topic: TopicInfo, partitions: Sequence[PartitionSize]) -> TopicSize:
+    sizes = [each.size_bytes for each in partitions if each.size_bytes is not None]
+    return TopicSize(
+        topic.name,
+        len(topic.partitions),
+        sum(each.records for each in partitions),
+        sum(sizes) if len(sizes) == len(partitions) else None,
+        max((each.newest_ms for each in partitions if each.newest_ms is not None), default=None),
     )
 
 
@@ -183,7 +181,7 @@ def _leading(partitions: Iterable[PartitionInfo]) -> list[TopicPartition]:
     return [TopicPartition(each.topic, each.partition) for each in partitions if each.leader >= 0]
 
 
-async def _offsets(
+async def _sizes(
     client: ClusterClient, partitions: Sequence[PartitionInfo]
 ) -> dict[TopicPartition, PartitionSize]:
     """Return what each partition with a leader holds."""
@@ -208,11 +206,6 @@ async def _offsets(
     }
 
 
-def _sum(sizes: Sequence[int | None]) -> int | None:
-    known = [each for each in sizes if each is not None]
-    return sum(known) if len(known) == len(sizes) else None
-
-
 @topics.command(example="splashdam topics describe orders --all-configs")
 @topic_argument
 @click.option("--all-configs", is_flag=True, help="Include configurations that have their defaults.")
@@ -226,7 +219,7 @@ def describe(cluster: Cluster, *, topic: str, all_configs: bool, as_json: bool) 
     ) -> tuple[TopicInfo, dict[str, ConfigValue], dict[TopicPartition, PartitionSize]]:
         found = await describe_topic(client, topic)
         configs = await describe_configs(client, Resource.TOPIC, topic)
-        return found, configs, await _offsets(client, found.partitions)
+        return found, configs, await _sizes(client, found.partitions)
 
     found, configs, sizes = cluster.ask(run)
     shown = {name: each for name, each in sorted(configs.items()) if all_configs or not each.is_default}
@@ -236,21 +229,19 @@ def describe(cluster: Cluster, *, topic: str, all_configs: bool, as_json: bool) 
         for each in found.partitions
     ]
     if as_json:
-        columns = [name.replace(" ", "_") for name in _PARTITION_COLUMNS]
-        plain = [[value.value if isinstance(value, Shown) else value for value in row] for row in rows]
         print_json(
             {
                 "topic": topic,
                 "id": format_uuid(found.topic_id),
-                "partitions": [dict(zip(columns, row, strict=True)) for row in plain],
+                "partitions": [dict(zip(_PARTITION_COLUMNS, row, strict=True)) for row in rows],
                 "configs": {name: each.value for name, each in shown.items()},
             }
         )
         return
-    click.echo(f"{topic}, id {format_uuid(found.topic_id)}, {counted(len(found.partitions), 'partition')}")
+    print_line(f"{topic}, id {format_uuid(found.topic_id)}, {counted(len(found.partitions), 'partition')}")
     print_listing(_PARTITION_COLUMNS, rows, as_json=False)
     for name, each in shown.items():
-        click.echo(f"{name}={'(secret)' if each.value is None else each.value}")
+        print_line(f"{name}={'(secret)' if each.value is None else each.value}")
 
 
 _PARTITION_COLUMNS = (
@@ -310,7 +301,7 @@ def alter(
             await create_partitions(client, topic, partitions)
 
     cluster.ask(run)
-    click.echo(f"altered {topic}")
+    print_line(f"altered {topic}")
 
 
 @topics.command(example="splashdam topics delete orders --yes")
@@ -326,4 +317,4 @@ def delete(cluster: Cluster, *, topic: str, yes: bool) -> None:
         await delete_topic(client, topic)
 
     cluster.ask(run)
-    click.echo(f"deleted {topic}")
+    print_line(f"deleted {topic}")

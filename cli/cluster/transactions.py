@@ -9,7 +9,7 @@ import click
 
 from splashdam.cli.commands import OnceGroup
 from splashdam.cli.connecting import Cluster, on_cluster
-from splashdam.cli.output import print_json, print_listing, shown_age
+from splashdam.cli.output import print_json, print_line, print_listing, shown_age
 from splashdam.cli.parameters import json_option, topic_argument, yes_option
 from splashdam.model.broker_errors import ErrorCode, error_for
 from splashdam.model.values import TopicPartition
@@ -76,13 +76,13 @@ def describe(cluster: Cluster, *, transactional_id: str, as_json: bool) -> None:
         )
         return
     began = f", began {start.text}" if start.value is not None else ""
-    click.echo(
+    print_line(
         f"{transactional_id}: {found.state}{began}, producer id {found.producer_id}, epoch"
         f" {found.producer_epoch},"
         f" timeout {found.timeout_ms} ms"
     )
     for each in found.partitions:
-        click.echo(str(each))
+        print_line(str(each))
 
 
 @transactions.command(example="splashdam transactions fence payments-1 --yes")
@@ -100,7 +100,7 @@ def fence(cluster: Cluster, *, transactional_id: str, yes: bool) -> None:
         await fence_transactional_id(client, transactional_id)
 
     cluster.ask(run)
-    click.echo(f"fenced {transactional_id}")
+    print_line(f"fenced {transactional_id}")
 
 
 @transactions.command(example="splashdam transactions abort orders --partition 0 --start-offset 1234 --yes")
@@ -124,4 +124,4 @@ def abort(cluster: Cluster, *, topic: str, partition: int, start_offset: int, ye
     async def run(client: ClusterClient) -> int:
         return await abort_hanging_transaction(client, where, start_offset)
 
-    click.echo(f"aborted the transaction of producer id {cluster.ask(run)} in {where}")
+    print_line(f"aborted the transaction of producer id {cluster.ask(run)} in {where}")

@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import click
-
-from splashdam.cli.output import is_terminal
+from splashdam.cli.output import is_terminal, print_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,4 +91,4 @@ def print_summary(rows: Sequence[tuple[str, object]]) -> None:
     """Print a line for each figure: its name, then its value."""
     width = max((len(name) for name, _ in rows), default=0)
     for name, value in rows:
-        click.echo(f"{name:<{width}}  {f'{value:,}' if isinstance(value, int) else value}")
+        print_line(f"{name:<{width}}  {f'{value:,}' if isinstance(value, int) else value}")

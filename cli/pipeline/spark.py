@@ -23,7 +23,8 @@ from splashdam.cli.exiting import (
     interrupts_wait,
     signals_interrupt,
 )
-from splashdam.cli.parameters import Command, cluster_options, pairs, settled_cluster
+from splashdam.cli.output import print_line
+from splashdam.cli.parameters import Command, OutputPath, cluster_options, pairs, settled_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -159,7 +160,7 @@ def on_spark(plan: Callable[..., Plan]) -> Callable[[Callable[..., None]], Calla
         )
         @click.option(
             "--spark-log",
-            type=click.Path(dir_okay=False, path_type=Path),
+            type=OutputPath(),
             help="File for Spark's log. Default: a temporary file that is kept only if something fails.",
         )
         @wraps(command)
@@ -176,7 +177,7 @@ def on_spark(plan: Callable[..., Plan]) -> Callable[[Callable[..., None]], Calla
                 made = _checked(plan, master, args, arguments)
                 if only_plan:
                     for line in made.lines():
-                        click.echo(line)
+                        print_line(line)
                     return
                 with session(master=master, memory=memory, settings=settings, log=spark_log) as spark:
                     command(spark, *args, **arguments)

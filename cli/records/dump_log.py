@@ -12,7 +12,7 @@ import click
 
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.exiting import file_failures_reported
-from splashdam.cli.output import bytes_read, is_terminal, standard_output
+from splashdam.cli.output import bytes_read, is_terminal, output_failures, standard_output
 from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
 from splashdam.record.json_lines import text_or_base64
 from splashdam.storage.inspect.dump import Entry, dump_file
@@ -48,6 +48,8 @@ def dump_log(paths: tuple[str, ...], deep: bool, print_data: bool, as_json: bool
                 except BrokerResponseError as damage:
                     is_sound = False
                     _print({"problem": damage.message}, file, as_json)
+        with output_failures():
+            standard_output().flush()
     if not is_sound:
         raise click.exceptions.Exit(1)
 
@@ -67,7 +69,7 @@ def _files(path: str) -> Iterator[str]:
 
 def _heading(file: str, as_json: bool) -> None:
     if not as_json:
-        standard_output().write(f"Dumping {file}\n".encode(errors="surrogateescape"))
+        _write(f"Dumping {file}")
 
 
 def _print(entry: Entry, file: str, as_json: bool) -> None:
@@ -77,7 +79,12 @@ def _print(entry: Entry, file: str, as_json: bool) -> None:
         line = ("| " if "offset" in entry and "keySize" in entry else "") + " ".join(
             f"{name}: {_text(value)}" for name, value in entry.items()
         )
-    standard_output().write(line.encode(errors="surrogateescape") + b"\n")
+    _write(line)
+
+
+def _write(line: str) -> None:
+    with output_failures():
+        standard_output().write(line.encode(errors="surrogateescape") + b"\n")
 
 
 def _plain(value: Any) -> Any:

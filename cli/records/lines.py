@@ -1,55 +1,104 @@
-"""Lines of input as records: where they come from, and what stands in one."""
+"""Input as records: lines or whole files, and the parts of a line."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import attrs
+import click
 
 from splashdam.cli.output import standard_input
 from splashdam.record.json_lines import Line
 
 
-class Numbered(NamedTuple):
-    """A line of input, without its newline, and where it stands."""
+class Piece(NamedTuple):
+    """A piece of input, and where it comes from.
+
+    Attributes:
+        source: the file; empty for standard input.
+        number: of the line; None: the piece is the whole of its source.
+        text: the bytes, of a line without its newline.
+    """
 
     source: str
-    number: int
+    number: int | None
     text: bytes
 
     def __str__(self) -> str:
-        where = f"line {self.number}"
-        return f"{self.source}, {where}" if self.source else where
+        line = None if self.number is None else f"line {self.number}"
+        return ", ".join(filter(None, (self.source, line))) or "standard input"
 
+
+Parse = Callable[[bytes], Line]
+"""Makes a record of a piece of input; raises ValueError if it cannot."""
 
 STANDARD_INPUT = Path("-")
+_SKIPPED_BYTES = 1 << 20
 
 
-def read_lines(files: Sequence[Path]) -> Iterator[Numbered]:
+def read_lines(files: Sequence[Path], limit_bytes: int) -> Iterator[Piece]:
     """Yield the lines of standard input, or of files one after the other; ``-`` is standard input.
+
+    Args:
+        files: none means standard input.
+        limit_bytes: a longer line is cut one byte behind this limit, so that it does not fill the memory.
 
     Raises:
         click.ClickException: standard input is closed.
         OSError: a file cannot be read.
     """
+    for source, stream in _opened(files):
+        for number in count(1):
+            line = stream.readline(limit_bytes + 2)
+            if not line:
+                break
+            is_whole = line.endswith(b"\n")
+            # Lines may end with CRLF, as files from Windows do.
+            yield Piece(source, number, line.removesuffix(b"\n").removesuffix(b"\r")[: limit_bytes + 1])
+            while not is_whole and (line := stream.readline(_SKIPPED_BYTES)):
+                is_whole = line.endswith(b"\n")
+
+
+def read_whole(files: Sequence[Path], limit_bytes: int) -> Iterator[Piece]:
+    """Yield each file as it is, or all of standard input; as kcat does, leave out an empty one.
+
+    Args:
+        files: none means standard input.
+        limit_bytes: a larger file is cut one byte behind this limit.
+
+    Raises:
+        click.ClickException: standard input is closed.
+        OSError: a file cannot be read.
+    """
+    for source, stream in _opened(files):
+        text = stream.read(limit_bytes + 1)
+        if text:
+            yield Piece(source, None, text)
+        else:
+            click.echo(f"{source or 'standard input'} is empty: skipped", err=True)
+
+
+def _opened(files: Sequence[Path]) -> Iterator[tuple[str, BinaryIO]]:
     for path in files or (STANDARD_INPUT,):
         if path == STANDARD_INPUT:
-            yield from _numbered("", standard_input())
+            yield "", standard_input()
         else:
             with path.open("rb") as stream:
-                yield from _numbered(str(path), stream)
+                yield str(path), stream
 
 
-def _numbered(source: str, stream: Iterable[bytes]) -> Iterator[Numbered]:
-    for number, line in enumerate(stream, 1):
-        # Lines may end with CRLF, as files from Windows do.
-        yield Numbered(source, number, line.removesuffix(b"\n").removesuffix(b"\r"))
+def limited(parse: Parse, limit_bytes: int) -> Parse:
+    """Return a `Parse` that refuses what was cut behind the limit."""
 
+    def parse_limited(text: bytes) -> Line:
+        if len(text) > limit_bytes:
+            raise ValueError(f"it has more than {limit_bytes:,} bytes; max.request.size limits a record")
+        return parse(text)
 
-Parse = Callable[[bytes], Line]
-"""Makes a record of a line; raises ValueError if it cannot."""
+    return parse_limited
 
 
 @attrs.frozen(kw_only=True)

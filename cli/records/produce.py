@@ -1,20 +1,18 @@
-"""``splashdam produce``: every line of input becomes a record."""
+"""``splashdam produce``: lines of input become records, or whole files."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Timer
 
-import attrs
 import click
 
 from splashdam.cli.commands import OnceCommand
-from splashdam.cli.exiting import exit_status, explained, failures_reported, signals_interrupt
-from splashdam.cli.output import counted, is_terminal, standard_input
+from splashdam.cli.exiting import exit_status, failures_reported, signals_interrupt
+from splashdam.cli.output import is_terminal, standard_input
 from splashdam.cli.parameters import (
     cluster_options,
     exclusive,
@@ -24,16 +22,16 @@ from splashdam.cli.parameters import (
     settled_properties,
     topic_argument,
 )
-from splashdam.cli.records.lines import Numbered, Parse, TextLines, read_lines
+from splashdam.cli.records.delivery import Delivery, value_of
+from splashdam.cli.records.lines import Piece, TextLines, limited, read_lines, read_whole
 from splashdam.client.producer import KafkaProducer
-from splashdam.model.errors import IllegalArgumentError, KafkaError, KafkaTimeoutError
-from splashdam.record.json_lines import Line, parse_json
+from splashdam.record.json_lines import parse_json
 
 CLOSE_TIMEOUT_SECONDS = 5.0
-"""After Ctrl-C or another signal: how long to wait for the delivery of lines that were read already."""
+"""After Ctrl-C or another signal: how long to wait for the delivery of what was read already."""
 
-PATIENCE_SECONDS = 2.0
-"""After this long a message says what the first record waits for."""
+LONGEST_LINE = 8
+"""Longest line, as a multiple of the largest record: JSON writes a byte as up to six characters."""
 
 PROPERTIES_OF_OPTIONS = {"bootstrap.servers": "bootstrap_servers", "compression.type": "compression"}
 
@@ -65,6 +63,7 @@ def _header_pairs(
     example="""\
 printf 'anna:hello\\nben:hi\\n' | splashdam produce greetings -K :
 splashdam produce orders monday.txt tuesday.txt -H source=files -z zstd
+splashdam produce pictures cat.png dog.png --whole
 splashdam tail t -o earliest -e --format json | splashdam produce copy --json""",
 )
 @topic_argument
@@ -111,6 +110,12 @@ splashdam tail t -o earliest -e --format json | splashdam produce copy --json"""
     " timestamp and partition are taken over.",
 )
 @click.option(
+    "--whole",
+    is_flag=True,
+    help="Each FILE, or all of standard input, is one record, byte for byte, as kcat sends files without -l;"
+    " an empty one is skipped.",
+)
+@click.option(
     "-p",
     "--partition",
     type=click.IntRange(0),
@@ -133,6 +138,10 @@ splashdam tail t -o earliest -e --format json | splashdam produce copy --json"""
 @exclusive("as_json", "has_headers")
 @exclusive("as_json", "null_marker")
 @exclusive("as_json", "partition")
+@exclusive("whole", "as_json")
+@exclusive("whole", "key_separator")
+@exclusive("whole", "has_headers")
+@exclusive("whole", "null_marker")
 @click.pass_context
 def produce(
     context: click.Context,
@@ -146,6 +155,7 @@ def produce(
     has_headers: bool,
     null_marker: str | None,
     as_json: bool,
+    whole: bool,
     partition: int | None,
     config: Path | None,
     properties: dict[str, str],
@@ -157,6 +167,9 @@ def produce(
     A line ends with LF or CRLF, which is not part of the record. A summary goes to standard error; the status
     is 1 if any record was not delivered. Ctrl-C, SIGTERM and SIGHUP end the reading; what was read is still
     delivered.
+
+    If the cluster falls silent, a message says so after two seconds. At the end of the input the command
+    waits as long as records are acknowledged, and gives up after --timeout without one.
     """
     if not files:
         standard_input()  # if it is closed, nothing is connected
@@ -173,23 +186,16 @@ def produce(
             given = {**read_properties(config), **properties}
             settled = settled_properties(context, given, PROPERTIES_OF_OPTIONS)
             _settle_timeout(context, settled, timeout_seconds)
-            producer = KafkaProducer.from_properties(settled, value_serializer=_value_of)
-            delivery = Delivery(producer, topic, parse_json if as_json else text_lines)
-            _deliver(delivery, read_lines(files), reads_files=bool(files))
+            silence_seconds = None if "delivery.timeout.ms" in settled else timeout_seconds
+            producer = KafkaProducer.from_properties(settled, value_serializer=value_of)
+            limit_bytes = producer.config["max_request_size"] * (1 if whole else LONGEST_LINE)
+            parse = limited(parse_json if as_json else text_lines, limit_bytes)
+            delivery = Delivery(producer, topic, parse, silence_seconds)
+            pieces = (read_whole if whole else read_lines)(files, limit_bytes)
+            _deliver(delivery, pieces, reads_files=bool(files))
     except KeyboardInterrupt as interrupt:
         raise SystemExit(exit_status(interrupt)) from None
     raise SystemExit(delivery.status())
-
-
-class _Null:
-    """A null value on its way to the producer, which takes None for a value that was forgotten."""
-
-
-_NULL = _Null()
-
-
-def _value_of(value: bytes | _Null) -> bytes | None:
-    return None if isinstance(value, _Null) else value
 
 
 def _settle_timeout(context: click.Context, properties: dict[str, str], timeout_seconds: float) -> None:
@@ -200,14 +206,15 @@ def _settle_timeout(context: click.Context, properties: dict[str, str], timeout_
     properties.setdefault("max.block.ms", str(max(1, round(timeout_seconds * 1000))))
 
 
-def _deliver(delivery: Delivery, source: Iterable[Numbered], *, reads_files: bool) -> None:
-    """Send all lines and print the summary, also after an error or a signal, which is raised again."""
+def _deliver(delivery: Delivery, source: Iterable[Piece], *, reads_files: bool) -> None:
+    """Send everything and print the summary, also after an error or a signal, which is raised again."""
     started = time.monotonic()
     try:
-        with _progress(source, reads_files=reads_files) as lines:
-            delivery.send_all(lines)
-        delivery.producer.flush()
-        delivery.producer.close()
+        with delivery.silence_told():
+            with _progress(source, reads_files=reads_files) as pieces:
+                delivery.send_all(pieces)
+            if delivery.flush():
+                delivery.producer.close()
     except KeyboardInterrupt:
         delivery.interrupted = True
         delivery.producer.close(timeout=CLOSE_TIMEOUT_SECONDS)
@@ -218,104 +225,14 @@ def _deliver(delivery: Delivery, source: Iterable[Numbered], *, reads_files: boo
 
 
 @contextmanager
-def _silence_explained(producer: KafkaProducer) -> Iterator[None]:
-    """Print once what the block waits for, if it takes long."""
-
-    def explain() -> None:
-        reason = producer.last_failure  # the same reason as in the timeout error
-        limit_seconds = producer.config["max_block_ms"] / 1000
-        click.echo(f"waiting for the cluster, for at most {limit_seconds:g} s; so far: {reason}", err=True)
-
-    timer = Timer(PATIENCE_SECONDS, explain)
-    # A command that ends with an error must not wait for the timer.
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-@contextmanager
-def _progress(lines: Iterable[Numbered], *, reads_files: bool) -> Iterator[Iterable[Numbered]]:
-    """Return the lines, with a progress bar on a terminal if they come from a file."""
+def _progress(pieces: Iterable[Piece], *, reads_files: bool) -> Iterator[Iterable[Piece]]:
+    """Yield the pieces of input, with a progress bar on a terminal if they come from a file."""
     if (is_terminal(sys.stdin) and not reads_files) or not is_terminal(sys.stderr):
-        yield lines
+        yield pieces
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.completed:,} records"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield progress.track(lines)
-
-
-@attrs.define
-class Delivery:
-    """Sends lines, and counts those that are delivered, failed and refused.
-
-    ``failed`` is counted on the sender's thread and ``refused`` on the caller's, so that neither needs a
-    lock.
-    """
-
-    producer: KafkaProducer
-    topic: str
-    parse: Parse
-    sent: int = 0
-    failed: int = 0
-    refused: int = 0
-    first_problem: str = ""
-    interrupted: bool = False
-
-    def send_all(self, lines: Iterable[Numbered]) -> None:
-        """Send every line; count a refused line, and go on with the next.
-
-        Raises:
-            IllegalArgumentError: the partition does not exist.
-            KafkaTimeoutError: no broker took records for ``max.block.ms``; further lines would wait as long.
-        """
-        for line in lines:
-            try:
-                self._send(self.parse(line.text))
-            except (KafkaTimeoutError, IllegalArgumentError):  # no partition of this number
-                self.refused += 1
-                raise
-            except (KafkaError, ValueError) as error:
-                self.refused += 1
-                self._note(f"{line}: {explained(error)}")
-
-    def _send(self, line: Line) -> None:
-        with (
-            nullcontext() if self.sent else _silence_explained(self.producer)
-        ):  # only the first may wait long
-            future = self.producer.send(
-                self.topic,
-                _NULL if line.value is None else line.value,
-                line.key,
-                line.headers,
-                line.partition,
-                line.timestamp_ms,
-            )
-        self.sent += 1
-        future.add_errback(self._count_failure)
-
-    def _count_failure(self, error: BaseException) -> None:
-        self.failed += 1
-        self._note(explained(error))
-
-    def _note(self, problem: str) -> None:
-        self.first_problem = self.first_problem or problem
-
-    def summary(self, seconds: float) -> str:
-        """Return the line for standard error at the end."""
-        lost = self.failed + self.refused
-        parts = [f"{counted(self.sent - self.failed, 'record')} delivered to {self.topic} in {seconds:.2f} s"]
-        if lost:
-            parts.append(f"{lost:,} not delivered; the first: {self.first_problem or 'see below'}")
-        if self.interrupted:
-            parts.append("interrupted")
-        return "; ".join(parts)
-
-    def status(self) -> int:
-        """Return the exit status of a run without interrupt: 0 only if every line was delivered."""
-        return 1 if self.failed + self.refused else 0
+        yield progress.track(pieces)

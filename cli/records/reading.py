@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import BinaryIO
 
 import attrs
@@ -11,7 +11,7 @@ import click
 import trio
 
 from splashdam.cli.connecting import Cluster
-from splashdam.cli.output import counted
+from splashdam.cli.output import counted, output_failures
 from splashdam.cli.records.rendering import Render
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.transactions import OffsetAndMetadata
@@ -30,20 +30,6 @@ from splashdam.net.cluster.fetch_client import (
 
 _COMMIT_INTERVAL_S = 5.0
 """Kafka's default of auto.commit.interval.ms."""
-
-
-class OutputFailure(click.ClickException):
-    """Writing to standard output failed for another reason than a closed pipe."""
-
-
-@contextmanager
-def _output_failures() -> Iterator[None]:
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise OutputFailure(f"writing to standard output: {error.strerror or error}") from error
 
 
 @attrs.frozen(kw_only=True)
@@ -102,7 +88,7 @@ class Output:
             BrokenPipeError: the reader of the output has closed it.
             OutputFailure: the output cannot be written.
         """
-        with _output_failures():
+        with output_failures():
             for record in news.records:
                 if self.left == 0 or (end is not None and record.offset >= end):
                     self.stream.flush()

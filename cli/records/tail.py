@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from splashdam.cli.exiting import failures_reported
 from splashdam.cli.moments import moment
 from splashdam.cli.output import standard_output
 from splashdam.cli.parameters import cluster_options, exclusive, given_bytes, legal_topic, settled_cluster
-from splashdam.cli.records.reading import Output, OutputFailure, Reading, Start, committing
+from splashdam.cli.records.reading import Output, Reading, Start, committing
 from splashdam.cli.records.rendering import FORMATS, TOKENS_HELP, Render, format_renderer, renderer
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.values import IsolationLevel
@@ -187,21 +186,15 @@ def tail(
             left=max_messages,
         ),
     )
-    try:
-        with failures_reported():
-            servers, settings = settled_cluster(config, properties)
-            with named_cluster(servers, settings, timeout_seconds) as cluster:
-                if any(each.startswith("^") for each in topics):
-                    reading.topics = cluster.ask(partial(_matching, topics))
-                if group is None:
-                    trio.run(reading.run, cluster)
-                else:
-                    cluster.ask(partial(_read_as_group, reading, cluster, group))
-    except BrokenPipeError:
-        _forget_output()
-    except OutputFailure:
-        _forget_output()
-        raise
+    with suppress(BrokenPipeError), failures_reported():  # `| head` has seen enough
+        servers, settings = settled_cluster(config, properties)
+        with named_cluster(servers, settings, timeout_seconds) as cluster:
+            if any(each.startswith("^") for each in topics):
+                reading.topics = cluster.ask(partial(_matching, topics))
+            if group is None:
+                trio.run(reading.run, cluster)
+            else:
+                cluster.ask(partial(_read_as_group, reading, cluster, group))
 
 
 def _check_times(since: int | None, until: int | None, null_marker: str | None, format_name: str) -> None:
@@ -243,8 +236,3 @@ async def _matching(topics: Sequence[str], client: ClusterClient) -> list[str]:
 async def _read_as_group(reading: Reading, cluster: Cluster, group: str, client: ClusterClient) -> None:
     async with committing(client, group) as progress:
         await attrs.evolve(reading, progress=progress).run(cluster)
-
-
-def _forget_output() -> None:
-    """Discard buffered output, so that exit does not fail on a closed pipe or a full disk."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from splashdam.cli.commands import OnceCommand
-from splashdam.cli.reference.tables import Cells, chosen, print_json, print_reference
+from splashdam.cli.reference.tables import Cells, chosen, print_json_array, print_reference
 from splashdam.embedded_broker.configs.table import KnownConfig, Scope, known_configs, meaning_of
 from splashdam.model.options import unit_in
 
@@ -29,7 +29,7 @@ def configs(words: Sequence[str], scope: str | None, as_json: bool) -> None:
     known = [row for row in known_configs() if scope in (None, row.scope.value)]
     rows = chosen(known, words, what="configuration", more=lambda row: row.without_effect)
     if as_json:
-        print_json(
+        print_json_array(
             {
                 "name": row.name,
                 "scope": row.scope.value,

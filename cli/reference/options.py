@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from splashdam.cli.commands import OnceCommand
-from splashdam.cli.reference.tables import Cells, chosen, print_json, print_reference
+from splashdam.cli.reference.tables import Cells, chosen, print_json_array, print_reference
 from splashdam.client.settings.option_table import SECTIONS, OptionRow, option_rows
 
 
@@ -22,7 +22,7 @@ def options(words: Sequence[str], as_json: bool) -> None:
     """
     rows = chosen(option_rows(), words, what="option", more=lambda row: row.kafka)
     if as_json:
-        print_json(row._asdict() for row in rows)
+        print_json_array(row._asdict() for row in rows)
         return
     head = ("option", "type", "default", "unit", "kafka", "meaning")
     titles = ("",) if words else SECTIONS

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import click
 
-from splashdam.cli.output import is_terminal, print_table
+from splashdam.cli.output import is_terminal, output_failures, print_line, print_table
 from splashdam.model.options import nearest_name
 
 
@@ -77,9 +77,9 @@ def _has(wanted: Iterable[str], *texts: str) -> bool:
     return all(word in text for word in wanted)
 
 
-def print_json(rows: Iterable[object]) -> None:
+def print_json_array(rows: Iterable[object]) -> None:
     """Print rows as a JSON array of objects."""
-    click.echo(json.dumps(list(rows), indent=1))
+    print_line(json.dumps(list(rows), indent=1))
 
 
 def print_reference(
@@ -99,23 +99,24 @@ def print_reference(
     from rich.table import Table
     from rich.text import Text
 
-    console = Console()
-    for title, cells in parts:
-        if not cells:
-            continue
-        table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 1, 0))
-        if title:
-            console.print(Text(title, "bold underline"))
-        table.add_column(overflow="fold", no_wrap=console.width >= _ROOMY)
-        table.add_column(overflow="fold", max_width=24)
-        table.add_column(overflow="fold", ratio=1, min_width=20)
-        for each in cells:
-            table.add_row(
-                Text.assemble((each.names[0], "bold"), "\n", (each.names[1], "dim")),
-                Text.assemble((each.value[0], "green"), "\n", (each.value[1], "dim")),
-                Text(each.meaning),  # not markup: [compression] is an extra, not a style
-            )
-        console.print(table)
+    with output_failures():
+        console = Console()
+        for title, cells in parts:
+            if not cells:
+                continue
+            table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 1, 0))
+            if title:
+                console.print(Text(title, "bold underline"))
+            table.add_column(overflow="fold", no_wrap=console.width >= _ROOMY)
+            table.add_column(overflow="fold", max_width=24)
+            table.add_column(overflow="fold", ratio=1, min_width=20)
+            for each in cells:
+                table.add_row(
+                    Text.assemble((each.names[0], "bold"), "\n", (each.names[1], "dim")),
+                    Text.assemble((each.value[0], "green"), "\n", (each.value[1], "dim")),
+                    Text(each.meaning),  # not markup: [compression] is an extra, not a style
+                )
+            console.print(table)
 
 
 _ROOMY = 100

@@ -1,4 +1,4 @@
 """``send_many`` and ``send_arrow``: many records in one call, and their report.
 
-May import: future, partitioning, reports, sending.
+May import: partitioning, reports, sending.
 """

@@ -1,4 +1,4 @@
 """Which partition a record goes to.
 
-May import: future, sending.
+May import: sending.
 """

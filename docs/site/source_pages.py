@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from markdown_it import MarkdownIt
 from pygments.lexers import TextLexer, get_lexer_for_filename
 from pygments.util import ClassNotFound
 from sphinx.application import Sphinx
@@ -20,6 +21,8 @@ FOLDER = "source"
 
 SCHEME = "source:"
 _LINK = re.compile(r"\]\((\.\.[^)#\s]*)(#[^)\s]*)?\)")
+_ANY_LINK = re.compile(r"\[([^\]]*)\]\(([^):#\s]+)(#[^)\s]*)?\)")
+_TABLE = '<div class="table-wrapper"><table class="docutils">'
 _INDEX = "\n\n```{toctree}\n:hidden:\n:glob:\n\n*\n```\n"
 
 
@@ -79,18 +82,36 @@ def point_to_source_pages(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """Each file, highlighted."""
+    """Each file: Markdown as a page, others highlighted."""
     assert isinstance(app.builder, StandaloneHTMLBuilder)  # the only kind of builder that asks for pages
-    highlighter = app.builder.highlighter
-    for name in sorted(set().union(*_linked(app.env).values())):
+    names = set().union(*_linked(app.env).values())
+    for name in sorted(names):
         text = (ROOT / name).read_text()
-        try:
-            language = get_lexer_for_filename(name).aliases[0]
-        except ClassNotFound:
-            language = "text"
-        body = highlighter.highlight_block(text, language, linenos=False)
-        yield (
-            f"{FOLDER}/{name}",
-            {"title": name, "body": f"<h1>{name}</h1>{body}", "parents": []},
-            "page.html",
-        )
+        if name.endswith(".md"):
+            body = _rendered(text, name, names)
+        else:
+            listing = app.builder.highlighter.highlight_block(text, _language(name), linenos=False)
+            body = f"<h1>{name}</h1>{listing}"
+        yield f"{FOLDER}/{name}", {"title": name, "body": body, "parents": []}, "page.html"
+
+
+def _language(name: str) -> str:
+    try:
+        return get_lexer_for_filename(name).aliases[0]
+    except ClassNotFound:
+        return "text"
+
+
+def _rendered(text: str, name: str, names: Container[str]) -> str:
+    """Return a Markdown file as HTML. Links lead to pages of the site; one without a page loses its link."""
+    folder, home = os.path.dirname(name), "../" * (name.count("/") + 1)
+
+    def led(match: re.Match[str]) -> str:
+        label, target, anchor = match[1], match[2], match[3] or ""
+        path = os.path.normpath(os.path.join(folder, target))
+        if path.startswith("docs/") and path.endswith(".md"):
+            return f"[{label}]({home}{path[5:-3]}.html{anchor})"
+        return f"[{label}]({home}{FOLDER}/{path}.html)" if path in names else label
+
+    html = MarkdownIt("commonmark").enable("table").render(_ANY_LINK.sub(led, text))
+    return html.replace("<table>", _TABLE).replace("</table>", "</table></div>")

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from lab.processes import Process, busiest_python_worker, kill_all, living
 from splashdam.cli.exiting import interrupts_wait
 
 _COMMIT_SECONDS = 180
@@ -122,28 +123,10 @@ class Driver:
         Raises:
             DriverStuck: no worker is busy for a minute.
         """
-        deadline = time.monotonic() + _END_SECONDS
-        before = self._worker_ticks()
-        while time.monotonic() < deadline:
-            time.sleep(_STEP_SECONDS)
-            now = self._worker_ticks()
-            busy = [pid for pid, ticks in now.items() if ticks > before.get(pid, 0)]
-            if busy:
-                return max(busy, key=lambda pid: now[pid] - before.get(pid, 0))
-            before = now
-        raise DriverStuck(f"no worker does anything: {self.last_words()}")
-
-    def _worker_ticks(self) -> dict[int, int]:
-        """Return the CPU time, in clock ticks, of the workers that Spark's Python daemon has forked."""
-        children = list(self._children())
-        daemons = {pid for pid, _, words in children if "pyspark.daemon" in words}
-        found = {}
-        for pid, parent, _ in children:
-            if parent in daemons:
-                with suppress(OSError):  # it has ended by now
-                    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                    found[pid] = int(fields[11]) + int(fields[12])
-        return found
+        busy = busiest_python_worker(self._children, _END_SECONDS)
+        if busy is None:
+            raise DriverStuck(f"no worker does anything: {self.last_words()}")
+        return busy
 
     def wait_for_end(self) -> int:
         """Wait until the driver and all of its children are gone, and return the driver's status."""
@@ -153,7 +136,7 @@ class Driver:
         except subprocess.TimeoutExpired:
             raise DriverStuck(f"it does not end: {self.last_words()}") from None
         deadline = time.monotonic() + _END_SECONDS
-        while children := [pid for pid, _, _ in self._children()]:
+        while children := [each.pid for each in self._children()]:
             if time.monotonic() > deadline:
                 raise DriverStuck(f"processes {children} outlive the driver")
             time.sleep(_STEP_SECONDS)
@@ -167,19 +150,10 @@ class Driver:
             with suppress(BrokenPipeError):
                 pipe.close()
 
-    def _children(self) -> Iterator[tuple[int, int, str]]:
-        """Yield process id, parent and command line of every living process of the driver's session."""
+    def _children(self) -> Iterator[Process]:
+        """Yield every living process of the driver's session."""
         assert self._process is not None
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            try:
-                state, parent, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
-                words = (entry / "cmdline").read_text()
-            except OSError:  # it has ended by now
-                continue
-            if int(session) == self._process.pid and state != "Z":
-                yield int(entry.name), int(parent), words
+        return living([self._process.pid])
 
     def last_words(self) -> str:
         """Return the end of its log."""
@@ -189,12 +163,6 @@ class Driver:
         """Kill the driver and all of its children, whatever state they are in."""
         if self._process is None:
             return
-        deadline = time.monotonic() + _END_SECONDS
-        while (children := list(self._children())) and time.monotonic() < deadline:
-            for pid, _, _ in children:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            self._process.poll()
-            time.sleep(_STEP_SECONDS)
+        kill_all(self._children, _END_SECONDS)
         self._process.wait()
         self._close_pipes()

@@ -67,7 +67,7 @@ class Target(NamedTuple):
 
 
 async def check_empty(client: ClusterClient, group: str) -> None:
-    """Refuse a group with members. A group that does not exist has none, and a reset creates it.
+    """Refuse a group with members. A group that does not exist has no members, and a reset creates it.
 
     Raises:
         IllegalArgumentError: it has members.

@@ -14,7 +14,7 @@ import attrs
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.errors import KafkaConfigurationError
-from splashdam.storage.inspect.read_only import LARGEST_SMALL_FILE_BYTES
+from splashdam.storage.files.log_file import LARGEST_SMALL_FILE_BYTES
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs

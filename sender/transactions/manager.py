@@ -229,7 +229,7 @@ class TransactionManager:
             self.abort().detached = True
 
     def unattended(self) -> PendingCall | None:
-        """Return the call that nobody waits for, None if there is none."""
+        """Return the call whose caller has given up waiting; usually None."""
         call = self._call
         return call if call is not None and (call.detached or call.left) else None
 
@@ -299,7 +299,7 @@ class TransactionManager:
 
     @property
     def fatal_error(self) -> KafkaError | None:
-        """The error that stopped the producer for good, None if there is none."""
+        """The error that stopped the producer for good; None while it works."""
         return self._error() if self.state is TransactionState.FATAL_ERROR else None
 
     def batch_failed(self, error: BaseException) -> None:

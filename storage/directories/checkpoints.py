@@ -14,6 +14,7 @@ from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.options import MAX_INT, MAX_LONG
 from splashdam.model.values import TopicPartition
 from splashdam.storage.files.disk import Files
+from splashdam.storage.files.log_file import OversizedFileError
 
 RECOVERY_POINT_NAME = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK_NAME = "replication-offset-checkpoint"
@@ -65,14 +66,15 @@ class OffsetCheckpoint:
         self._written: dict[TopicPartition, int] | None = None
 
     def read(self) -> dict[TopicPartition, int]:
-        """Return the offsets.
-
-        None if the file is missing or damaged, for which each use has a safe fallback.
-        """
+        """Return the offsets; none if the file is missing or damaged, for which each use has a fallback."""
         return self._read() or {}
 
     def _read(self) -> dict[TopicPartition, int] | None:
-        data = self._files.read_bytes(self._path)
+        try:
+            data = self._files.read_bytes(self._path)
+        except OversizedFileError as error:
+            _logger.warning("%s; ignoring the file", error.message)
+            return None
         if data is None:
             return None
         try:

@@ -21,7 +21,14 @@ import trio
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import Buffer
 from splashdam.storage.files.lock import DirectoryLock, lock_directory
-from splashdam.storage.files.log_file import BytesSlice, FileSlice, LogFile, storage_errors
+from splashdam.storage.files.log_file import (
+    LARGEST_SMALL_FILE_BYTES,
+    BytesSlice,
+    FileSlice,
+    LogFile,
+    check_size,
+    storage_errors,
+)
 
 T = TypeVar("T")
 
@@ -58,12 +65,12 @@ class Files(Protocol):
         """Open a file to read and append; with ``create``, create it if it is missing."""
         ...
 
-    def read_bytes(self, path: str) -> bytes | None:
-        """Return the whole file, or None if there is none."""
+    def read_bytes(self, path: str, limit_bytes: int = LARGEST_SMALL_FILE_BYTES) -> bytes | None:
+        """Return the whole file, None if it does not exist; raise OversizedFileError beyond the limit."""
         ...
 
     def size_bytes(self, path: str) -> int | None:
-        """Return the file's length, or None if there is none."""
+        """Return the file's length, None if it does not exist."""
         ...
 
     def modified_ms(self, path: str) -> int | None:
@@ -219,14 +226,16 @@ class DiskFiles:
                 os.close(descriptor)
                 raise
 
-    def read_bytes(self, path: str) -> bytes | None:
+    def read_bytes(self, path: str, limit_bytes: int = LARGEST_SMALL_FILE_BYTES) -> bytes | None:
         with storage_errors("read", path):
             try:
                 descriptor = os.open(path, os.O_RDONLY | _SAFELY)
             except FileNotFoundError:
                 return None
             try:
-                return _read_fully(descriptor, 0, _size_bytes(descriptor, path))
+                size_bytes = _size_bytes(descriptor, path)
+                check_size(path, size_bytes, limit_bytes)
+                return _read_fully(descriptor, 0, size_bytes)
             finally:
                 os.close(descriptor)
 

@@ -72,6 +72,22 @@ def unusable_file_error(path: str, reason: str) -> KafkaStorageError:
     return KafkaStorageError(f"{path} {reason}; move this file away, and the broker creates it again")
 
 
+LARGEST_SMALL_FILE_BYTES = 256 * 1024 * 1024
+"""Largest checkpoint, snapshot or other small file that is read: enough for five million producers."""
+
+
+class OversizedFileError(KafkaStorageError):
+    """A file is too large to be what its name says. It was not read: it could fill the memory."""
+
+
+def check_size(path: str, size_bytes: int, limit_bytes: int = LARGEST_SMALL_FILE_BYTES) -> None:
+    """Raise OversizedFileError for a file that is larger than the limit."""
+    if size_bytes > limit_bytes:
+        raise OversizedFileError(
+            f"{path} has {size_bytes:,} bytes, too many for a file of this kind; move it away"
+        )
+
+
 class storage_errors:
     """Turn an OSError of the block into a KafkaStorageError that names action and path.
 

@@ -21,7 +21,14 @@ import trio
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import Buffer
 from splashdam.storage.files.disk import TEMPORARY, DirectoryEntry
-from splashdam.storage.files.log_file import BytesSlice, FileSlice, LogFile, storage_errors
+from splashdam.storage.files.log_file import (
+    LARGEST_SMALL_FILE_BYTES,
+    BytesSlice,
+    FileSlice,
+    LogFile,
+    check_size,
+    storage_errors,
+)
 
 T = TypeVar("T")
 
@@ -273,9 +280,12 @@ class MemoryFiles:
                 self._change(_Change("link", path, inode))
         return MemoryLogFile(self, inode, path)
 
-    def read_bytes(self, path: str) -> bytes | None:
+    def read_bytes(self, path: str, limit_bytes: int = LARGEST_SMALL_FILE_BYTES) -> bytes | None:
         inode = self._names.files.get(path)
-        return None if inode is None else bytes(inode.data)
+        if inode is None:
+            return None
+        check_size(path, len(inode.data), limit_bytes)
+        return bytes(inode.data)
 
     def size_bytes(self, path: str) -> int | None:
         inode = self._names.files.get(path)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.storage.files.disk import DirectoryEntry, Files, StorageLock
-from splashdam.storage.files.log_file import LogFile
+from splashdam.storage.files.log_file import LARGEST_SMALL_FILE_BYTES, LogFile
 
 T = TypeVar("T")
 
@@ -53,9 +53,9 @@ class WatchedFiles:
         file.on_failure = lambda error: self._note(path, error)
         return file
 
-    def read_bytes(self, path: str) -> bytes | None:
+    def read_bytes(self, path: str, limit_bytes: int = LARGEST_SMALL_FILE_BYTES) -> bytes | None:
         with self._watched(path):
-            return self._files.read_bytes(path)
+            return self._files.read_bytes(path, limit_bytes)
 
     def size_bytes(self, path: str) -> int | None:
         with self._watched(path):

@@ -15,13 +15,10 @@ from typing import NamedTuple
 from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError
 from splashdam.record.batch import HEADER_BYTES, BatchHeader
 from splashdam.record.stored import parse_stored_header, stored_crc_ok
-from splashdam.storage.files.log_file import storage_errors
+from splashdam.storage.files.log_file import check_size, storage_errors
 
 LARGEST_BATCH_BYTES = 256 * 1024 * 1024
 """Of a larger batch only the header is read; Kafka's default limit is 1 MiB."""
-
-LARGEST_SMALL_FILE_BYTES = 64 * 1024 * 1024
-"""Largest checkpoint or snapshot that is read: enough for 1.4 million producers."""
 
 _CHUNK_BYTES = 1024 * 1024
 _ZEROS = bytes(_CHUNK_BYTES)
@@ -77,8 +74,7 @@ def read_small(path: str) -> bytes:
         KafkaStorageError: the file cannot be read, or is too large to be what its name says.
     """
     with open_read_only(path) as file:
-        if file.end > LARGEST_SMALL_FILE_BYTES:
-            raise KafkaStorageError(f"{path} has {file.end:,} bytes, too many for a file of this kind")
+        check_size(path, file.end)
         return file.read(0, file.end)
 
 

@@ -14,6 +14,7 @@ from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError
 from splashdam.record.checksum import crc32c
 from splashdam.storage.directories.checkpoints import whole_number_of
 from splashdam.storage.files.disk import Files
+from splashdam.storage.files.log_file import OversizedFileError
 from splashdam.storage.producers.state import (
     MAX_SEQUENCE,
     REMEMBERED_BATCHES,
@@ -151,12 +152,10 @@ class SnapshotFiles:
         return above, ProducerStates()
 
     def _load(self, offset: int) -> ProducerStates | None:
-        data = self._files.read_bytes(self._path(offset))
-        if data is None:
-            return None
         try:
-            return ProducerStates(decode_snapshot(data))
-        except CorruptMessageError as error:
+            data = self._files.read_bytes(self._path(offset))
+            return None if data is None else ProducerStates(decode_snapshot(data))
+        except (CorruptMessageError, OversizedFileError) as error:
             _logger.warning("%s: %s; removing it", self._path(offset), error.message)
             self.delete(offset)
             return None

@@ -32,6 +32,9 @@ TXN_INDEX_VERSION = 0
 MAX_RELATIVE_OFFSET = 2**31 - 1
 NO_TIMESTAMP = -1
 
+LARGEST_INDEX_BYTES = 2**31 - 1
+"""Largest value of segment.index.bytes, to which Kafka preallocates its files."""
+
 
 class OffsetIndex:
     """``.index``: from an offset to a position in the log, sparse; loaded with one read on first use."""
@@ -56,13 +59,13 @@ class OffsetIndex:
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last entry; the base offset if there is none."""
+        """Offset of the last entry; the base offset if the index is empty."""
         self._load()
         return self.base_offset + (self._offsets[-1] if self._offsets else 0)
 
     @property
     def last_position(self) -> int:
-        """Position of the last entry; 0 if there is none."""
+        """Position of the last entry; 0 if the index is empty."""
         if not self._is_loaded:
             self._load()
         return self._positions[-1] if self._positions else 0
@@ -169,13 +172,13 @@ class TimeIndex:
 
     @property
     def last_timestamp(self) -> int:
-        """Timestamp of the last entry; -1 if there is none."""
+        """Timestamp of the last entry; -1 if the index is empty."""
         self._load()
         return self._timestamps[-1] if self._timestamps else NO_TIMESTAMP
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last entry; the base offset if there is none."""
+        """Offset of the last entry; the base offset if the index is empty."""
         self._load()
         return self.base_offset + (self._offsets[-1] if self._offsets else 0)
 
@@ -340,7 +343,7 @@ class IndexFile:
         Raises:
             KafkaStorageError: the file cannot be read.
         """
-        data = self._files.read_bytes(self.path)
+        data = self._files.read_bytes(self.path, LARGEST_INDEX_BYTES)
         self._size_bytes, data = (-1, b"") if data is None else (len(data), data)
         used = len(data.rstrip(b"\0"))
         # The last entry may itself end in zeros; an entry of nothing but zeros is never written.

@@ -48,6 +48,9 @@ class RequestFilter:
         for name in ("partition", "broker"):
             if not isinstance(getattr(self, name), int | None):
                 raise TypeError(f"{name}={getattr(self, name)!r}: must be a number")
+        for name in ("topic", "client_id"):
+            if not isinstance(getattr(self, name), str | None):
+                raise TypeError(f"{name}={getattr(self, name)!r}: must be a text")
 
     @property
     def names_places(self) -> bool:
@@ -125,12 +128,24 @@ def error_code(error: int | str) -> int:
         if error == 0 or error not in list(ErrorCode):
             raise ValueError(f"error={error!r}: Kafka has no such error code")
         return int(error)
-    name = error.upper()
+    name = str(error).upper()
     if name not in ErrorCode.__members__ or name == "NONE":
         close = difflib.get_close_matches(name, ErrorCode.__members__, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         raise ValueError(f"error={error!r}: Kafka has no such error{hint}")
     return int(ErrorCode[name])
+
+
+def check_count(name: str, value: object) -> None:
+    """Raise ValueError unless an argument is a whole number, 1 or more."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name}={value!r}: must be a whole number, 1 or more")
+
+
+def check_probability(value: object) -> None:
+    """Raise ValueError unless the argument is above 0 and at most 1."""
+    if not isinstance(value, int | float) or not 0 < value <= 1:
+        raise ValueError(f"probability={value!r}: must be a number above 0 and at most 1")
 
 
 class Fault:
@@ -152,8 +167,10 @@ class Fault:
         from_brokers: bool,
         remove: Callable[[Fault], None],
     ) -> None:
-        if on_call < 1 or (times is not None and times < 1) or not 0 < probability <= 1:
-            raise ValueError("on_call and times must be 1 or more, probability above 0 and at most 1")
+        check_count("on_call", on_call)
+        if times is not None:
+            check_count("times", times)
+        check_probability(probability)
         self.which = which
         self.action = action
         self.hits = 0

@@ -16,7 +16,7 @@ from splashdam.embedded_broker.execution.answers import CloseConnectionError
 from splashdam.embedded_broker.serving.dispatch import Interception, SilencedError
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.net.reentrant_lock import ReentrantLock
-from splashdam.testing.faults.fault import Fault, RequestFilter, is_from_broker
+from splashdam.testing.faults.fault import Fault, RequestFilter, check_count, is_from_broker
 from splashdam.testing.faults.messages import (
     Names,
     Place,
@@ -179,6 +179,8 @@ class Refusals:
     """
 
     def __init__(self, interceptor: FaultInterceptor, times: int | None, broker: int | None) -> None:
+        if times is not None:
+            check_count("times", times)
         self.hits = 0
         self._interceptor = interceptor
         self._left = times

@@ -34,7 +34,7 @@ def test_the_estimate_follows_what_is_observed():
 
 @given(st.lists(st.floats(0.01, 1.3), max_size=200))
 def test_the_estimate_is_never_below_what_was_seen_last(ratios):
-    """Nor does it rise by more than it has to."""
+    """It rises no further than the new ratio asks for."""
     compressions, before = BatchCompressions(GZIP, {}), 1.0
     for ratio in ratios:
         compressions.observe("t", 1_000_000, int(ratio * 1_000_000))

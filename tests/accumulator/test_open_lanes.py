@@ -29,7 +29,7 @@ BUFFER_MEMORY = 40_000
 
 
 class FastAppends(RuleBasedStateMachine):
-    """Whoever has a future has a record in the one batch and place that it names, or an error."""
+    """Every future names the one batch and place that hold its record, or has an error."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -127,7 +127,7 @@ def given(command: click.Command, parameter: str) -> tuple[str, ...]:
 def test_two_options_of_which_a_command_takes_one(
     names: tuple[str, ...], command: click.Command, first: str, second: str
 ) -> None:
-    """Of each list that a command declares, and in either order."""
+    """Any two options of a list that a command declares are refused, in either order."""
     options = [given(command, name) for name in (first, second)]
     done = CliRunner().invoke(splashdam, [*names, *options[0], *options[1]])
     assert done.exit_code == 2

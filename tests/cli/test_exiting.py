@@ -15,7 +15,7 @@ from support.running.cli_processes import COMMAND, run, started
 
 from splashdam.cli.entry import main
 from splashdam.cli.output import counted
-from splashdam.cli.records import produce
+from splashdam.cli.records import delivery
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 
 
@@ -131,7 +131,7 @@ def test_ctrl_c_while_modules_are_imported_was_a_traceback_or_status_1(
 
 def test_silent_cluster_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     """While the first record waits, one line names the last failure and the limit."""
-    monkeypatch.setattr(produce, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(delivery, "PATIENCE_SECONDS", 0.3)
     done = run("produce", "t", "-b", "127.0.0.1:1", "-X", "max.block.ms=1500", lines=b"lost\n")
     waiting, *rest = done.stderr.decode().splitlines()
     assert waiting.startswith("waiting for the cluster, for at most 1.5 s; so far: ")

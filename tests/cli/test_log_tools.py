@@ -121,7 +121,7 @@ def test_missing_paths_and_files_that_are_no_log(command: str, tmp_path: Path) -
 
 
 def test_dump_does_not_wait_for_a_pipe(tmp_path: Path) -> None:
-    """A file that is none would block whoever opens it."""
+    """Opening a named pipe would block; it is refused as no regular file."""
     os.mkfifo(tmp_path / f"{0:020d}.log")
     done = run("dump-log", str(tmp_path / f"{0:020d}.log"))
     assert done.returncode == 1

@@ -12,6 +12,7 @@ import kafka
 import pytest
 from support.running.cli_processes import first_line, run, started
 
+from splashdam.cli.records import delivery
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 
@@ -287,6 +288,52 @@ def test_files_one_after_the_other(broker: EmbeddedBroker, tmp_path: Path) -> No
     assert done.returncode == 1
     assert f"the first: {tmp_path / 'b'}, line 1: no key separator".encode() in done.stderr
     assert tail(broker, "files") == ["1", "2", "3"]
+
+
+def test_whole_files(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    """As kcat sends files without -l: byte for byte, with a key, and without an empty file."""
+    content = b"\r\n\x00one\n\ntwo\xff\r\n"
+    (tmp_path / "a.bin").write_bytes(content)
+    (tmp_path / "none").touch()
+    (tmp_path / "large").write_bytes(bytes(1 << 20) + b"x")
+    files = [str(tmp_path / name) for name in ("a.bin", "none", "large")]
+    where = ("-b", broker.bootstrap_servers, "--whole", "-k", "mine", "-p", "0")
+    done = run("produce", "whole", *files, "-", *where, lines=b"from\nhere\n")
+    skipped, summary = done.stderr.decode().splitlines()
+    assert (done.returncode, skipped) == (1, f"{tmp_path}/none is empty: skipped")
+    assert summary.startswith("2 records delivered to whole in ")
+    reason = "it has more than 1,048,576 bytes; max.request.size limits a record"
+    assert summary.endswith(f"; 1 not delivered; the first: {tmp_path}/large: {reason}")
+    read = run("tail", "whole", "-b", broker.bootstrap_servers, "-o", "earliest", "-e", "-f", "%k:%s;")
+    assert read.stdout == b"mine:" + content + b";mine:from\nhere\n;"
+
+
+def test_a_line_without_an_end_filled_the_memory(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    """It is cut and refused; the line behind it is sent."""
+    with (tmp_path / "zeros").open("wb") as file:
+        file.truncate(64 << 20)
+        file.seek(0, 2)
+        file.write(b"\nlast\n")
+    where = ("-b", broker.bootstrap_servers, "-X", "max.request.size=10000")
+    done = run("produce", "cut", str(tmp_path / "zeros"), *where)
+    assert b"1 not delivered; the first: " in done.stderr
+    assert b"/zeros, line 1: it has more than 80,000 bytes; max.request.size" in done.stderr
+    assert tail(broker, "cut") == ["last"]
+
+
+def test_a_broker_that_died_meanwhile_was_waited_for_two_minutes(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--timeout` limits the wait for the next acknowledgement; a message tells of the wait."""
+    produce(broker, "silent", b"x\n")
+    monkeypatch.setattr(delivery, "PATIENCE_SECONDS", 0.1)
+    with broker.faults.produce(topic="silent", black_hole=True):
+        done = run("produce", "silent", "-b", broker.bootstrap_servers, "--timeout", "0.5", lines=b"a\nb\n")
+    waiting, summary = done.stderr.decode().splitlines()
+    assert waiting.startswith("waiting for the cluster, for at most 0.5 s; so far: ")
+    assert summary.startswith("0 records delivered to silent in ")
+    assert "; 2 not delivered; the first: nothing was acknowledged for 0.5 s; " in summary
+    assert done.returncode == 1
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ def test_a_step_is_finished_first(number: signal.Signals, status: int) -> None:
 
 
 def test_handlers_are_put_back() -> None:
-    """And a block without a signal ends as it does."""
+    """A block in which no signal came ends normally."""
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with interrupts_wait():
         pass
@@ -90,7 +90,7 @@ def interrupted(*_arguments: object, **_named: object) -> None:
 
 
 def test_ctrl_c_while_a_cluster_is_asked_was_aborted_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of commands that answer nothing half."""
+    """A command that has printed nothing yet ends with 130 and says nothing."""
     monkeypatch.setattr(Cluster, "ask", interrupted)
     done = CliRunner().invoke(splashdam, ["topics", "list", "-b", "127.0.0.1:1"])
     assert (done.exit_code, done.output) == (130, "")

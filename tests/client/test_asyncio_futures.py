@@ -464,7 +464,7 @@ def in_fresh_thread(function: Callable[[], object]) -> None:
 
 
 def test_only_the_producer_completes_it() -> None:
-    """Nor is it pickled or copied, as other deliveries."""
+    """Like other deliveries, it cannot be pickled or copied."""
     (future,) = Batch().futures
     with pytest.raises(IllegalStateError):
         future.set_result(None)

@@ -69,11 +69,11 @@ async def console(broker: Broker, network: MemoryNetwork, how: ConsoleSettings) 
 
 @pytest.fixture
 def visitor(console: OpenConsole, network: MemoryNetwork) -> Visitor:
-    """Somebody who has opened the printed link."""
+    """A browser that has opened the printed link."""
     return Visitor(network.connect, HOST, PORT, TOKEN)
 
 
 @pytest.fixture
 def stranger(console: OpenConsole, network: MemoryNetwork) -> Visitor:
-    """Somebody who has not."""
+    """A browser that has not opened the link."""
     return Visitor(network.connect, HOST, PORT, TOKEN, is_known=False)

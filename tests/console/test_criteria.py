@@ -97,7 +97,7 @@ def test_a_path_leads_into_the_value(path: str, text: str, expected: bool) -> No
 
 
 def test_a_value_that_is_no_json_is_on_no_path() -> None:
-    """Nor one that nests deeper than Python's parser goes."""
+    """A value that nests deeper than Python's parser goes is on no path either."""
     for value in (None, b"", b"{", b"\xff", b"[" * 100_000):
         assert not found(record(value), path="$.a")
 

@@ -75,7 +75,7 @@ def test_a_read_only_console_changes_nothing_for_anybody() -> None:
 
 
 def test_on_an_address_that_others_reach_seeing_needs_the_token() -> None:
-    """And the console has no other name there."""
+    """The console answers to no other name there."""
     guard = Guard.on("192.0.2.7", 8080, "secret", reads_need_token=True)
     assert refused("GET", guard, host="192.0.2.7:8080")
     assert refused("GET", guard, host="localhost:8080", **COOKIE)

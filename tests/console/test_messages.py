@@ -243,7 +243,7 @@ async def test_nothing_is_sent_without_the_token(stranger: Visitor, broker: Brok
 
 @pytest.mark.parametrize("how", [ConsoleSettings(host="127.0.0.1", port=8080, is_read_only=True)])
 async def test_a_read_only_console_sends_nothing(visitor: Visitor, broker: Broker) -> None:
-    """And says why."""
+    """The refusal says why."""
     broker.topics.create("orders", 1)
     assert (await visitor.post("/topics/orders/send", {"value": "v"})).status == 403
     assert "read-only" in (await visitor.get("/topics/orders/send")).text

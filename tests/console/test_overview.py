@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
-from support.console.visitor import Visitor
+from support.console.visitor import Visitor, cells
 from trio.testing import MockClock
 
 from splashdam.client.async_producer import AsyncKafkaProducer
@@ -36,14 +36,8 @@ def from_outside(network: MemoryNetwork) -> Source:
     )
 
 
-def cells(text: str, key: str) -> str:
-    """The row of a key, without its markup."""
-    row = text.partition(f'data-key="{key}"')[2].partition("</tr>")[0]
-    return " ".join(" ".join(part.partition(">")[2] for part in row.split("<")).split())
-
-
 async def test_an_empty_broker_says_what_to_do(visitor: Visitor) -> None:
-    """And shows no table of nothing."""
+    """It shows no empty table."""
     page = await visitor.get("/")
     assert page.status == 200
     assert "echo hello | splashdam produce greetings -b broker:9092" in page.text
@@ -133,7 +127,7 @@ async def test_hostile_names_are_text(
 
 
 async def test_a_filter_that_finds_nothing_says_so(visitor: Visitor, broker: Broker) -> None:
-    """And one that finds something shows that alone; internal topics are shown when asked for."""
+    """A filter that matches shows its matches alone; internal topics are shown on request."""
     broker.topics.create("orders", 1)
     broker.topics.create("payments", 1)
     assert "No topic has" in (await visitor.get("/?q=nothing")).text

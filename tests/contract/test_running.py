@@ -163,7 +163,7 @@ def test_behaviours_are_distinguished() -> None:
 
 
 def test_known_differences_are_of_behaviours_and_clients() -> None:
-    """None is left of what is gone."""
+    """Every entry of the table names a behaviour and a client that exist."""
     names = {each.name for each in all_behaviours()}
     clients = {*PYTHON_CLIENTS, "java", "kafkajs", "franz-go"}
     assert {name for name, _ in DIFFERENCES} <= names

@@ -26,7 +26,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> set[int]:
 
 
 def test_every_request_is_served_or_left_out(served: set[int]) -> None:
-    """And none is both."""
+    """No request is in both lists."""
     assert served.isdisjoint(SKIPPED)
     assert served | SKIPPED.keys() | TELEMETRY == set(KEYS)
     assert set(OTHER_VERSIONS) <= served

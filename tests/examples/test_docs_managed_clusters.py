@@ -1,4 +1,4 @@
-"""The settings that the pages on managed clusters show: a broker of ours lets in who has them.
+"""The settings that the pages on managed clusters show: our broker accepts clients with them.
 
 The programs run as they stand, with the address, the CA and the secrets of that broker in the place of the
 provider's. What only the provider knows (roles, policies, limits) is not tested here.

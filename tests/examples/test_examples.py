@@ -17,6 +17,9 @@ SHOWN = {
     "quickstart.py": "1,000 records sent; the last is at offset 999 of greetings-0",
     "quickstart_trio.py": "1,000 records sent; the last is at offset 999 of greetings-0",
     "quickstart_asyncio.py": "1,000 records sent; the last is at offset 999 of greetings-0",
+    "asyncio_worker.py": "200 words measured",
+    "asyncio_tracing.py": "POST /orders/2: send orders, delivered at offset 2, one trace: True",
+    "fastapi_app.py": "the last record is at offset 20",
     "callbacks_and_errors.py": "delivered at offsets [0, 1]",
     "interceptors.py": "{'delivered': 100, 'in batches': 101, 'PurgedError': 1}",
     "keys_and_partitions.py": "asked for 3, got 3",
@@ -29,6 +32,13 @@ SHOWN = {
     "testing/local_broker_for_tests.py": "the three orders are there, in order",
 }
 """Each example with a line of its output."""
+
+NEEDED = {
+    "asyncio_worker.py": ["aiokafka"],
+    "asyncio_tracing.py": ["opentelemetry.sdk"],
+    "fastapi_app.py": ["fastapi", "httpx"],
+}
+"""The libraries of others without which an example is skipped."""
 
 WARNINGS = ("-W", "error", "-W", "ignore:read_text is:DeprecationWarning", "-W", "ignore:open_text is")
 """All are errors but those of kafka-python, which reads its schemas through a deprecated call."""
@@ -67,6 +77,8 @@ def test_example(example: str, tmp_path: Path) -> None:
     if "observability" in example:
         for library in ("opentelemetry.sdk", "opentelemetry.proto", "prometheus_client"):
             pytest.importorskip(library)
+    for library in NEEDED.get(example, ()):
+        pytest.importorskip(library)
     if example == "security.py":
         pytest.importorskip("trustme")
     done = run(example, tmp_path)
@@ -76,7 +88,7 @@ def test_example(example: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("example", SUITES)
 def test_suite(example: str, tmp_path: Path) -> None:
-    """The example's tests pass where they are somebody else's: no configuration of ours."""
+    """The example's tests pass in a project of its own, without our configuration."""
     quiet = ("-q", "-c", os.devnull, "--rootdir", str(tmp_path), "-p", "no:cacheprovider")
     command = [sys.executable, "-m", "pytest", *quiet, str(EXAMPLES / example)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False)

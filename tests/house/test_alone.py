@@ -45,7 +45,7 @@ def fail(words: str) -> None:
 
 
 def test_what_fails_there_fails_the_test_here() -> None:
-    """With the traceback; the next measurement is none the worse."""
+    """The error has the traceback; the next measurement is not affected."""
     with pytest.raises(AssertionError, match=r"(?s)in the process of its own.*in fail.*ValueError: no"):
         alone(fail, "no")
     with pytest.raises(AssertionError, match="ValueError: twice"):

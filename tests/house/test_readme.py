@@ -93,7 +93,7 @@ def test_a_decision_stands_at_the_top(page: Path) -> None:
 
 
 def test_contributing_lists_the_rooms() -> None:
-    """Each room, and nothing that is none."""
+    """Every room, and no other folder."""
     table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Rooms")[2].partition("## Style")[0]
     rooms = {each.parent.name for each in ROOT.glob("*/__init__.py")}
     assert set(re.findall(r"^\| `(\w+)/` \|", table, flags=re.MULTILINE)) == rooms

@@ -188,7 +188,7 @@ def test_a_time_limit_within_a_run_of_trio_failed_all_runs_after_it(
 
 
 def test_what_several_tests_share_may_stay_until_it_ends(run: Run, pytester: pytest.Pytester) -> None:
-    """And has to be gone then: the test after which it ended says what is not."""
+    """Afterwards it must be gone: the test after which it ended names what is left."""
     shares = (
         "import pytest\n"
         "@pytest.fixture(scope='class')\n"

@@ -37,7 +37,7 @@ def test_missing_tools_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 
 def test_a_driver_is_built_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """And again once its source has changed; a build that fails leaves nothing."""
+    """It is built again once its source has changed; a failed build leaves nothing."""
     (sources := tmp_path / "sources").mkdir()
     (sources / "kafkajs_driver.js").write_text("first")
     commands: list[str] = []

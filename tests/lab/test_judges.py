@@ -92,7 +92,7 @@ def test_rulings_are_stored(fakes: Fakes) -> None:
 
 
 def test_only_some_are_run_passed_or_not(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
-    """A name that is none says which there are."""
+    """The error for an unknown name lists the judges."""
     assert fakes.main("--only", "storm") == 0
     assert fakes.main("--only", "storm") == 0
     assert fakes.runs() == "storm storm "
@@ -127,7 +127,7 @@ def test_a_complete_run_is_written_into_the_page(fakes: Fakes, capsys: pytest.Ca
 
 
 def test_every_judge_is_a_target_of_the_makefile() -> None:
-    """And each has a name of its own."""
+    """No two have one name."""
     makefile = (judges.ROOT / "Makefile").read_text()
     assert all(f"\n{each.command[1]}: " in makefile for each in judges.JUDGES)
     assert len({each.name for each in judges.JUDGES}) == len(judges.JUDGES)

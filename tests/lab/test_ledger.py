@@ -72,7 +72,7 @@ BOTH = ("read_committed", "read_uncommitted")
 def test_lies_are_found(
     tmp_path: Path, isolation: str, fate: str, numbers: Numbers, words: str | None
 ) -> None:
-    """And what is true is not complained of."""
+    """A true claim is no violation."""
     complaints = found(numbers, ledger_of(tmp_path, {2: fate}), isolation)
     assert len(complaints) == (words is not None), complaints
     assert words is None or complaints[0].endswith(words)
@@ -120,7 +120,7 @@ def test_fates_by_errors(error: Any, fate: str) -> None:
 
 
 def test_growing_memory_is_a_violation() -> None:
-    """By the line of best fit, after the warm-up; peaks are none of it."""
+    """Growth is the slope of the best fit after the warm-up; a peak is no violation."""
     mib = 1 << 20
     flat, growing, short = (Curve(name, 8 * mib) for name in ("flat", "growing", "short"))
     for second in range(600):

@@ -28,7 +28,7 @@ _TIMEOUT_SECONDS = 900
 
 
 def test_each_difference_is_counted(tmp_path: Path) -> None:
-    """The tool counts what a table lacks, what it has twice, and what is not as it was."""
+    """The tool counts missing, repeated and changed records."""
     table = new_table("parquet", tmp_path)
     table.commit("q", 0, written(table, rows(range(5)), rows([1, 2])))
     place = Path(table.location.uri)

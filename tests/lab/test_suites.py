@@ -17,6 +17,6 @@ def test_the_score_names_unexpected_failures(tmp_path: Path) -> None:
         "<testcase name='bad'><failure/></testcase><testcase name='worse'><error/></testcase>"
         "</testsuite></testsuites>"
     )
-    counts, surprises = score(tmp_path / "report.xml")
+    counts, surprises = score(tmp_path / "report.xml", DIFFERS)
     assert counts == {"passed": 1, "skipped": 1, "known to differ": 1, "failed": 2}
     assert surprises == ["bad", "worse"]

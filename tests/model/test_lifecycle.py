@@ -27,7 +27,7 @@ TABLE: dict[tuple[Door, Deed], Door | None] = {
 
 
 def test_what_the_table_says() -> None:
-    """The next state as it stands there, also where it is None."""
+    """The next state is the table's, None included."""
     assert next_state(TABLE, Door.OPEN, Deed.PUSH, "a door") is Door.SHUT
     assert next_state(TABLE, Door.SHUT, Deed.PUSH, "a door") is None
 

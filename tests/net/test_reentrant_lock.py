@@ -1,4 +1,4 @@
-"""The guard: one lock for many threads, and a holder who is told that he interrupted himself."""
+"""The guard: one lock for many threads, which knows when a signal handler has interrupted its holder."""
 
 from __future__ import annotations
 

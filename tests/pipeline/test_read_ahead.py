@@ -111,7 +111,7 @@ def test_a_failure_comes_in_its_place(thread: TrioThread) -> None:
 
 
 def test_stopping_early_stops_fetching(thread: TrioThread) -> None:
-    """And the client that was interrupted is not used again."""
+    """The interrupted client is not used again."""
     client = FakeClient()
     chunks = reading(thread, client, 8)
     next(chunks)

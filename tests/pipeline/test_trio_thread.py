@@ -36,7 +36,7 @@ def test_results_and_failures(thread: TrioThread) -> None:
 
 
 def test_a_waiter_at_the_end_gets_an_error(thread: TrioThread) -> None:
-    """And who comes after it."""
+    """A later waiter gets it, too."""
     waiting = threading.Event()
     told: list[str] = []
 

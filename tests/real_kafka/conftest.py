@@ -1,4 +1,4 @@
-"""Every test here runs on each Kafka that `make kafka` fetches, and is skipped where there is none."""
+"""Every test here runs on each Kafka that `make kafka` fetches, and is skipped without one."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_stream_goes_on(spark: SparkSession, running: Running, tmp_path: Path) -
 
 @pytest.mark.parametrize("delivery", ["at_least_once", "dedup", "exactly_once"])
 def test_sink(spark: SparkSession, running: Running, delivery: str) -> None:
-    """A frame into a topic, seen by who reads committed records alone."""
+    """A frame goes into a topic, and read_committed consumers see it."""
     servers, topic = running.books.servers, f"sink-{delivery}"
     create(servers, {topic: 1})
     frame = spark.range(100).selectExpr("CAST(id AS string) AS key", "CAST(id AS string) AS value")

@@ -99,7 +99,7 @@ def test_the_layout() -> None:
 
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 64, 65])
 def test_validity_bits(count: int) -> None:
-    """Bits behind the last are zero; without nulls there are none at all."""
+    """Bits behind the last are zero; a column without nulls has no validity bits."""
     for nulls in ({0}, {count - 1}, set(range(count)), set()):
         records = [(0, None if index in nulls else b"k", b"", None) for index in range(count)]
         keys = decode_columns(build_batch(records)).keys

@@ -123,7 +123,7 @@ class Rig:
         return await self.outcome(self.send(value, **where))
 
     def values(self, topic: str = "t", partition: int = 0) -> list[bytes | None]:
-        """What stands in a partition of the cluster."""
+        """The values in a partition of the cluster."""
         return self.cluster.logs[TopicPartition(topic, partition)].values
 
 

@@ -11,8 +11,8 @@ from splashdam.net.connection import connection, streams
 
 
 async def test_before_the_write_and_after_the_answer(make_rig, autojump_clock, monkeypatch):
-    """Who waits for the sender goes on while the request is written. Memory that an answer gave back counts
-    at once, or the application could run that much further ahead."""
+    """Callers that wait for the sender go on while the request is written. Memory that an answer gave
+    back counts at once, or the application could run that much further ahead."""
     events: list[str] = []
 
     def send_now(stream: trio.abc.SendStream, parts: Sequence[Buffer], patience_ms: float = 0.0) -> int:

@@ -61,7 +61,7 @@ def broker(request: pytest.FixtureRequest, data: Path) -> Iterator[EmbeddedBroke
 
 
 def test_there_is_one_of_each_format() -> None:
-    """Of the newest one, too: ``support/storage/make_own_golden.py`` writes it."""
+    """Also of the newest format: ``support/storage/make_own_golden.py`` writes it."""
     expected = [f"splashdam-format-{number}" for number in range(1, FORMAT + 1)]
     assert expected == FORMATS
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from splashdam.cli.commands import OnceCommand
-from splashdam.cli.output import counted
-from splashdam.cli.parameters import pairs
+from splashdam.cli.output import counted, print_line, write_file
+from splashdam.cli.parameters import OutputPath, pairs
 from splashdam.cli.pipeline.query_progress import print_summary, task_progress
 from splashdam.cli.pipeline.spark import on_spark
 
@@ -44,12 +44,6 @@ def _there(_context: click.Context, _parameter: click.Parameter, directory: str)
     return directory
 
 
-def _writable(_context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
-    if path is not None and not path.absolute().parent.is_dir():
-        raise click.BadParameter(f"{path.parent} is not a directory")
-    return path
-
-
 @click.command(
     cls=OnceCommand,
     example="splashdam pipeline audit ./data --report audit.html",
@@ -59,8 +53,7 @@ def _writable(_context: click.Context, _parameter: click.Parameter, path: Path |
 @click.option(
     "--report",
     "page_path",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    callback=_writable,
+    type=OutputPath(),
     help="Write a report with pictures to this file (HTML).",
 )
 @click.option(
@@ -110,13 +103,13 @@ def audit(
     empty = EmptyPartitions()
     for finding in report.findings:
         if not empty.takes(finding.level, finding.path, finding.text) and (finding.is_error or not quiet):
-            click.echo(str(finding))
+            print_line(str(finding))
     if str(empty) and not quiet:
-        click.echo(f"note: {empty}")
+        print_line(f"note: {empty}")
     if page_path is not None:
         from splashdam.pipeline.audit.page import page
 
-        page_path.write_text(page(report), encoding="utf-8")
+        write_file(page_path, page(report))
     _summarize(report, page_path)
     if not report.is_sound:
         raise click.exceptions.Exit(1)
@@ -144,7 +137,7 @@ def _summarize(report: AuditReport, page_path: Path | None) -> None:
     if page_path is not None:
         rows.append(("report", page_path))
     print_summary(rows)
-    click.echo(
+    print_line(
         f"{counted(report.errors, 'error')}: {counted(report.records, 'record')}, "
         f"{counted(report.gaps, 'gap')}, {counted(report.duplicates, 'duplicate')}"
     )

@@ -116,7 +116,7 @@ class SplashdamClient(BlockingClient):
         validate_only: bool,
     ) -> None:
         """CreateTopics."""
-        self._administer(
+        self.administer(
             lambda client: topics.create_topic(
                 client,
                 topic,
@@ -129,15 +129,15 @@ class SplashdamClient(BlockingClient):
 
     def do_delete_topic(self, topic: str) -> None:
         """DeleteTopics."""
-        self._administer(lambda client: topics.delete_topic(client, topic))
+        self.administer(lambda client: topics.delete_topic(client, topic))
 
     def do_list_topics(self) -> list[str]:
         """Metadata of all topics."""
-        return self._administer(topics.list_topics)
+        return self.administer(topics.list_topics)
 
     def do_describe_topic(self, topic: str) -> list[dict[str, Any]]:
         """Metadata of one topic."""
-        found = self._administer(lambda client: topics.describe_topic(client, topic))
+        found = self.administer(lambda client: topics.describe_topic(client, topic))
         return [
             Replicas(each.partition, each.leader, tuple(each.replicas), tuple(each.isr))._asdict()
             for each in found.partitions
@@ -145,12 +145,12 @@ class SplashdamClient(BlockingClient):
 
     def do_create_partitions(self, topic: str, count: int) -> None:
         """CreatePartitions."""
-        self._administer(lambda client: topics.create_partitions(client, topic, count))
+        self.administer(lambda client: topics.create_partitions(client, topic, count))
 
     def do_describe_configs(self, kind: str, name: str) -> dict[str, str | None]:
         """DescribeConfigs."""
         resource = configs.Resource[kind.upper()]
-        found = self._administer(lambda client: configs.describe_configs(client, resource, name))
+        found = self.administer(lambda client: configs.describe_configs(client, resource, name))
         return {key: each.value for key, each in found.items()}
 
     def do_alter_configs(
@@ -158,14 +158,14 @@ class SplashdamClient(BlockingClient):
     ) -> None:
         """IncrementalAlterConfigs."""
         resource = configs.Resource[kind.upper()]
-        self._administer(
+        self.administer(
             lambda client: configs.alter_configs(client, resource, name, changes=set, delete=delete)
         )
 
     def do_delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """DeleteRecords."""
         where = TopicPartition(topic, partition)
-        return self._administer(lambda client: topics.delete_records(client, where, before_offset))
+        return self.administer(lambda client: topics.delete_records(client, where, before_offset))
 
     def do_describe_cluster(self) -> dict[str, Any]:
         """DescribeCluster."""
@@ -174,19 +174,19 @@ class SplashdamClient(BlockingClient):
             brokers = [each.broker_id for each in answer.brokers]
             return cluster_facts(answer.cluster_id, answer.controller_id, brokers)
 
-        return self._administer(lambda client: client.any(DescribeClusterRequest(), facts))
+        return self.administer(lambda client: client.any(DescribeClusterRequest(), facts))
 
     def do_list_groups(self) -> list[str]:
         """ListGroups of every broker."""
-        return [each.group_id for each in self._administer(groups.list_groups)]
+        return [each.group_id for each in self.administer(groups.list_groups)]
 
     def do_delete_group(self, group: str) -> None:
         """DeleteGroups."""
-        self._administer(lambda client: groups.delete_group(client, group))
+        self.administer(lambda client: groups.delete_group(client, group))
 
     def do_committed(self, group: str, topic: str) -> dict[int, Any]:
         """OffsetFetch."""
-        found = self._administer(lambda client: groups.committed_offsets(client, group))
+        found = self.administer(lambda client: groups.committed_offsets(client, group))
         return {
             where.partition: (each.offset, each.metadata)
             for where, each in found.items()
@@ -199,14 +199,16 @@ class SplashdamClient(BlockingClient):
             TopicPartition(topic, int(partition)): OffsetAndMetadata(offset, metadata)
             for partition, (offset, metadata) in offsets.items()
         }
-        self._administer(lambda client: groups.commit_offsets(client, group, wanted))
+        self.administer(lambda client: groups.commit_offsets(client, group, wanted))
 
     def do_delete_offsets(self, group: str, topic: str, partition: int) -> None:
         """OffsetDelete."""
         where = [TopicPartition(topic, partition)]
-        self._administer(lambda client: groups.delete_offsets(client, group, where))
+        self.administer(lambda client: groups.delete_offsets(client, group, where))
 
-    def _administer(self, task: Callable[[ClusterClient], Awaitable[T]]) -> T:
+    def administer(self, task: Callable[[ClusterClient], Awaitable[T]]) -> T:
+        """Run a task with a client of the cluster, and return its result."""
+
         async def run() -> T:
             async with open_cluster_client(
                 parse_bootstrap_servers(self.bootstrap_servers),

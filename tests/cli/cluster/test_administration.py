@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -65,8 +66,23 @@ def test_access_control_lists(invoke: Invoke) -> None:
     assert len(listed(invoke("acls", "list", "--json"))) == 2
 
 
+def test_brokers_are_listed(tmp_path: Path) -> None:
+    """As kcat -L does: for people and as JSON, with racks, and the controller among them."""
+    with EmbeddedCluster(tmp_path, 2, fsync=False, racks=("a", "b"), clock=SystemClock()) as cluster:
+        servers = cluster.bootstrap_servers
+        where = ("-b", servers)
+        found = listed(CliRunner().invoke(splashdam, ["brokers", "--json", *where]))
+        table = said(CliRunner().invoke(splashdam, ["brokers", *where])).splitlines()
+    addresses = [f"{each['host']}:{each['port']}" for each in found]
+    assert ",".join(addresses) == servers
+    assert [(each["broker"], each["rack"]) for each in found] == [(1, "a"), (2, "b")]
+    assert sum(each["controller"] for each in found) == 1
+    assert table[0] == "broker\thost\tport\track\tcontroller"
+    assert len(table) == 3
+
+
 def test_quotas(invoke: Invoke) -> None:
-    """Of a user, and of every client id; removed ones are gone."""
+    """Quotas of a user and of every client id are set, listed and removed."""
     set_ = invoke("quotas", "set", "--user", "anna", "producer_byte_rate=1000")
     assert said(set_) == "set producer_byte_rate\n"
     said(invoke("quotas", "set", "--client-id", "<default>", "request_percentage=12.5"))

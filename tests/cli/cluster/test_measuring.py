@@ -30,7 +30,7 @@ def run_of(label: str, number: int, **figures: Any) -> turns.Run:
 
 
 def test_everybody_has_a_turn_in_each_round() -> None:
-    """And another one begins."""
+    """Each round begins with another client."""
     todo = turns.turns([SEND], 4)
     rounds = [[turn.contender.label for turn in todo if turn.round == number] for number in range(4)]
     assert all(sorted(labels) == sorted(each.label for each in SEND.contenders) for labels in rounds)
@@ -38,7 +38,7 @@ def test_everybody_has_a_turn_in_each_round() -> None:
 
 
 def test_the_short_run_has_the_first_contenders() -> None:
-    """And none where it is told so."""
+    """A scenario with ``short=0`` has no contenders in it."""
     assert turns.shortened(attrs.evolve(SEND, short=2)).contenders == SEND.contenders[:2]
     assert turns.shortened(attrs.evolve(SEND, short=0)).contenders == ()
 
@@ -146,7 +146,7 @@ def test_a_client_that_fails_is_quoted() -> None:
 
 
 def test_a_client_that_hangs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And killed."""
+    """It is killed, too."""
     monkeypatch.setattr(turns, "TIMEOUT_SECONDS", 0.01)
     command = [sys.executable, "-c", "import threading; threading.Event().wait()"]
     with pytest.raises(turns.MeasurementError, match=r"was not done within 0.01 s"):

@@ -52,6 +52,21 @@ def test_a_sound_directory(tmp_path: Path) -> None:
     assert (tmp_path / "audit.html").read_text().startswith("<!DOCTYPE html>")
 
 
+def test_empty_internal_partitions_are_one_line(tmp_path: Path) -> None:
+    """As of verify-log; one of another topic stays a note of its own, and --quiet leaves out both."""
+    shutil.copytree(GOLDEN / "kafka-4.3.1", tmp_path / "data")
+    for name in ("__consumer_offsets-47", "__consumer_offsets-48", "__transaction_state-49", "orders-0"):
+        (tmp_path / "data" / name).mkdir()
+        (tmp_path / "data" / name / f"{0:020d}.log").touch()
+    lines = run(str(tmp_path / "data")).output.splitlines()
+    notes = [line.partition(": ")[2] for line in lines if " empty segment" in line or "note: empty" in line]
+    assert notes == [
+        f"file: {tmp_path}/data/orders-0/{0:020d}.log: an empty segment",
+        "empty partitions: 2 of __consumer_offsets, 1 of __transaction_state",
+    ]
+    assert "empty partitions" not in run("--quiet", str(tmp_path / "data")).output
+
+
 def test_a_damaged_one(tmp_path: Path) -> None:
     """Errors with file, byte and offset; status 1. --quiet leaves out the notes."""
     shutil.copytree(GOLDEN / "kafka-4.3.1", tmp_path / "data")

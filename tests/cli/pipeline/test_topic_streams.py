@@ -141,7 +141,7 @@ STRAYS = [
 def test_an_option_of_another_schema_was_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], named: tuple[str, ...]
 ) -> None:
-    """Status 2, both are named, and no broker is asked: there is none."""
+    """The status is 2, the message names both, and no broker is asked: no broker runs here."""
     monkeypatch.chdir(tmp_path)
     for name in ("v.json", "v.ddl", "v.avsc"):
         Path(name).touch()

@@ -85,7 +85,7 @@ async def test_each_argument_has_two_names(cluster: Any, autojump_clock: Any) ->
 
 
 async def test_one_key_for_a_serializer(cluster: Any, autojump_clock: Any) -> None:
-    """A text, or what is not iterable at all."""
+    """A serializer takes the key: a text, or a value that is not iterable."""
     async with cluster.producer(key_serializer=lambda key: str(key).encode()) as producer:
         for key in ("anna", 7):
             await (await producer.send_many("one", [b"1", b"2"], key=key))

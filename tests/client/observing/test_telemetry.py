@@ -107,12 +107,12 @@ async def test_a_changed_subscription_is_followed(both: Open, autojump_clock: Mo
 
 
 def test_brokers_without_the_apis_are_not_asked() -> None:
-    """Nor is anything loaded for it; in a process where nobody else has."""
+    """No module of telemetry is loaded either; measured in a process of its own."""
     assert not alone(asked_and_loaded)
 
 
 def asked_and_loaded() -> tuple[set[int], set[str]] | None:
-    """API keys of telemetry that a broker was asked, and modules loaded; None where there are none."""
+    """API keys of telemetry that a broker was asked, and the modules that were loaded for it."""
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""Who waits for a topic is seen by the sender, whenever the wait begins."""
+"""The sender sees every caller that waits for a topic, whenever the wait begins."""
 
 from __future__ import annotations
 

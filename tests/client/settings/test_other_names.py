@@ -47,7 +47,7 @@ def test_what_they_are_told() -> None:
 
 
 def test_every_option_that_the_table_names_is_one() -> None:
-    """What stands in backticks is an option, or a method or logger that the row is about."""
+    """Every name in backticks is an option, or the method or logger that the row describes."""
     others = {"metadata", "add_callback", "add_errback", "send", "metrics()", "splashdam"}
     for here in LIBRDKAFKA.values():
         assert set(re.findall(r"`([^`]+)`", here)) <= NAMES | others
@@ -108,7 +108,7 @@ def test_options_without_names(kind: Any, given: Any, problem: str) -> None:
 
 
 def test_each_of_kafkas_names_is_taken_as_a_property() -> None:
-    """Of those that Java does not have, some were refused as classes of Java."""
+    """Some names that Java does not have were refused as classes of Java."""
     for name in ("sasl.kerberos.domain.name", "sasl.kerberos.name", "sasl.oauthbearer.cafile"):
         assert options_from_properties({name: "x"}) == {name.replace(".", "_"): "x"}
     assert [name for name in DOTTED if re.search("unknown|classes of Java", told(name))] == []

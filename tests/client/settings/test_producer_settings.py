@@ -261,7 +261,7 @@ def test_bad_codecs_of_single_topics(value: Any, message: str) -> None:
 
 @pytest.mark.parametrize("text", ["orders", "orders=", "=zstd", "a=zstd,a=gzip"])
 def test_properties_that_name_no_codec(text: str) -> None:
-    """What is not topic=codec is refused."""
+    """A property that is not topic=codec is refused."""
     with pytest.raises(KafkaConfigurationError, match=r"topic\.compression"):
         options_from_properties({"topic.compression": text})
 

@@ -132,7 +132,7 @@ async def test_metrics_and_groups_are_documented(talk: Talk, kind: int, count: i
 
 
 async def test_lists_grow_and_shrink(talk: Talk) -> None:
-    """From what counts without a value; twice is once, and what is not there can go."""
+    """They begin with the value in force; a repeated element counts once, a missing one can be removed."""
     name = "cleanup.policy"
     assert await alter(talk, TOPIC, "t", (name, APPEND, "compact")) == 0
     assert await alter(talk, TOPIC, "t", (name, APPEND, "compact")) == 0
@@ -195,7 +195,7 @@ async def test_lists_grow_and_shrink(talk: Talk) -> None:
 async def test_what_is_refused(
     talk: Talk, kind: int, name: str, change: tuple[str, int, str | None], code: int
 ) -> None:
-    """And nothing has changed then; asked whether it would be, the answer is the same."""
+    """Nothing has changed afterwards; with validate_only the answer is the same."""
     before = await describe(talk, kind, name)
     assert await alter(talk, kind, name, change, validate_only=True) == code
     assert await describe(talk, kind, name) == before

@@ -154,7 +154,7 @@ async def test_leadership_moves_only_to_eligible_replicas(kit: Kit) -> None:
     ],
 )
 async def test_the_error_of_an_ineligible_leader_names_a_remedy(kit: Kit, to: int, words: str) -> None:
-    """Somebody who is down has to be started first."""
+    """The remedy for a broker that is down is to start it."""
     async with kit.opened() as cluster:
         create(cluster, 1, 2)
         await cluster.stop(2)
@@ -197,7 +197,7 @@ async def test_a_directory_of_another_cluster_is_refused(kit: Kit) -> None:
 
 
 async def test_a_cluster_has_brokers(kit: Kit) -> None:
-    """And knows them."""
+    """Every broker knows the others."""
     with pytest.raises(KafkaConfigurationError, match="brokers=0: it is a whole number"):
         async with kit.opened(0):
             pass

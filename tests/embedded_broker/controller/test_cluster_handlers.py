@@ -72,7 +72,7 @@ async def under_way(cluster: Cluster, topics: list[str] | None = None) -> list[t
 
 @pytest.mark.parametrize("version", range(3))
 async def test_the_preferred_leader_is_elected(cluster: Cluster, version: int) -> None:
-    """84 where it leads already, which is left out where all are asked for; 3 for what is not there."""
+    """84 if it leads already (left out if all partitions are asked for), 3 for an unknown partition."""
     assert await elect(cluster, 0, version=version) == [84]
     assert await elect(cluster, 0, None, version) == []
     assert await elect(cluster, 0, "u", version) == [3]

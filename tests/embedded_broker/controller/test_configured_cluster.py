@@ -13,7 +13,7 @@ from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTop
 
 
 async def test_options_are_in_force_at_every_broker(autojump_clock: MockClock) -> None:
-    """Of topics and groups, and of all brokers; what is set for one is its own."""
+    """Options of topics, groups and all brokers are in force everywhere; those of one broker are its own."""
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3)
         talk = await cluster.talk(2)

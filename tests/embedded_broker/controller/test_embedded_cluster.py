@@ -42,7 +42,7 @@ def test_a_leader_is_killed_between_two_sends(tmp_path: Path) -> None:
 
 
 def test_two_clusters_cannot_share_a_directory(tmp_path: Path) -> None:
-    """The second one is told who has it; the first goes on."""
+    """The error names the process that holds it; the first cluster goes on."""
     with EmbeddedCluster(tmp_path, 1, fsync=False) as cluster:
         with pytest.raises(IllegalStateError, match="use"):
             EmbeddedCluster(tmp_path, 1, fsync=False).start()

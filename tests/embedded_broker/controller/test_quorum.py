@@ -27,7 +27,7 @@ def ids(replicas: list[dict[str, Any]]) -> list[int]:
 
 
 def test_an_admin_client_sees_the_controller(tmp_path: Path) -> None:
-    """Another broker votes when that one is down; whoever is up has everything that changed."""
+    """If that broker is down, another one votes; every running broker has every change."""
     with EmbeddedCluster(tmp_path, fsync=False) as cluster:
         addresses = cluster.bootstrap_servers.split(",")
         for voter, observers in ((1, [2, 3]), (2, [3])):

@@ -1,4 +1,4 @@
-"""Racks: what clients are told of them, where new replicas go, and who reads from whom (KIP-36, KIP-392)."""
+"""Racks: how clients learn them, where new replicas go, which replica a client reads (KIP-36, KIP-392)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def placements(draw: st.DrawFn) -> tuple[ClusterState, int, list[list[int]]]:
 def test_replicas_of_a_partition_are_on_as_many_racks_as_there_are(
     placement: tuple[ClusterState, int, list[list[int]]],
 ) -> None:
-    """On brokers of which none is there twice; the leader is up; down ones where their rack has no other."""
+    """No broker twice, a leader that is up, and a broker that is down only if its rack has no other."""
     state, factor, partitions = placement
     racks = {each.rack for each in state.brokers.values()}
     for replicas in partitions:
@@ -210,7 +210,7 @@ async def test_a_consumer_is_sent_to_the_follower_in_its_rack(autojump_clock: Mo
 
 
 async def test_without_a_selector_the_leader_is_read(autojump_clock: MockClock) -> None:
-    """As in Kafka, where none is the default."""
+    """As in Kafka, whose default is no selector."""
     async with open_cluster(autojump_clock, racks=RACKS) as cluster:
         cluster.create(1, 2, 3)
         assert await cluster.produce(b"x") == 0

@@ -224,7 +224,7 @@ async def counted() -> AsyncIterator[Counted]:
 async def test_a_turn_walks_along_so_many_records(
     broker: Broker, talk: Talk, counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of batches that are not packed, too: 1.4 million tiny records behind one promise after the other."""
+    """Uncompressed batches count, too: 1.4 million tiny records in batches with wrong record counts."""
     broker.topics.create("t")
     tiny = promising(build_batch([(1000, None, b"", None)] * 14_000, Compression.parse("none")))
     plant(broker, *[tiny] * 100)
@@ -455,7 +455,7 @@ async def test_a_client_that_leaves_meanwhile(
 
 
 async def test_a_broker_that_closes_meanwhile(held: Talk, broker: Broker, files: GatedFiles) -> None:
-    """Closing waits for nobody who waits; the fixture's end is the test."""
+    """Closing does not wait for parked requests; that the fixture ends is the test."""
     assert files.waiting == 1
 
 

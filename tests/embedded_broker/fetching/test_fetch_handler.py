@@ -146,7 +146,7 @@ async def test_older_leader_epoch(talk: Talk, broker: Broker) -> None:
 
 
 async def test_read_committed(talk: Talk, broker: Broker) -> None:
-    """B25: data up to the first open transaction, with a list of aborted ones, empty if there are none."""
+    """B25: data up to the first open transaction, with the list of aborted transactions."""
     log = broker.logs.logs[TopicPartition("t", 0)]
     await fill(talk, batch(b"a"))
     part = await fetch(talk, fetch_request("t", 0, isolation_level=1))

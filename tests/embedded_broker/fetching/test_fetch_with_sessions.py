@@ -110,7 +110,7 @@ async def test_session_errors(talk: Talk, broker: Broker, version: int, other: i
 
 
 async def test_old_versions_have_no_session(talk: Talk, broker: Broker) -> None:
-    """Below version 7 there is none to name."""
+    """Below version 7 the request has no field for one."""
     for version in (4, 6):
         await talk.ask(fetch_request("t", 0), version)
     assert len(broker.fetch_sessions) == 0

@@ -143,7 +143,7 @@ async def test_after_an_election(talk: Talk, broker: Broker, version: int, code:
 
 
 def packed_by(codec: Codec, records: bytes) -> bytes:
-    """A batch that claims a codec, around bytes that are none of its own."""
+    """A batch that claims a codec around bytes of another one."""
     changed = bytearray(records)
     changed[ATTRIBUTES_AT + 1] = codec
     stamp_crc(changed, 0, len(changed))

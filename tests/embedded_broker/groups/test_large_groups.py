@@ -131,7 +131,7 @@ async def test_a_quiet_heartbeat_needs_no_thread(broker: Broker, talk: Talk) -> 
 async def test_the_group_changes_while_a_large_heartbeat_is_decided_on(
     broker: Broker, talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody leaves meanwhile: it is decided on anew, and nobody is back who has gone."""
+    """A member leaves meanwhile: the heartbeat is decided again, and the member stays away."""
     broker.topics.create("t")
     await heartbeat(talk, "first")
     do, tries = HeartbeatWork.do, 0

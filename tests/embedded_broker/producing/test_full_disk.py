@@ -212,7 +212,7 @@ async def test_the_client_names_the_full_disk_for_every_batch(
 
 
 async def test_a_start_that_fails_says_to_start_again(network: MemoryNetwork) -> None:
-    """It once said that the broker goes on, and there was none."""
+    """It once said that the broker goes on, although the start had failed."""
     with pytest.raises(
         KafkaStorageError, match="make room on this disk, and start the broker again"
     ) as caught:

@@ -127,7 +127,7 @@ async def test_acks_0_is_slowed_down_without_an_answer(
 async def test_a_fetch_that_comes_too_early_is_answered_empty(
     talk: Talk, admin: Talk, broker: Broker, autojump_clock: MockClock
 ) -> None:
-    """It says when to come again; what was not sent is not counted, so then there is something."""
+    """The answer says when to fetch again; unsent bytes are not counted, so the next fetch gets records."""
     broker.topics.create("t")
     for _ in range(12):
         await produce(talk, "t", batch(bytes(1000)))

@@ -36,7 +36,7 @@ def leader_of(
 
 
 def test_the_high_watermark_is_the_smallest_end_of_those_in_sync() -> None:
-    """And stands still until each of them has fetched."""
+    """It stands still until each of them has fetched."""
     leader = leader_of()
     assert leader.high_watermark(0, 10, 0) == 0
     leader.followers[2].fetched(10, 10, 1)
@@ -102,7 +102,7 @@ def test_a_follower_with_high_watermark_and_epoch_start_joins(
 
 
 def test_one_change_at_a_time() -> None:
-    """While one is under way nothing else is proposed; who is down is not."""
+    """While one is under way nothing else is proposed; a broker that is down is not proposed either."""
     leader = leader_of((1,), down={3})
     for node in (2, 3):
         leader.followers[node].fetched(10, 10, 0)

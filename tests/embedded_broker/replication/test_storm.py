@@ -17,7 +17,7 @@ STEPS = 15
 
 
 async def send_for_ever(cluster: Cluster, name: int, acknowledged: list[bytes]) -> None:
-    """One record after the other, to whoever leads; what is not acknowledged is left."""
+    """Sends one record after the other to the present leader; unacknowledged records are not sent again."""
     number = 0
     while True:
         number += 1

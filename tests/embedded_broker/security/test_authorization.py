@@ -428,7 +428,7 @@ async def test_invalid_requests_are_invalid_before_they_are_refused(
     ("kind", "operation", "code"), [(2, 0, 42), (2, 1, TOPIC), (8, 0, 42), (8, 1, CLUSTER), (3, 1, 42)]
 )
 async def test_only_a_deletion_has_no_value(asker: Talk, kind: int, operation: int, code: int) -> None:
-    """All else is wrong, whoever asks; loggers can be altered by this request."""
+    """Any other change without a value is refused, whatever the client may do; loggers can be altered."""
     config = incremental_alter_configs.AlterableConfig(name="x", config_operation=operation, value=None)
     one = incremental_alter_configs.AlterConfigsResource(
         resource_type=kind, resource_name="1", configs=[config]

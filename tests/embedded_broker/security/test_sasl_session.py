@@ -76,7 +76,7 @@ async def test_nothing_else_is_answered_before(
 
 
 async def test_nothing_else_is_answered_in_between(autojump_clock: MockClock, talk: Talk) -> None:
-    """Nor after the handshake: 34 where the answer has a place for it, and the connection ends."""
+    """Before and after the handshake: 34 if the answer has a field for it, and the connection ends."""
     await handshake(talk)
     await talk.send(MetadataRequest(topics=[]), 9)
     assert await talk.is_closed()

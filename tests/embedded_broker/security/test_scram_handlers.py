@@ -82,7 +82,7 @@ async def test_set_and_delete(talk: Talk, broker: Broker) -> None:
 async def test_what_is_refused(
     talk: Talk, broker: Broker, wrong: ScramCredentialDeletion | ScramCredentialUpsertion, code: int
 ) -> None:
-    """And another user in the same request is not."""
+    """Another user in the same request is taken."""
     assert await altered(talk, wrong, upsertion(name="ben")) == {wrong.name: code, "ben": 0}
     assert broker.users.names() == ["ben"]
 

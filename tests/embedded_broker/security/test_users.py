@@ -111,7 +111,7 @@ def test_what_is_refused(
     "content", [b"x", b"[]", b'{"version": 2, "users": {}}', b'{"version": 1, "users": {"a": {"b": {}}}}']
 )
 def test_a_damaged_file_is_told(content: bytes) -> None:
-    """And nobody gets in."""
+    """No user can log in."""
     files = MemoryFiles()
     files.make_directory("/data")
     files.write_atomic(f"/data/{FILE_NAME}", content)
@@ -148,7 +148,7 @@ def test_a_stranger_costs_as_much_as_most_users(users: UserStore, monkeypatch: p
 
 
 def test_a_stranger_is_asked_for_as_many_iterations_as_most_users(users: UserStore) -> None:
-    """SCRAM tells them to whoever asks, before any proof; where there is nobody, the fewest."""
+    """SCRAM tells every client the iterations before any proof; without users, the minimum."""
     authority = BrokerAuthority(DiskFiles(), users, SystemClock(), None)
 
     def asked(name: str) -> bytes:

@@ -89,7 +89,7 @@ async def test_half_of_the_files_are_for_logs(
 
 
 async def test_connections_that_come_too_fast_wait(autojump_clock: MockClock) -> None:
-    """max.connection.creation.rate: none is lost, each has its turn."""
+    """max.connection.creation.rate: no connection is lost, each has its turn."""
     async with limited(autojump_clock, max_connection_creation_rate=10) as (_, come):
         talks = [come() for _ in range(30)]
         start = trio.current_time()
@@ -203,7 +203,7 @@ async def test_claims_from_the_same_address_kept_a_good_client_waiting_for_a_min
     sent_bytes: int,
     most_seconds: float,
 ) -> None:
-    """It needs less than they claim, so it is served first; who is silent gives way at once."""
+    """It needs less than they claim, so it is served first; a silent connection gives way at once."""
     async with limited(autojump_clock, queued_max_request_bytes=limit_bytes) as (broker, come):
         broker.topics.create("t")
         async with trio.open_nursery() as nursery:
@@ -227,7 +227,7 @@ def test_an_ipv6_network_has_one_share_of_request_memory() -> None:
 
 
 async def test_addresses_of_one_ipv6_network_share_as_one(autojump_clock: MockClock) -> None:
-    """Forty of them keep sending; who comes from elsewhere gets its half after 5 s."""
+    """Forty addresses keep sending; a client of another network gets its half after 5 s."""
     async with limited(autojump_clock, queued_max_request_bytes=4 * MIB) as (broker, come):
         broker.topics.create("t")
         sent = bytes(16 * 1024)
@@ -358,7 +358,7 @@ async def test_a_pause_between_two_requests_of_megabytes_ended_the_connection(
 
 
 async def test_a_party_with_many_connections_has_one_share(autojump_clock: MockClock) -> None:
-    """It sends, and holds everything; who comes from elsewhere has waited for 5 s, and gets its half."""
+    """It sends, and holds all memory; a client of another party gets its half after 5 s."""
     memory = RequestMemory(100)
     many = [Receiving("many") for _ in range(10)]
     one = Receiving("one")

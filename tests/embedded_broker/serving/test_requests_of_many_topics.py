@@ -81,7 +81,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 async def test_each_of_many_topics_had_its_own_turn_of_the_disk(
     talk: Talk, broker: Broker, changed_in_steps: list[int], kept: list[int]
 ) -> None:
-    """And eight of them, whatever their partitions, had one turn of the loop."""
+    """Eight topics, whatever their partitions, had one turn of the loop."""
     answer = await talk.ask(creation(NAMES), 7)
     assert [(each.name, each.error_code) for each in answer.topics] == [(name, 0) for name in NAMES]
     for each in answer.topics:

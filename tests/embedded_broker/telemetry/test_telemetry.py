@@ -1,4 +1,4 @@
-"""KIP-714 on the broker's side: who is asked, who asks or pushes too often, and what is kept."""
+"""KIP-714 on the broker's side: subscriptions, clients that ask or push too often, and what is kept."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ async def test_each_broker_keeps_its_partitions(pair: Pair) -> None:
 
 
 async def test_a_partition_without_a_leader(pair: Pair) -> None:
-    """Metadata says 5, and who is asked to produce says 6 and names nobody."""
+    """Metadata answers 5; a broker that gets a Produce answers 6 and names no leader."""
     pair.brokers[1].logs.release(T0)
     pair.map.appoint(T0, NOBODY)
     talk = await pair.talk(1)

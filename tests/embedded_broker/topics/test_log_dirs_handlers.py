@@ -102,7 +102,7 @@ async def test_a_partition_moves(talk: Talk, broker: Broker, autojump_clock: Moc
 
 
 async def test_moves_that_cannot_be(talk: Talk, broker: Broker) -> None:
-    """57 for a path that is no directory of the broker, 3 for what is not there, 17 for a name too long."""
+    """57 for a path that is no directory of the broker, 3 for no such partition, 17 for a name too long."""
     assert await move(talk, "/c", 0) == [57]
     assert await move(talk, "/b", 9) == [3]
     assert await move(talk, "/b", 0, topic="x" * 220) == [17]
@@ -115,7 +115,7 @@ async def test_a_directory_fails(
     files: FailingDirectory,
     autojump_clock: MockClock,
 ) -> None:
-    """56 for its partitions, whoever waits for one hears at once; the broker lives on with the others."""
+    """56 for its partitions, at once for parked requests; the broker goes on with the others."""
     waiting = Talk(await network.connect("broker", 9092))
     await waiting.send(fetch_request("t", 0, partitions=[3], min_bytes=1, max_wait_ms=60_000), 12)
     await trio.testing.wait_all_tasks_blocked()

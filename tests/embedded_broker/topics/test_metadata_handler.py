@@ -157,7 +157,7 @@ async def test_illegal_names_alone_do_not_touch_the_registry(
 
 
 async def test_all_topics(talk: Talk) -> None:
-    """B10: version 0 asks for all with an empty list, later versions with null; empty is none."""
+    """B10: version 0 asks for all topics with an empty list, later versions with null; empty is no topic."""
     for name in ("b", "a"):
         await talk.ask(create_request(name), 5)
     assert [topic.name for topic in (await talk.ask(asking(), 0)).topics] == ["a", "b"]

@@ -57,7 +57,7 @@ async def test_a_transaction(talk: Talk, broker: Broker) -> None:
 
 
 async def test_lists(talk: Talk, broker: Broker, autojump_clock: MockClock) -> None:
-    """By state, producer, age and pattern; a state that there is none of is told."""
+    """By state, producer, age and pattern; the answer names states that Kafka does not know."""
     broker.topics.create("t")
     old = await begun(talk, broker, "old-1")
     await trio.sleep(5)

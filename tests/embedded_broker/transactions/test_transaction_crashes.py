@@ -1,4 +1,4 @@
-"""Whenever the process or the power goes: transactions are finished at the next start, and none is half."""
+"""Whenever the process or the power goes: the next start finishes transactions, and none is half done."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def metadata(state: TransactionState = S.EMPTY, epoch: int = 3, **fields: object) -> TransactionMetadata:
-    """Of producer 7."""
+    """A transaction of producer 7."""
     known = TransactionMetadata(
         transactional_id="tx",
         producer_id=7,
@@ -251,7 +251,7 @@ def test_ends_since_kip_890(state: TransactionState, is_commit: bool, epoch: int
 def test_while_markers_are_missing_the_producer_is_not_checked(
     state: TransactionState, is_commit: bool
 ) -> None:
-    """As on Kafka 4.4: since KIP-890 everybody waits; before, who asks by the present epoch."""
+    """As on Kafka 4.4: since KIP-890 every request waits; before, those with the present epoch."""
     known = metadata(state, client_version=2)
     whoever = [(7, 2), (7, 3), (7, 4), (7, 5), (1_007, 3)]
     assert [decided(known, epoch, is_commit, 2, number) for number, epoch in whoever] == [51] * 5

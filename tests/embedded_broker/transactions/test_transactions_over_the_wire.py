@@ -1,4 +1,4 @@
-"""Transactions as clients ask for them: both protocols, what is visible when, and who is refused how."""
+"""Transactions as clients ask for them: both protocols, when records become visible, and the refusals."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ async def test_who_leads_is_asked_again(broker: EmbeddedBroker) -> None:
 
 
 async def test_no_controller_passes(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While none is elected the brokers name -1: then they are asked again."""
+    """While no controller is elected the brokers answer -1, and are asked again."""
     answers = iter((-1, -1))
 
     def read(answer: MetadataResponse) -> ClusterMetadata:

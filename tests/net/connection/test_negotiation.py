@@ -172,7 +172,7 @@ async def test_the_negotiated_version_is_used(autojump_clock: MockClock) -> None
 
 
 async def test_no_newer_version_than_the_caller_wants(autojump_clock: MockClock) -> None:
-    """Nor an older one than the broker speaks: that is said here, and not found out by sending it."""
+    """A version older than the broker speaks is refused before anything is sent."""
     async with connected(autojump_clock) as (connection, broker):
         await negotiate(connection, broker, body(ApiVersionsResponse(api_keys=OFFER), 4))
         assert connection.version_for(ProduceRequest, 8) == 8

@@ -36,7 +36,7 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """It has a broker on localhost, a second broker, and a user who is logged in."""
+    """A KDC with a broker on localhost, a second broker, and a user with a ticket."""
     missing = kerberos_realm.tools_missing()
     if missing:
         pytest.skip(f"needs {', '.join(missing)} (Debian: krb5-kdc, krb5-admin-server, krb5-user)")
@@ -109,7 +109,7 @@ def test_what_is_no_ticket(place: Place, message: bytes) -> None:
 
 @kerberos
 async def test_a_security_layer_is_not_taken(place: Place) -> None:
-    """Nor an authorization id of somebody else."""
+    """An authorization id of another principal is refused, too."""
     for chosen, words in (
         (b"\x04\0\0\0", "requests a security layer"),
         (b"\x01\0\0\0root", "authorization id"),

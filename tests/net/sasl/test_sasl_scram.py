@@ -234,7 +234,7 @@ def test_right_proof_with_bytes_appended_was_taken(more: bytes) -> None:
 
 @given(st.integers(0, 31))
 def test_a_proof_that_is_cut_short(length: int) -> None:
-    """Nor fewer."""
+    """A shorter proof is refused, too."""
     head, _, proof = FINAL.rpartition(b",p=")
     assert answer_to(head + b",p=" + base64.b64encode(base64.b64decode(proof)[:length])) is None
 

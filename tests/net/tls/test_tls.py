@@ -321,7 +321,7 @@ async def test_files_may_be_pem_texts_and_keys_encrypted(pki: Pki, tmp_path: Pat
 
 
 def test_bad_files_are_told_before_anything_is_connected(pki: Pki, tmp_path: Path) -> None:
-    """By the option's name; no password is asked for at the terminal, and none is shown."""
+    """The error names the option; no password is asked for at the terminal, and no password is shown."""
     nothing, binary = tmp_path / "nothing", tmp_path / "binary"
     nothing.write_text("nothing")
     binary.write_bytes(b"\x30\x82")

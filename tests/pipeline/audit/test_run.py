@@ -43,7 +43,7 @@ def test_workers_and_one_process_find_the_same(spark: SparkSession, tmp_path: Pa
 
 @pytest.mark.spark
 def test_files_are_not_checked_in_object_storage(spark: SparkSession, tmp_path: Path) -> None:
-    """The batches are audited, and it is said what is not."""
+    """The batches are audited, and the report lists what was skipped."""
     shutil.copytree(GOLDEN / "kafka-4.3.1", tmp_path / "data")
     report = audit(spark, f"local://{tmp_path / 'data'}")
     assert (report.records, report.gaps, report.skipped) == (648, 0, [ONLY_ON_DISK])

@@ -55,14 +55,14 @@ def test_offsets_twice() -> None:
 
 
 def test_wrappers_of_old_formats() -> None:
-    """Of a compressed one only the last offset is known: it may hide any offsets but not end too early."""
+    """Only the last offset of a compressed wrapper is known: it may hide offsets, but must not end early."""
     wrapper = batch(9)._replace(record_count=-1)
     assert found(stretch(batch(0, 5), wrapper)) == []
     assert found(stretch(batch(0, 12), wrapper)) == [(Kind.DUPLICATE, 9, "offsets 9 to 9 again; due is 12")]
 
 
 def test_wrong_checksum() -> None:
-    """Named by file, byte and offset; what was not looked at is not wrong."""
+    """The finding names file, byte and offset; an unchecked checksum is no finding."""
     audit = stretch(batch(0, crc_ok=None), batch(1, crc_ok=False))
     (finding,) = audit.findings
     assert str(finding) == ("error: checksum: t-0/0.log, byte 100: offset 1: the batch has a wrong checksum")

@@ -55,7 +55,7 @@ def save(frame: DataFrame, word: str, servers: str, topic: str | None) -> None:
 
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
 def test_batch(spark: SparkSession, books: Books, topic: str, way: tuple[str, str]) -> None:
-    """Keys, values, headers and partitions; nulls are nulls, and no headers are none."""
+    """Keys, values, headers and partitions come back; nulls stay nulls, and no headers stay no headers."""
     writer, reader = way
     save(spark.createDataFrame(WRITTEN, FULL).coalesce(1), writer, books.servers, topic)
     found = written(batch(spark, reader, books.servers, {"subscribe": topic, "includeHeaders": "true"}))

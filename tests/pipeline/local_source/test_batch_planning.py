@@ -42,7 +42,7 @@ FILTERS = st.lists(
 
 
 def selection(**given: str) -> Selection:
-    """Of a batch query that subscribes to ``t``."""
+    """The selection of a batch query that subscribes to ``t``."""
     return batch_options(**given).selection
 
 

@@ -19,7 +19,7 @@ READS = "subscribe=t"
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
 def test_the_first_answer_stays(tmp_path: Path, scheme: str) -> None:
-    """Trap 1: whoever asks later, also in another process, hears the same, though the head has moved."""
+    """Trap 1: later questions, also of another process, get the same answer, although the head has moved."""
     location = f"{scheme}{tmp_path}/of/one/query"
     assert InitialOffsets(location, READS).kept(lambda: OFFSETS) == OFFSETS
     assert InitialOffsets(location, READS).kept(lambda: MOVED) == OFFSETS

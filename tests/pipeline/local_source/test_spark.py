@@ -46,7 +46,7 @@ def fill(
 
 
 def options(broker: EmbeddedBroker, topic: str = "orders", **given: str) -> dict[str, str]:
-    """Of a query."""
+    """The options of a query."""
     return {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic, **given}
 
 

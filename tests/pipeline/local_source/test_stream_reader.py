@@ -44,7 +44,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 
 
 def reader(clock: SystemClock | None = None, **given: str) -> StreamReader:
-    """Of a stream from the earliest offsets on, unless told otherwise."""
+    """The reader of a stream that begins with the earliest offsets, unless told otherwise."""
     options = stream_options(**{"startingOffsets": "earliest", "fetchOffset.retryIntervalMs": "0", **given})
     return StreamReader(options, all_columns(False), clock)
 
@@ -122,7 +122,7 @@ def test_the_least_alone(cluster: FakeCluster) -> None:
 
 
 def test_without_options_a_trigger_takes_all(cluster: FakeCluster) -> None:
-    """And progress reports know the ends."""
+    """Progress reports name the end offsets."""
     stream = reader()
     assert stream.getDefaultReadLimit() == ALL
     assert stream.reportLatestOffset() is None

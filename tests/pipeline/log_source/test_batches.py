@@ -1,4 +1,4 @@
-"""``mode=batches``: a row for each record batch, and for what is none."""
+"""``mode=batches``: a row for each record batch, and for bytes that are no batch."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_a_segment_of_one_torn_batch_is_a_row(tmp_path: Path, before: int) -> No
 
 
 def test_timestamps_beyond_sparks_become_the_last(tmp_path: Path) -> None:
-    """Milliseconds of 64 bits are too many microseconds; -1 is none."""
+    """64 bits of milliseconds are too many microseconds; -1 means no timestamp."""
     latest, none = (1 << 63) - 1, -1
     path = partition_on_disk(
         tmp_path,

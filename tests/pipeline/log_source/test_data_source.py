@@ -148,7 +148,7 @@ def filters_and_rules() -> list[tuple[list[Any], Any]]:
 def test_trap_4_filters_leave_out_nothing_that_passes(
     data: tuple[Path, list[Record]], filters: list[Any], passes: Any
 ) -> None:
-    """Trap 4: all filters stay with Spark, and what is not read would not have passed."""
+    """Trap 4: Spark applies all filters itself, and rows that are not read would not have passed them."""
     columns = all_columns(include_headers=False)
     everything = rows(reader(data[0], columns))
     narrowed = reader(data[0], columns, FilteringLogReader, maxPartitionBytes="5k")

@@ -109,7 +109,7 @@ def test_a_location_travels_without_its_filesystem(memory: str, log: tuple[Path,
     ],
 )
 def test_files_that_cannot_be_opened_are_named(uri: str, settings: dict[str, str], message: str) -> None:
-    """A scheme that nobody knows, a setting that is none."""
+    """An unknown scheme, and an unknown setting."""
     with pytest.raises(KafkaConfigurationError, match=message):
         location_of(uri, tuple(settings.items())).open()
 

@@ -123,7 +123,7 @@ def test_ids_are_used_again_by_later_batches(kafka_broker: EmbeddedBroker, tasks
 
 
 def test_a_query_that_was_forgotten_comes_back() -> None:
-    """Its new ids are none of its old ones, whose transactions may be prepared."""
+    """Its new ids differ from its old ones, whose transactions may be prepared."""
     ids, task = TransactionalIds(), TaskIdentity("q", 3, 0)
     taken = [ids.take(task, again=True)]
     for number in range(100):

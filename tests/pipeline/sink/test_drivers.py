@@ -99,7 +99,7 @@ def test_decisions_are_open_for_a_short_time() -> None:
 
 
 def test_a_decision_that_is_gone(query: Query) -> None:
-    """Where the cluster remembers one that is not in the topic, there was none, it was thought."""
+    """A decision that the cluster remembers and that the topic lacks was taken for no decision."""
     query.write(b"0", 0)
     message = query.task(b"1", 1)
 

@@ -16,7 +16,7 @@ from splashdam.pipeline.sink.sending import IDLE_MS, ProducerCache
 
 @pytest.fixture
 def options(kafka_broker: EmbeddedBroker) -> SinkOptions:
-    """Of a sink for this broker."""
+    """The options of a sink for this broker."""
     return sink_options({"kafka.bootstrap.servers": kafka_broker.bootstrap_servers, "topic": "t"})
 
 
@@ -69,7 +69,7 @@ def test_a_failed_task_takes_its_producer_along(options: SinkOptions, clock: Ste
 
 
 def test_idle_ones_are_closed(options: SinkOptions, clock: SteeredClock) -> None:
-    """By whoever asks next, for whatever."""
+    """The next request for any producer closes them."""
     cache = ProducerCache(clock)
     with cache.producer(options) as idle:
         idle.send("t", b"1").get()

@@ -91,7 +91,7 @@ def test_overwriting_a_topic_is_refused() -> None:
 
 
 def test_writers_and_messages_pickle(kafka_broker: EmbeddedBroker, tasks: Tasks) -> None:
-    """Trap 15: and a producer that is open in this process is none of theirs."""
+    """Trap 15: an open producer of this process is not pickled with them."""
     given = options(kafka_broker.bootstrap_servers, topic="t", delivery="exactly_once")
     for writer in (
         batch_writer(schema("value binary"), given, False),
@@ -102,7 +102,7 @@ def test_writers_and_messages_pickle(kafka_broker: EmbeddedBroker, tasks: Tasks)
 
 
 def test_a_failed_record_fails_the_task(kafka_broker: EmbeddedBroker, tasks: Tasks) -> None:
-    """And its producer is not used again."""
+    """Its producer is not used again."""
     given = options(kafka_broker.bootstrap_servers, topic="t")
     writer = batch_writer(schema("value binary"), given, False)
     tasks.run(writer, rows([b"1"]))

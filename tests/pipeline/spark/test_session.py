@@ -65,7 +65,7 @@ def test_the_master_of_spark_submit_counts(environment: dict[str, str], expected
 
 
 def test_the_master_that_is_given_counts() -> None:
-    """And only a session on this machine keeps to loopback."""
+    """Only a session on this machine listens on loopback alone."""
     given = settings_of_master("spark://there:7077", "1g", {"PYSPARK_GATEWAY_PORT": "4711"})
     assert given == {"spark.master": "spark://there:7077", "spark.driver.memory": "1g"}
     assert settings_of_master("local[2]", "1g", {})["spark.driver.host"] == "127.0.0.1"

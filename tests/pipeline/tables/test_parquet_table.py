@@ -21,7 +21,7 @@ def seen_by_pyarrow(folder: Path) -> list[int]:
 
 
 def test_plain_readers_see_committed_files_alone(tmp_path: Path) -> None:
-    """Neither the folder nor a pattern of ``*.parquet`` shows what is not committed."""
+    """Neither the folder nor a pattern of ``*.parquet`` shows uncommitted files."""
     table = new_table("parquet", tmp_path, partition_by=("date", "topic"))
     table.commit("q", 0, written(table, rows(range(4)), rows(range(4, 6), day=1)))
     written(table, rows(range(3)))

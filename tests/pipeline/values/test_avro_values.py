@@ -1,4 +1,4 @@
-"""Avro values: three framings, schemas that changed, and bytes that are none."""
+"""Avro values: three framings, changed schemas, and bytes that are no Avro."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_schemas_that_are_refused(kind: Any, said: str) -> None:
     "text", ["[" * 100_000, '{"type":"record","name":"r","fields":[{"name":5,"type":"int"}]}', "5", '"int"']
 )
 def test_files_that_are_no_schema_ended_in_tracebacks(text: str) -> None:
-    """Of json, fastavro and Arrow."""
+    """The tracebacks were those of json, fastavro and Arrow."""
     with pytest.raises(KafkaConfigurationError):
         arrow_type(parsed(text, "it"))
 

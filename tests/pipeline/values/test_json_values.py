@@ -222,7 +222,7 @@ def test_arrow_alone(value: bytes) -> None:
 
 
 def decoder() -> JsonDecoder:
-    """Of ``FIELDS``."""
+    """A decoder of ``FIELDS``."""
     return JsonFormat(FIELDS).open()
 
 
@@ -240,7 +240,7 @@ SUSPECTS = [b'{"id":"7"}', b"{,}", b'{"id":1,"id":2}', b'{"id":null}', b"{}", b'
 
 @pytest.mark.parametrize("bad", SUSPECTS)
 def test_bad_rows_far_apart_are_found(bad: bytes) -> None:
-    """They alone are read by Python's parser; what stands between them is not."""
+    """Python's parser reads these rows alone, not those between them."""
     rows: list[bytes | None] = [b'{"id":%d}' % number for number in range(3000)]
     places = [0, 1, 700, 1023, 1024, 2999]
     for place in places:
@@ -271,7 +271,7 @@ def test_bad_rows_side_by_side_are_not_searched_for() -> None:
 
 
 def test_large_values_are_decoded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And put together again."""
+    """The parts are put together again."""
     monkeypatch.setattr("splashdam.pipeline.values.json_values.AT_ONCE_BYTES", 100)
     rows: list[bytes | None] = [b'{"id":%d,"name":"%s"}' % (number, b"x" * 40) for number in range(10)]
     decoded = decoder().decode(pa.array(rows, pa.binary()))

@@ -119,7 +119,7 @@ async def entries(talk: Talk, kind: int, name: str, left_out: set[str] | None = 
 
 
 def test_the_same_answers(broker: KafkaBroker, version: str, tmp_path: Path) -> None:
-    """Of a Kafka that has all of these APIs."""
+    """Compared with a Kafka that has all of these APIs."""
     if version.startswith("3."):
         pytest.skip("groups have configurations since Kafka 4.0")
     with EmbeddedBroker(tmp_path / "ours", auto_create_topics_enable=False) as ours:

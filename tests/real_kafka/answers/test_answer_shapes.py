@@ -49,13 +49,13 @@ def kafkas_guard(plain: int, sasl: int, controller: int) -> dict[str, str]:
 
 
 def our_open_notes(home: Path) -> dict[str, Shape]:
-    """Of our broker, where nothing is authorized."""
+    """Notes on our broker without an authorizer."""
     with EmbeddedBroker(home, config=EMBEDDED_CONFIG, fsync=False) as ours:
         return open_notes(ours.bootstrap_servers)
 
 
 def our_guarded_notes(home: Path) -> dict[str, Shape]:
-    """Of our broker, with the authorizer."""
+    """Notes on our broker with an authorizer."""
     listeners = "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"
     ours = EmbeddedBroker(home, config={**GUARDED, "listeners": listeners}, fsync=False)
     ours.users.add(USER, PASSWORD)

@@ -260,7 +260,7 @@ def check_ends(of_protocols: list[Codes]) -> None:
 
 
 def test_all_ends_wait_while_markers_are_owed(version: str, tmp_path: Path) -> None:
-    """Kafka's ends and ours, and those of who is not the producer."""
+    """Ends by Kafka's producer, by ours, and by clients that are not the producer."""
     protocols = (False,) if version.startswith("3.") else (False, True)
     with two_of_kafka(version, tmp_path / "kafka") as nodes:
         theirs = answers_of(nodes, protocols)

@@ -24,7 +24,7 @@ TXN_MEMBER = {"generation_id_or_member_epoch": 3, "member_id": "m"}
 
 
 async def plain(talk: Talk) -> list[Any]:
-    """Commits from outside, by members that are none, and what is beyond limits."""
+    """Commits from outside of the group, by unknown members, and beyond the limits."""
     said: list[Any] = []
     for version in range(2, 10):
         group = f"v{version}"

@@ -111,7 +111,7 @@ async def test_a_real_broker_takes_our_group_over(broker: KafkaBroker, tmp_path:
 
 
 def test_kafkas_console_consumer_reads_with_the_new_protocol(version: str, tmp_path: Path) -> None:
-    """And its command describes and lists the group."""
+    """Its command describes and lists the group."""
     need_tools(version)
     with EmbeddedBroker(tmp_path, num_partitions=4) as broker:
         servers = ["--bootstrap-server", broker.bootstrap_servers]

@@ -124,7 +124,7 @@ def test_a_killed_kafkas_directory(broker: KafkaBroker, tmp_path: Path) -> None:
 def test_a_real_broker_of_today_reads_formats_0_and_1(
     broker: KafkaBroker, topic: str, tmp_path: Path
 ) -> None:
-    """Of directories that a 3.9 beside ZooKeeper wrote; what it makes of them anew, we make, too."""
+    """In directories that a 3.9 beside ZooKeeper wrote; files that it rebuilds there equal ours."""
     golden = GOLDEN / f"kafka-{kafka_old_formats.VERSION}"
     summary = json.loads((golden / "served.json").read_text())[topic]
     make_topic(broker.bootstrap_servers, "old", {"index.interval.bytes": str(INDEX_INTERVAL_BYTES)})

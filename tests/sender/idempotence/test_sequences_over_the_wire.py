@@ -57,7 +57,7 @@ async def test_a_batch_over_the_wrap_is_split(make_rig, autojump_clock):
 
 
 async def test_the_last_epoch_is_followed_by_a_new_producer_id(make_rig, autojump_clock):
-    """A refused batch at epoch 32,767: queued records wait for the new id, none is lost."""
+    """A refused batch at epoch 32,767: queued records wait for the new id, and no record is lost."""
     rig = make_rig(batch_bytes=0)
     async with rig.running():
         await rig.send_and_wait(b"warm")

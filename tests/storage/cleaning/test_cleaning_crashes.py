@@ -115,7 +115,7 @@ def check_reopened(files: MemoryFiles, *, clean_shutdown: bool = False, recovery
 
 @pytest.mark.parametrize("seed", [None, 1, pytest.param(2, marks=SLOW)], ids=lambda seed: f"seed {seed}")
 def test_the_power_goes_at_every_operation(seed: int | None) -> None:
-    """Of what was not synced nothing is left, or what chance decides."""
+    """Unsynced bytes are lost, all of them or as chance decides."""
     for after in OPERATIONS:
         files, log, first_dirty = filled()
         files.inject(Fault(None, after=after))

@@ -66,7 +66,7 @@ class Model:
                 del by_offset[offset]
 
     def lose(self, first: int, found: set[int]) -> None:
-        """The power went: of what was not on stable storage, from ``first`` on, this is left."""
+        """The power went: this is left of the records from ``first`` on, which were not on stable storage."""
         for offset in [each for each in self.written if each >= first and each not in found]:
             del self.written[offset]
             self.horizons.pop(offset, None)

@@ -80,7 +80,7 @@ async def test_a_cleaner_that_is_switched_off_cleans_nothing() -> None:
 
 
 async def test_the_filthiest_log_comes_first(caplog: pytest.LogCaptureFixture) -> None:
-    """And one below min.cleanable.dirty.ratio not at all."""
+    """A log below min.cleanable.dirty.ratio is not cleaned at all."""
     manager = manager_of(MemoryFiles(), "a", "b")
     fill(manager.logs[A0], 60, keys=1000)
     fill(manager.logs[B0], 60, keys=1000)
@@ -225,7 +225,7 @@ async def test_records_are_deleted_while_their_log_is_cleaned(caplog: pytest.Log
 
 @pytest.mark.parametrize("after", range(4))
 async def test_a_topic_is_deleted_while_its_log_is_cleaned(after: int) -> None:
-    """And made anew: the new one's log is another, and starts dirty."""
+    """It is created again: the new topic's log is another one, and starts dirty."""
     files = MemoryFiles()
     manager = manager_of(files, "a", log_cleaner_io_buffer_size=500)
     fill(manager.logs[A0], 150)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -29,8 +30,10 @@ from splashdam.storage.directories.partition_metadata import (
     read_topic_id,
     write_topic_id,
 )
+from splashdam.storage.files.disk import DiskFiles
 from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.storage.leader_epochs import LeaderEpochs
+from splashdam.storage.producers.snapshots import SnapshotFiles
 
 
 def test_a_checkpoint_without_entries_is_four_bytes() -> None:
@@ -89,7 +92,7 @@ def test_a_damaged_checkpoint_counts_as_none(data: bytes, caplog: pytest.LogCapt
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one() -> None:
-    """And is written the next time, though nothing has changed since."""
+    """It is written the next time, although nothing has changed since."""
     files = MemoryFiles()
     checkpoint = OffsetCheckpoint(files, "/c")
     checkpoint.write({TopicPartition("a", 0): 1})
@@ -99,6 +102,22 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one() -> None:
     assert OffsetCheckpoint(files, "/c").read() == {TopicPartition("a", 0): 1}
     checkpoint.write({TopicPartition("a", 0): 2})
     assert OffsetCheckpoint(files, "/c").read() == {TopicPartition("a", 0): 2}
+
+
+def test_oversized_files_are_as_good_as_damaged_ones(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the broker can do without is left out, with a warning that names the file."""
+    files, names = DiskFiles(), ("replication-offset-checkpoint", "leader-epoch-checkpoint", "5.snapshot")
+    for name in names:
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(3 << 30)
+    (tmp_path / "5.snapshot").rename(tmp_path / f"{5:020d}.snapshot")
+    assert OffsetCheckpoint(files, str(tmp_path / names[0])).read() == {}
+    assert LeaderEpochs(files, str(tmp_path)).entries == ()
+    assert SnapshotFiles(files, str(tmp_path)).load_newest(up_to=9, above=0)[0] == 0
+    assert [name in line for name, line in zip(names, caplog.messages, strict=True)] == [True] * 3
+    assert (tmp_path / names[0]).exists()
 
 
 def test_leader_epochs_rise_and_stay() -> None:

@@ -43,7 +43,7 @@ def start_holder(directory: Path) -> subprocess.Popen[str]:
 
 
 def test_a_second_process_learns_the_first_ones_pid(tmp_path: Path) -> None:
-    """And may have the directory as soon as the first is gone, killed or not."""
+    """It can have the directory as soon as the first process is gone, killed or not."""
     with start_holder(tmp_path) as holder:
         with pytest.raises(
             IllegalStateError, match=f"{tmp_path} is in use by another broker, process {holder.pid}"

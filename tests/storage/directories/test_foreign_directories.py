@@ -157,7 +157,7 @@ def test_a_registry_that_leads_out_of_its_directory_is_refused(change: dict[str,
 
 
 def test_an_invalid_option_in_the_registry_is_reported_with_its_topic() -> None:
-    """And where to correct it."""
+    """The error says where to correct it."""
     files = MemoryFiles()
     manager = open_manager(files)
     manager.create_topic("a", 1, {"segment.bytes": "100"}, now_ms=NOW_MS)

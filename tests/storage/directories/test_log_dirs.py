@@ -117,7 +117,7 @@ def test_a_directory_of_another_cluster_is_not_used() -> None:
 
 
 def test_topics_are_deleted_everywhere() -> None:
-    """And their names are free again."""
+    """Their names are free again."""
     files = MemoryFiles()
     manager = manager_of(files)
     for _ in range(2):
@@ -225,7 +225,7 @@ async def test_a_copy_follows_a_log_that_is_cut() -> None:
 
 @pytest.mark.parametrize("is_clean", [True, False])
 async def test_a_move_goes_on_after_a_restart(is_clean: bool) -> None:
-    """Of a broker that was stopped, or killed."""
+    """After a stop of the broker, and after a kill."""
     files = MemoryFiles()
     manager = manager_of(files)
     manager.create_topic("t", 1, now_ms=NOW_MS)

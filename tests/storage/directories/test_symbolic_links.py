@@ -1,4 +1,4 @@
-"""Symbolic links in a data directory: none is followed, so that nothing outside is emptied or written to."""
+"""Symbolic links in a data directory are not followed, so that nothing outside is emptied or written to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PRECIOUS = b"somebody else's\n" * 40
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A file that is none of the broker's business."""
+    """A file outside of the data directory."""
     path = tmp_path / "outside"
     path.write_bytes(PRECIOUS)
     return path
@@ -121,7 +121,7 @@ def test_a_data_directory_may_be_a_link_and_others_links_are_left_alone(root: Pa
 
 
 def test_users_are_not_written_behind_a_link(root: Path, outside: Path) -> None:
-    """Nor read from there."""
+    """They are not read from there either."""
     (root / "splashdam-users.json").symlink_to(outside)
     with pytest.raises(KafkaStorageError, match="symbolic link"):
         UserStore(DiskFiles(), str(root)).names()

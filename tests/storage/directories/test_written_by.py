@@ -44,7 +44,7 @@ def test_the_version_is_that_of_the_package() -> None:
 
 
 def test_a_new_directory_says_who_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And nothing more is written by the next start."""
+    """The next start writes nothing more."""
     files = MemoryFiles()
     LogManager.open(files, "/d", now_ms=NOW_MS).close()
     assert json.loads(files.read_bytes("/d/splashdam-meta.json") or b"") == {

@@ -13,7 +13,7 @@ from support.running.alone import files_open_below
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import Buffer
 from splashdam.storage.files.disk import SENDFILE_MIN_BYTES, DiskFiles, DiskLogFile, Files
-from splashdam.storage.files.log_file import LogFile
+from splashdam.storage.files.log_file import LogFile, OversizedFileError
 from splashdam.storage.files.memory import Fault, MemoryFiles
 
 
@@ -280,3 +280,21 @@ def test_a_named_pipe_in_a_data_directory_hung_the_broker(tmp_path: Path) -> Non
     os.mkfifo(tmp_path / "f.tmp")
     with pytest.raises(KafkaStorageError, match=r"could not write .*f\.tmp"):
         files.write_atomic(str(tmp_path / "f"), b"x")
+
+
+def test_a_sparse_file_of_3_gib_was_read_whole(tmp_path: Path) -> None:
+    """A damaged length filled the memory; the file is refused by name instead."""
+    path = tmp_path / "meta.properties"
+    with path.open("wb") as file:
+        file.truncate(3 << 30)
+    with pytest.raises(OversizedFileError, match=r"meta\.properties has 3,221,225,472 bytes, too many for"):
+        DiskFiles().read_bytes(str(path))
+
+
+def test_a_file_of_the_largest_size_is_read(files: Files, directory: str) -> None:
+    """One that is larger by a byte is refused, on disk and in memory."""
+    path = f"{directory}/f"
+    files.write_atomic(path, b"12345")
+    assert files.read_bytes(path, 5) == b"12345"
+    with pytest.raises(OversizedFileError, match="/f has 5 bytes"):
+        files.read_bytes(path, 4)

@@ -148,7 +148,7 @@ def test_a_file_that_is_not_there_cannot_be_renamed() -> None:
 
 
 def test_a_killed_process_makes_nothing_durable() -> None:
-    """A power cut after it takes what was not synced; what the dead one still holds open reaches nobody."""
+    """A power cut afterwards takes unsynced bytes; files that the dead process holds open reach no reader."""
     files = MemoryFiles()
     log = files.open_log("/x", create=True)
     log.append((b"synced",))

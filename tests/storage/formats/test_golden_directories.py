@@ -74,7 +74,7 @@ def test_rebuilding_from_the_log_files_alone_gives_kafkas_files(golden, tmp_path
 
 
 def test_rebuilding_a_compacted_log_gives_kafkas_indexes(golden, tmp_path: Path) -> None:
-    """Of its closed segments, empty ones among them; the active one's are preallocated in the original."""
+    """Those of closed segments, empty ones too; Kafka preallocates the indexes of the active segment."""
     expected = log_files(golden("goldc-0-compacted"))
     target = tmp_path / "rebuilt"
     target.mkdir()

@@ -109,7 +109,7 @@ def test_compaction_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("damage", "text"), DAMAGE.values(), ids=DAMAGE)
 def test_damage_is_named(directory: Path, damage: Damage, text: str) -> None:
-    """With its file, and its place where it has one; what stands behind it is looked at all the same."""
+    """The finding has the file and, if there is one, the position; the bytes behind it are still checked."""
     damage(directory)
     findings, totals = verified(directory)
     errors = [finding for finding in findings if finding.level is Level.ERROR]

@@ -44,7 +44,7 @@ class Others:
         """Nobody asks."""
 
     async def wait_deleted(self, offset: int) -> None:
-        """Nor that."""
+        """Waiting for a deletion is not needed here either."""
 
 
 def written_log(files: MemoryFiles, count: int = 20, settings: LogSettings = SMALL) -> Log:

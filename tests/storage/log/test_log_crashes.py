@@ -290,7 +290,7 @@ def test_a_power_cut_takes_a_snapshot_then_retention_the_batches_then_the_power_
 
 
 def test_a_closed_segment_that_a_power_cut_emptied_once_left_a_hole() -> None:
-    """Where no cleaner was at work, what stands behind lost records was never flushed either."""
+    """Without a cleaner, records behind lost records were never flushed either."""
     files = MemoryFiles()
     log = open_log(files)
     log.append_as_leader(batch(b"0"), now_ms=NOW_MS)

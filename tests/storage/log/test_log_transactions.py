@@ -86,7 +86,7 @@ def test_aborted_transactions_in_several_segments() -> None:
 
 
 def test_markers_that_end_nothing() -> None:
-    """Without an open transaction, of a kind that is none of ours, or without a key: they take an offset."""
+    """Markers without an open transaction, of an unknown kind, or without a key only take an offset."""
     strange = marker(4, COMMIT, key=b"")
     files = files_with(marker(1, ABORT), marker(2, LEADER_CHANGE), strange, batch(b"x"))
     log = open_log(files)

@@ -92,7 +92,7 @@ def test_policies_add_up() -> None:
 
 
 def test_nothing_at_or_above_the_high_watermark_goes() -> None:
-    """And an empty active segment never does."""
+    """An empty active segment is never removed."""
     assert expired(facts(1, 1, 1), LogSettings(retention_bytes=0), high_watermark=29) == [BEYOND_SIZE] * 2
     assert expired(facts(1, 1, 0), LogSettings(retention_bytes=0)) == [BEYOND_SIZE] * 2
 
@@ -159,7 +159,7 @@ def test_records_without_timestamps_are_as_old_as_their_file() -> None:
 
 
 def test_the_time_of_a_file_on_disk(tmp_path: Path) -> None:
-    """In milliseconds since the epoch; there is none where there is no file."""
+    """In milliseconds since the epoch; None for a missing file."""
     path = tmp_path / "file"
     assert DiskFiles().modified_ms(str(path)) is None
     path.touch()

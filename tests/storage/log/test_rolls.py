@@ -173,7 +173,7 @@ def expected_indexes(batches: Iterable[tuple[int, int, int]], interval: int) -> 
 def test_indexes_are_those_of_the_rule_whatever_restarts_were_between(
     sizes: list[tuple[int, int]], interval: int, restart_every: int
 ) -> None:
-    """And a rebuild from the log alone gives the same bytes."""
+    """A rebuild from the log alone gives the same bytes."""
     files = MemoryFiles()
     settings = LogSettings(index_interval_bytes=interval)
     log = open_log(files, settings=settings)

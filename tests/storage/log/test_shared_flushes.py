@@ -50,7 +50,7 @@ async def append_and_sync(log: Log, number: int) -> None:
 
 
 async def test_many_waiters_share_a_sync(disk: SlowDisk) -> None:
-    """The first syncs alone; the other hundred, who came meanwhile, wait for one more together."""
+    """The first waiter syncs alone; the hundred that came meanwhile share one more sync."""
     log = open_log(MemoryFiles())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(append_and_sync, log, 0)

@@ -1,4 +1,4 @@
-"""What opening a log reads: little after a clean end, after a crash what was not flushed."""
+"""What opening a log reads: little after a clean shutdown, the unflushed part after a crash."""
 
 from __future__ import annotations
 

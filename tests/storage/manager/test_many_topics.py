@@ -114,7 +114,7 @@ def test_creating_topics_one_by_one_is_linear(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_half_written_replacements_are_removed() -> None:
-    """In a partition's directory; what is not ours stays."""
+    """In a partition's directory; foreign files stay."""
     files = MemoryFiles()
     open_log(files).close()
     ours = ["partition.metadata.tmp", "leader-epoch-checkpoint.tmp", f"{7:020d}.snapshot.tmp"]

@@ -180,7 +180,7 @@ def test_the_name_is_taken_meanwhile() -> None:
 
 
 def test_a_small_extension_does_not_take_given_up_partitions() -> None:
-    """And the removal took the directories of its logs, with acknowledged records."""
+    """The removal once took the directories of its logs, with acknowledged records."""
     files = MemoryFiles()
     manager = open_manager(files)
     manager.create_topic("large", 2, now_ms=NOW_MS)
@@ -347,7 +347,7 @@ def test_a_large_topic_goes_in_steps() -> None:
 
 
 def test_a_small_deletion_does_not_finish_a_large_one() -> None:
-    """In one step: what waits is for the housekeeping, or for whoever comes back for it."""
+    """Not in one step: the rest is left to the housekeeping, or to a request that comes back for it."""
     files = MemoryFiles()
     manager = open_manager(files)
     manager.create_topics([NewTopic("large", 100), NewTopic("small", 1)], now_ms=NOW_MS)

@@ -45,7 +45,7 @@ def test_more_partitions_are_there_at_once_and_after_a_crash() -> None:
 
 
 def test_partitions_that_the_disk_refuses_are_not_there() -> None:
-    """Nor after the next start."""
+    """They are not there after the next start either."""
     for after in range(9):
         files = MemoryFiles()
         manager = manager_of(files)

@@ -134,7 +134,7 @@ def test_other_resources_survive() -> None:
 
 
 def test_a_change_that_the_disk_refuses_has_not_happened() -> None:
-    """And the next one writes everything."""
+    """The next change writes everything."""
     files = MemoryFiles()
     registry = registry_in(files)
     registry.put(topic("a"))

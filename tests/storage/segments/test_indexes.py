@@ -80,7 +80,7 @@ def test_offset_lookup_is_the_largest_entry_at_or_below(
 def test_time_lookup_is_the_largest_entry_at_or_below(
     timestamps: list[int], targets: list[int], reload: bool
 ) -> None:
-    """Against a plain bisection, from memory and from the file; what is not later is not taken in."""
+    """Compared with a plain bisection, in memory and from the file; only a later entry is added."""
     index = time_index(MemoryFiles())
     for number, timestamp in enumerate(timestamps):
         index.maybe_append(timestamp, BASE + number)

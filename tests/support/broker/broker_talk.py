@@ -71,7 +71,7 @@ class Talk:
         return bytes(self._frames.pop(0))
 
     async def answer(self) -> Any:
-        """The next answer, which must belong to the oldest request that has none."""
+        """The next answer, which must belong to the oldest unanswered request."""
         correlation_id, kind, version = self._sent.pop(0)
         found_id, message = decode_response(await self.frame(), kind, version)
         assert found_id == correlation_id

@@ -80,7 +80,7 @@ class Node:
         self.ended.set()
 
     async def end(self, *, kill: bool = False, power_cut: Random | None = None) -> None:
-        """In order, as by ``kill -9``, or without what was not synced, as chance has it."""
+        """Ends the broker in order, by ``kill -9``, or by a power cut that takes unsynced bytes by chance."""
         kill = kill or power_cut is not None
         if kill:
             self.files.inject(Fault(None))
@@ -190,7 +190,7 @@ class Cluster:
 
     @property
     def state(self) -> PartitionState:
-        """Who leads t-0, and who is in sync."""
+        """The leader of t-0, and its in-sync replicas."""
         return self.controller.partition(T0)
 
     @property

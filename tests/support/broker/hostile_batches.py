@@ -1,4 +1,4 @@
-"""Batches that cost more than they weigh: they unpack to much, or their heads promise what is not there."""
+"""Batches that cost more than they weigh: they unpack to much, or claim records that are missing."""
 
 from __future__ import annotations
 

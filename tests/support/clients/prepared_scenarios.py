@@ -95,7 +95,7 @@ def a_prepared_producer_sends_nothing(servers: str, make: Make, name: str) -> No
 
 
 def the_next_producer_aborts_what_was_prepared(servers: str, make: Make, name: str) -> None:
-    """Whose end is then refused by name, while an abort has nothing to do."""
+    """Committing it is then refused by name, and aborting it does nothing."""
     prepared = prepare(make, name, b"lost")
     assert ask(servers, lambda client: describe_transaction(client, name)).is_open(prepared)
     with make(name).transaction():

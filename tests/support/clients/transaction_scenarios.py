@@ -34,7 +34,7 @@ def committed(servers: str, topic: str, count: int) -> list[bytes]:
 
 
 def readers_see_what_was_committed(servers: str, make: Make, name: str) -> None:
-    """Of two topics, in order; aborted records stand in the log and are passed over."""
+    """Readers of two topics see committed records in order; aborted ones are in the log and are skipped."""
     producer, topics = make(name, linger_ms=0), (name, f"{name}-2")
     for number in range(6):
         producer.begin_transaction()
@@ -53,7 +53,7 @@ def readers_see_what_was_committed(servers: str, make: Make, name: str) -> None:
 
 
 def the_newer_producer_fences_the_older(servers: str, make: Make, name: str) -> None:
-    """Whose open transaction is aborted, and whose calls fail for good."""
+    """The older producer's open transaction is aborted, and its calls fail for good."""
     old = make(name)
     old.begin_transaction()
     old.send(name, b"old").get(timeout=WAIT_SECONDS)

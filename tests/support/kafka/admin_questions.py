@@ -121,7 +121,7 @@ def _ask_about_replicas(speaker: Speaker) -> None:
 
 
 def ask_about_the_cluster(speaker: Speaker) -> None:
-    """Who is there, and what is offered."""
+    """Asks for the brokers and for the versions of APIs."""
     speaker.each("brokers", lambda _: DescribeClusterRequest())
     speaker.each("controllers", lambda version: DescribeClusterRequest(endpoint_type=2 if version else 1))
     speaker.each("nothing", lambda _: DescribeQuorumRequest())
@@ -134,7 +134,7 @@ def ask_about_the_cluster(speaker: Speaker) -> None:
 
 
 def ask_about_configurations(speaker: Speaker) -> None:
-    """Of topics, brokers, loggers, metrics and groups: described, replaced, altered."""
+    """Configurations of topics, brokers, loggers, metrics and groups: described, replaced, altered."""
     for kind, name, key in (
         (TOPIC, "t7", "retention.ms"),
         (TOPIC, "t7", "nope"),
@@ -227,7 +227,7 @@ def _any_matched(answer: Any) -> bool:
 
 
 def ask_about_quotas(speaker: Speaker) -> None:
-    """Of users and clients and addresses, by name and by default."""
+    """Quotas of users, clients and addresses, by name and by default."""
     speaker.each("none", quotas("user", "anna"))
     for name in ("anna", None):
         speaker.each(f"user {name}", quota("user", name))
@@ -279,7 +279,7 @@ def ask_about_users(speaker: Speaker) -> None:
 
 
 def ask_who_i_am(speaker: Speaker, login: bytes) -> None:
-    """SASL on connections of their own: a mechanism that is none, a wrong password, the right one."""
+    """SASL on connections of their own: an unknown mechanism, a wrong password, the right one."""
     for version in SaslHandshakeRequest.VERSIONS:
         with speaker.another() as talk:
             speaker.ask("unknown mechanism", SaslHandshakeRequest(mechanism="NOPE"), version, talk=talk)
@@ -312,7 +312,7 @@ def new(name: str, factor: int = 1, configs: Mapping[str, str | None] | None = N
 
 
 def metadata(name: str) -> Make:
-    """Of a topic by its name; it is not created."""
+    """Asks for a topic's metadata by its name, without creating it."""
 
     def make(version: int) -> MetadataRequest:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
@@ -324,7 +324,7 @@ def metadata(name: str) -> Make:
 
 
 def by_id(topic_id: bytes, version: int) -> MetadataRequest:
-    """Of a topic by its id, where the version has that; of none before."""
+    """Asks for a topic's metadata by its id, if the version has ids; for no topic otherwise."""
     topics = [MetadataRequestTopic(name=None, topic_id=topic_id)] if version >= 12 else []
     return MetadataRequest(topics=topics, allow_auto_topic_creation=version < 4)
 

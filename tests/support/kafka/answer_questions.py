@@ -1,4 +1,4 @@
-"""Everything that is asked of two clusters to compare their answers, by who asks, and what is left out."""
+"""Everything that is asked of two clusters to compare their answers, by client, and what is left out."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def _ask_as_consumer(speaker: Speaker) -> None:
 
 
 def ask_about_offsets(speaker: Speaker) -> None:
-    """Of a group without members: committed with and without words, fetched, deleted."""
+    """Offsets of a group without members: committed with and without metadata, fetched, deleted."""
     ids = {RECORDS: _id_of(speaker, RECORDS), MISSING: MISSING_ID}
     speaker.each("nothing committed", lambda version: _offsets("g", [], ids, version))
     speaker.each("nobody's, asked for", lambda version: _offsets("g", [RECORDS], ids, version))
@@ -245,7 +245,7 @@ def ask_about_offsets(speaker: Speaker) -> None:
 
 
 def ask_about_transactions(speaker: Speaker) -> None:
-    """Of a producer that begins and of one that nobody knows; told, listed and described."""
+    """Transactions of a new producer and of an unknown one: ended, listed and described."""
     ids = {RECORDS: _id_of(speaker, RECORDS)}
     speaker.each(
         "no id", lambda _: InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=5_000)
@@ -298,7 +298,7 @@ def _ask_in_a_transaction(speaker: Speaker) -> None:
 
 
 def ask_about_telemetry(speaker: Speaker) -> None:
-    """Of a client whose metrics nobody wants."""
+    """Telemetry of a client without a subscription."""
     speaker.each("nobody", lambda _: GetTelemetrySubscriptionsRequest())
     pushed = PushTelemetryRequest(client_instance_id=MISSING_ID, subscription_id=7)
     speaker.each("unknown", lambda _: pushed)

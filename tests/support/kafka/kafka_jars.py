@@ -29,7 +29,7 @@ START_SECONDS = 60
 _ASK_SECONDS = 2
 _LOOK_SECONDS = 0.1
 TOOL_SECONDS = 120
-_JVM = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+_JVM = ("-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 _DUMP_LOG = {"3": "kafka.tools.DumpLogSegments"}
 _NEWER_DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
 
@@ -53,14 +53,14 @@ def classpath(version: str) -> str:
 
 
 def has_tools(version: str) -> bool:
-    """Whether the command line tools are among the jars; `kafka-tools-api` alone is none of them."""
+    """Whether the command line tools are among the jars; `kafka-tools-api` alone does not count."""
     return any(Path(classpath(version)).parent.glob("kafka-tools-[0-9]*.jar"))
 
 
 def run_tool(version: str, main_class: str, *arguments: str) -> str:
     """What a command line tool of Kafka prints; one that fails, fails the test with all it said."""
     done = subprocess.run(
-        ["java", *_JVM, "-cp", classpath(version), main_class, *arguments],
+        ["java", "-Xmx512m", *_JVM, "-cp", classpath(version), main_class, *arguments],
         capture_output=True,
         text=True,
         timeout=TOOL_SECONDS,
@@ -77,7 +77,7 @@ def need_tools(version: str) -> None:
 
 
 def newest_with_tools() -> str:
-    """The newest version that is here with its command line tools; skips the test where none is."""
+    """The newest version that is here with its command line tools; without one the test is skipped."""
     missing = []
     for version in VERSIONS:
         why = why_missing(version)
@@ -117,6 +117,7 @@ class KafkaBroker:
         settings: of the broker, by Kafka's names, besides those that a single node needs.
         format_options: for the formatting of the directory, ``--add-scram`` for example.
         cluster_id: whose node it is; a cluster of its own by default.
+        heap: of its JVM.
     """
 
     def __init__(
@@ -126,6 +127,8 @@ class KafkaBroker:
         settings: Mapping[str, str] | None = None,
         format_options: Sequence[str] = (),
         cluster_id: str | None = None,
+        *,
+        heap: str = "512m",
     ) -> None:
         self.version = version
         self.cluster_id = cluster_id or format_uuid(new_uuid())
@@ -133,24 +136,29 @@ class KafkaBroker:
         self._home = home
         self._settings = dict(settings or {})
         self._format_options = format_options
+        self._jvm = (f"-Xmx{heap}", *_JVM)
         self._classpath = classpath(version)
         self._process: subprocess.Popen[bytes] | None = None
         self.bootstrap_servers = ""
 
     def start(self) -> None:
         """Starts it, formatting the directory the first time, and waits until it answers."""
+        self.launch()
+        self.wait_until_it_answers()
+
+    def launch(self) -> None:
+        """Starts it, formatting the directory the first time."""
         properties = self.format()
         with (self._home / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(
-                ["java", *_JVM, "-cp", self._classpath, "kafka.Kafka", str(properties)],
+                ["java", *self._jvm, "-cp", self._classpath, "kafka.Kafka", str(properties)],
                 stdout=log,
                 stderr=log,
             )
-        self._wait_until_it_answers()
 
     @property
     def pid(self) -> int:
-        """Of the process that runs."""
+        """The id of the running process."""
         assert self._process is not None
         return self._process.pid
 
@@ -209,7 +217,8 @@ class KafkaBroker:
             "group.initial.rebalance.delay.ms": "0",
         }
 
-    def _wait_until_it_answers(self) -> None:
+    def wait_until_it_answers(self) -> None:
+        """Waits until a client gets its metadata; the test fails if it ends before."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             assert self._process is not None

@@ -88,11 +88,11 @@ def topic(*sizes: int) -> list[FakeLog]:
 
 
 def batch_options(**given: str) -> SourceOptions:
-    """Of a batch query that subscribes to ``t``."""
+    """Options of a batch query that subscribes to ``t``."""
     return source_options({"subscribe": "t", **BOOTSTRAP, **given}, streaming=False)
 
 
 def stream_options(**given: str | None) -> SourceOptions:
-    """Of a stream that subscribes to ``t``, unless told otherwise; None takes an option away."""
+    """Options of a stream that subscribes to ``t``, unless told otherwise; None removes an option."""
     texts = {"subscribe": "t", **BOOTSTRAP, **given}
     return source_options({name: text for name, text in texts.items() if text is not None}, streaming=True)

@@ -52,11 +52,11 @@ class FakeContext:
         }
 
     def partitionId(self) -> int:
-        """Of the task."""
+        """The partition of the task."""
         return self._partition
 
     def getLocalProperty(self, name: str) -> str | None:
-        """Of the job."""
+        """A property of the job."""
         return self._properties[name]
 
 

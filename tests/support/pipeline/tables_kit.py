@@ -64,5 +64,5 @@ def written(table: Table, *batches: pa.RecordBatch) -> list[DataFile]:
 
 
 def offsets_of(table: Table) -> list[int]:
-    """Of all rows of a table."""
+    """The offsets of all rows of a table."""
     return sorted(offset for batch in table.iter_rows(["offset"]) for offset in batch.column(0).to_pylist())

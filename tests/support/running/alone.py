@@ -91,7 +91,7 @@ def files_open_below(directory: Path | str) -> list[str]:
 
 
 def descriptor_count() -> int:
-    """Of this process; for functions that run alone. Linux."""
+    """The number of open descriptors of this process, for functions that run alone; Linux."""
     return len(os.listdir("/proc/self/fd"))
 
 

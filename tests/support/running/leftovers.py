@@ -195,7 +195,7 @@ class Leftovers:
     def pytest_runtest_makereport(
         self, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """A test that fails may leave things: its traceback holds them. A run of trio's is none of them."""
+        """A test that fails may leave objects, which its traceback holds, but no run of trio."""
         report = yield
         if call.excinfo is not None:
             _end_run(call.excinfo.value)

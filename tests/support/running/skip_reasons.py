@@ -23,7 +23,7 @@ class LeftOut:
         self._marked: Counter[str] = Counter()
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        """Of ``-m`` and ``-k``; a test of several marks counts once."""
+        """Counts the tests that ``-m`` and ``-k`` leave out; a test of several marks counts once."""
         for item in items:
             marks = [mark for mark in _MARKS if item.get_closest_marker(mark)]
             self._marked[" and ".join(marks) or "no mark"] += 1

@@ -381,7 +381,7 @@ class ScriptedCluster:
         )
 
     def _name_leaders(self, response: ProduceResponse) -> None:
-        """KIP-951: who asks the wrong broker is told the right one."""
+        """KIP-951: an answer of the wrong broker names the right one."""
         for topic in response.responses:
             for each in topic.partition_responses:
                 leader, epoch = self.leaders.get(TopicPartition(topic.name, each.index), (-1, -1))

@@ -1,4 +1,4 @@
-"""Certificates made for one run, and brokers that ask who comes."""
+"""Certificates made for one run, and brokers that authenticate clients."""
 
 from __future__ import annotations
 

@@ -261,7 +261,12 @@ def test_every_served_api_has_a_method() -> None:
         ({"error": 6, "drop": "after"}, "give only one of error"),
         ({"drop": "later"}, "'before' or 'after'"),
         ({"after": True, "delay_ms": 3}, "needs an error"),
-        ({"error": 6, "on_call": 0}, "must be 1 or more"),
+        ({"error": 6.5}, "error=6.5: Kafka has no such error"),
+        ({"error": 6, "on_call": 0}, "on_call=0: must be a whole number, 1 or more"),
+        ({"error": 6, "times": "x"}, "times='x': must be a whole number, 1 or more"),
+        ({"error": 6, "times": 1.5}, "times=1.5"),
+        ({"error": 6, "probability": "x"}, "probability='x': must be a number above 0 and at most 1"),
+        ({"error": 6, "topic": 3}, "topic=3: must be a text"),
         ({"error": 6, "probability": 1.5}, "at most 1"),
         ({"delay_ms": -1}, "delay_ms=-1: must be a number, 0 or more"),
         ({"throttle_ms": "x"}, "throttle_ms='x'"),
@@ -276,8 +281,14 @@ def test_nonsense_is_refused(options: dict[str, Any], text: str) -> None:
         Faults(Interception()).produce(**options)
 
 
+def test_refusals_of_no_number_were_a_bare_type_error() -> None:
+    """At the first connection, in the broker's thread."""
+    with pytest.raises(ValueError, match="times='x': must be a whole number"):
+        Faults(Interception()).refuse_connections(times="x")  # type: ignore[arg-type]
+
+
 def test_unknown_apis_and_topics_of_none() -> None:
-    """A name that nobody serves, and a topic where there is none."""
+    """An unknown API, and a topic for an API whose requests name no topic."""
     faults = Faults(Interception())
     with pytest.raises(AttributeError, match=r"'prodce'; did you mean produce\?"):
         faults.prodce(error=6)  # type: ignore[attr-defined]

@@ -146,7 +146,7 @@ def test_time_passes(broker: EmbeddedBroker) -> None:
 
 
 def test_time_does_not_pass_backwards(broker: EmbeddedBroker) -> None:
-    """And a time of nowhere is refused."""
+    """A time without a timezone is refused."""
     with pytest.raises(ValueError, match=r"step\(\) moves the wall clock back"):
         broker.clock.advance(seconds=-1)
     with pytest.raises(ValueError, match="tzinfo=UTC"):

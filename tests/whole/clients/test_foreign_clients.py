@@ -84,7 +84,7 @@ def test_kafka_python_idempotent(broker: EmbeddedBroker, topic: str, codec: str)
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_confluent_idempotent(broker: EmbeddedBroker, data: Path, topic: str, codec: str) -> None:
-    """confluent-kafka, idempotent, with every codec: none is switched off (Produce is advertised from 0)."""
+    """confluent-kafka, idempotent, with every codec: no codec is switched off, since Produce begins at 0."""
     confluent_produce(
         broker.bootstrap_servers,
         topic,

@@ -240,7 +240,7 @@ class ByLength(kafka.partitioner.Partitioner):
 
 
 def test_the_metric_groups_of_kafka_python_are_there(both: Any) -> None:
-    """Of a producer that has sent; ours has more."""
+    """Those of a producer that has sent; ours has more."""
 
     def script(client: Client) -> Any:
         with client.producer(client_id="c") as producer:

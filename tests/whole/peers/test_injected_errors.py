@@ -19,7 +19,7 @@ REFUSED = [10, 17, 18, 29, 32, 76, 87, -1]
 
 
 def offset(producer: KafkaProducer, topic: str, value: bytes) -> int:
-    """Of a record that arrives."""
+    """The offset of a record that arrives."""
     delivered = producer.send(topic, value).get(timeout=30)
     return int(delivered.offset)
 

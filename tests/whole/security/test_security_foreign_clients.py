@@ -224,7 +224,7 @@ def test_confluent_stays_through_re_authentication(
 
 
 def test_a_client_without_a_certificate_is_not_let_in(pki: Pki, tmp_path: Path) -> None:
-    """Nor is one that another CA has signed."""
+    """A client whose certificate another CA has signed is not let in either."""
     other = pki.issue("stranger", "stranger", ca=pki.other_ca)
     with secure_broker(tmp_path, pki, "SSL", ssl_client_auth="required") as broker:
         for certificate in (None, other):

@@ -1,4 +1,4 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: who is let in, who leads, who hears what."""
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: members, leaders and answers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_one_member_in_every_version(talk: Talk, version: int, autojump_cl
 async def test_two_members_and_a_third(
     broker: Broker, network: MemoryNetwork, autojump_clock: MockClock
 ) -> None:
-    """The leader alone hears who is in; the others learn by a heartbeat that they have to join again."""
+    """The leader alone gets the list of members; the others learn by a heartbeat to join again."""
     async with members_of(network, 3) as (first, second, third):
         assert await settle(first, second) == [b"a", b"b"]
         await third.begin_join()
@@ -232,7 +232,7 @@ async def test_a_group_that_is_full(
 async def test_the_assignor_that_most_like(
     broker: Broker, network: MemoryNetwork, autojump_clock: MockClock
 ) -> None:
-    """Of those that all know; 23 for who knows none of them, or is of another type."""
+    """Among those that all members know; 23 for a member that knows none, or has another type."""
     async with members_of(network, 4) as (first, second, third, stranger):
         first.protocols = {"range": b"1", "sticky": b"2", "own": b"3"}
         second.protocols = {"sticky": b"4", "range": b"5"}
@@ -251,7 +251,7 @@ async def test_the_assignor_that_most_like(
 async def test_joining_again_without_news(
     broker: Broker, network: MemoryNetwork, autojump_clock: MockClock
 ) -> None:
-    """A follower hears the generation it is in; the leader begins a new one, as does who has news."""
+    """A follower gets the present generation; the leader, or a member with new metadata, begins a new one."""
     async with members_of(network, 2) as members:
         await settle(*members)
         leader, follower = members

@@ -68,7 +68,7 @@ async def test_other_assignors_make_a_rebalance(
 async def test_it_comes_back_before_the_leader_assigned(
     broker: Broker, network: MemoryNetwork, autojump_clock: MockClock
 ) -> None:
-    """The leader knows its former id alone, so all join again; who waits is told so."""
+    """The leader knows only the former member id, so all join again; waiting members are told so."""
     async with members_of(network, 3) as (leader, follower, third):
         leader.instance_id, follower.instance_id = "i1", "i2"
         for each in (leader, follower):
@@ -113,7 +113,7 @@ async def test_a_rebalance_goes_on_without_it(
 async def test_a_disk_that_refuses_leaves_it_as_it_was(
     broker: Broker, network: MemoryNetwork, files: MemoryFiles, autojump_clock: MockClock
 ) -> None:
-    """16 for who comes back; the one that is in goes on."""
+    """16 for the returning member; the present one goes on."""
     async with members_of(network, 2) as (member, second):
         member.instance_id = "i"
         await settle(member)

@@ -144,7 +144,7 @@ async def test_offsets_survive(files: MemoryFiles, autojump_clock: MockClock, cl
 
 
 async def test_offsets_of_a_deleted_topic_go(talk: Talk, broker: Broker) -> None:
-    """Of every group, and for good: a new topic of the name begins without. So do all without their topic."""
+    """In every group, for good: a new topic of the name begins without offsets."""
     broker.topics.create("other")
     await commit(talk, "g", {0: 5})
     await commit(talk, "g", {0: 6}, topic="other")
@@ -186,7 +186,7 @@ async def test_a_retention_that_never_ends(broker: Broker, talk: Talk) -> None:
 
 
 async def test_groups_whose_members_kafka_knew_keep_their_offsets(broker: Broker, talk: Talk) -> None:
-    """They count from the last member's leaving; who is no member of it may not commit."""
+    """Their time counts from when the last member left; a client that is no member may not commit."""
     topic = InternalTopic(CONSUMER_OFFSETS, broker)
     key = OffsetKey("g", TopicPartition("t", 0)).encoded()
     members = [MemberMetadata(member_id="n", session_timeout=9000, subscription=b"?")]

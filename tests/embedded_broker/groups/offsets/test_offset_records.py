@@ -43,7 +43,7 @@ def test_values_come_back(value: CommittedOffset) -> None:
 
 @given(keys, values, st.data())
 def test_whatever_is_cut_off_is_damage(key: OffsetKey, value: CommittedOffset, data: st.DataObject) -> None:
-    """And nothing else is raised."""
+    """The decoder raises no other error."""
     encoded_key, encoded_value = key.encoded(), value.encoded()
     with pytest.raises(CorruptMessageError):
         parse_key(encoded_key[: data.draw(st.integers(0, len(encoded_key) - 1))])

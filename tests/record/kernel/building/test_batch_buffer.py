@@ -284,7 +284,7 @@ def test_upper_bound(kernel: ModuleType, record: Any) -> None:
     ("size", "length_bytes"), [(0, 1), (63, 1), (64, 2), (8191, 2), (8192, 3), (1 << 20, 4)]
 )
 def test_upper_bound_at_the_edges_of_varints(kernel: ModuleType, size: int, length_bytes: int) -> None:
-    """21, one byte each for what is null or empty, and length and bytes of what is not."""
+    """21 bytes, one byte for each null or empty field, and length and bytes of every other field."""
     data = bytes(size)
     expected = 21 + 1 + 1 + length_bytes + size
     assert kernel.record_size_upper_bound(data, None, None) == expected

@@ -51,7 +51,7 @@ def test_any_bytes_like(kernel: ModuleType) -> None:
 
 @pytest.mark.parametrize("key", ["kafka", None, 5, memoryview(b"kkaaffkkaa")[::2]])
 def test_not_bytes(kernel: ModuleType, key: object) -> None:
-    """What is not contiguous bytes has no hash."""
+    """Only contiguous bytes have a hash."""
     with pytest.raises(TypeError):
         kernel.murmur2(key)
 

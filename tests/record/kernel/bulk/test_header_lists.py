@@ -228,7 +228,7 @@ def test_rows_that_are_left_to_the_slow_path(kernel: ModuleType) -> None:
 
 
 def test_closed_lists_have_no_rows(kernel: ModuleType) -> None:
-    """Nor have those that nobody made of anything; the records of both are none."""
+    """An empty list has no rows either; both have no records."""
     bench = Bench(kernel, column_of([None, [("k", b"v")]]))
     bench.lists.close()
     assert len(bench.lists) == len(kernel.HeaderLists()) == 0

@@ -1,4 +1,4 @@
-"""Random lives of batches against a model: who waits is told once, at the right time, through all splits."""
+"""Random lives of batches against a model: each waiter is told once, in time, through all splits."""
 
 from __future__ import annotations
 

@@ -1,0 +1,307 @@
+"""``AIOKafkaProducer``: the asyncio producer with aiokafka's options, arguments and batches."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from splashdam.client.asyncio_futures import DeliveryFuture
+from splashdam.client.asyncio_producer import AsyncioKafkaProducer
+from splashdam.client.reports import BulkDelivery
+from splashdam.client.sending.arguments import header_pairs, plain_bytes
+from splashdam.client.serializers import (
+    SerializeFunction,
+    Serializer,
+    SerializerHeaders,
+    serialize_function,
+)
+from splashdam.model.broker_errors import InvalidProducerEpochError, ProducerFencedError
+from splashdam.model.errors import BulkSendError, IllegalStateError
+from splashdam.model.values import Buffer, HeaderPairs, RecordMetadata
+from splashdam.record.batch import HEADER_BYTES
+from splashdam.record.kernel import record_size_upper_bound
+
+
+class AIOKafkaProducer(AsyncioKafkaProducer):
+    """A drop-in for ``aiokafka.AIOKafkaProducer``, of which it has the constructor, methods and arguments.
+
+    Where it differs: records are acknowledged by all replicas and idempotent, unless ``acks`` or
+    ``enable_idempotence`` say otherwise; memory is limited, by ``buffer_memory``; several batches are on the
+    way to a broker at once. ``docs/how-to/migration.md`` has the list.
+
+    Args:
+        loop: has no effect. Deprecated by aiokafka, too.
+        api_version: has no effect, likewise.
+        acks: 0, 1, "all" or -1. Default: "all"; aiokafka's is 1.
+        enable_idempotence: default: True with ``acks="all"``.
+        max_batch_size: bytes of a batch. Default: that of ``batch_size``; aiokafka's is 16384.
+        request_timeout_ms: a request that has no answer is sent again after it; a record fails after twice
+            that time, and ``start`` and a send without metadata wait so long. Default: 40000.
+        sasl_oauth_token_provider: its ``token()`` may be a coroutine function, which runs in the event loop
+            of ``start``.
+        options: the others have aiokafka's names and defaults, and each further option of ``KafkaProducer``
+            may be given.
+
+    Raises:
+        KafkaConfigurationError: an option is illegal or unknown. A ValueError.
+    """
+
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+        bootstrap_servers: str | list[str] = "localhost",
+        api_version: str | None = None,
+        acks: Any = None,
+        max_batch_size: int | None = None,
+        linger_ms: float = 0,
+        request_timeout_ms: float = 40_000,
+        enable_idempotence: bool | None = None,
+        **options: Any,
+    ) -> None:
+        for name, given in {"loop": loop, "api_version": api_version}.items():
+            if given is not None:
+                warnings.warn(f"{name} has no effect", DeprecationWarning, stacklevel=2)
+        if acks is not None:
+            options["acks"] = acks
+            if enable_idempotence is None and options.get("transactional_id") is None:
+                enable_idempotence = acks in ("all", -1)
+        if enable_idempotence is not None:
+            options["enable_idempotence"] = enable_idempotence or options.get("transactional_id") is not None
+        if max_batch_size is not None:
+            options["batch_size"] = max_batch_size
+        for name in ("key_serializer", "value_serializer"):
+            if options.get(name) is not None:
+                options[name] = _unless_serialized(options[name], name)
+        super().__init__(
+            **{
+                "bootstrap_servers": bootstrap_servers,
+                "bootstrap_timeout_ms": request_timeout_ms,
+                "linger_ms": linger_ms,
+                "max_block_ms": request_timeout_ms,
+                "request_timeout_ms": request_timeout_ms,
+                "delivery_timeout_ms": 2 * request_timeout_ms + linger_ms,
+                **options,
+            }
+        )
+
+    async def start(self) -> None:
+        """Connect to the cluster, and with a ``transactional_id`` initialise transactions.
+
+        Raises:
+            NoBrokersAvailable: no broker has answered within ``request_timeout_ms``.
+            KafkaError: the cluster refuses the ``transactional_id``.
+        """
+        await super().start()
+        if self._settings.transactional_id is not None:
+            try:
+                await self.init_transactions()
+            except BaseException:
+                await self.stop(0)
+                raise
+
+    async def send(  # type: ignore[override]  # noqa: PLR0917 (aiokafka's signature)
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Any = None,
+    ) -> DeliveryFuture:
+        """See ``AsyncioKafkaProducer.send``; the order of the arguments is aiokafka's."""
+        return await super().send(topic, value, key, headers, partition, timestamp_ms)
+
+    async def send_and_wait(  # type: ignore[override]  # noqa: PLR0917 (aiokafka's signature)
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Any = None,
+    ) -> RecordMetadata:
+        """See ``AsyncioKafkaProducer.send_and_wait``; the order of the arguments is aiokafka's."""
+        return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
+
+    def create_batch(self) -> BatchBuilder:
+        """Make an empty batch, to fill and give to ``send_batch``."""
+        settings = self._settings
+        return BatchBuilder(settings.batch_size, settings.key_serializer, settings.value_serializer)
+
+    async def send_batch(
+        self, batch: BatchBuilder, topic: str, *, partition: int
+    ) -> asyncio.Future[RecordMetadata | None]:
+        """Send the records of a batch, in order, to one partition. Waits for room, as ``send``.
+
+        Returns:
+            a future of the first record's metadata, when all are delivered; of None for an empty batch.
+        """
+        batch.close()
+        rows = batch.records
+        try:
+            delivery = await self.send_many(
+                topic,
+                [row.value for row in rows],
+                keys=[row.key for row in rows],
+                headers=[row.headers for row in rows],
+                partition=partition,
+                timestamp_ms=[row.timestamp_ms for row in rows],
+            )
+        except BulkSendError as error:
+            raise error.__cause__ or error from None
+        return asyncio.ensure_future(_first_of(delivery))
+
+    async def send_offsets_to_transaction(self, offsets: Mapping[Any, Any], group_id: Any) -> None:
+        """See ``AsyncioKafkaProducer.send_offsets_to_transaction``.
+
+        Args:
+            offsets: the offset to read next, or it with a text, by ``TopicPartition``.
+            group_id: name of the group; or a ``ConsumerGroupMetadata``, which fences replaced members.
+
+        Raises:
+            IllegalStateError: no transaction is open.
+            ValueError: the group has no name.
+        """
+        if self._transactions().over:
+            raise IllegalStateError("not in a transaction: call begin_transaction() first")
+        if not group_id:
+            raise ValueError(f"group_id names no group: {group_id!r}")
+        await super().send_offsets_to_transaction(offsets, group_id)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """See ``AsyncioKafkaProducer.transaction``.
+
+        Raises:
+            ProducerFencedError: a newer producer with this ``transactional_id`` has taken over; also where a
+                record was refused for that reason.
+        """
+        try:
+            async with super().transaction():
+                yield
+        except InvalidProducerEpochError as error:
+            refusal = self._transactions().refusal()
+            if isinstance(refusal, ProducerFencedError):
+                raise refusal from error
+            raise
+
+
+class _Serialized(bytes):
+    """A key or value of a ``BatchBuilder``, which has called the serializer."""
+
+
+def _unless_serialized(serializer: Any, option: str) -> Serializer:
+    serialize = serialize_function(serializer, option)
+    assert serialize is not None
+    return _UnlessSerialized(serialize, getattr(serializer, "close", None))
+
+
+class _UnlessSerialized(Serializer):
+    def __init__(self, serialize: SerializeFunction, close: Callable[[], None] | None) -> None:
+        self._serialize = serialize
+        self._close = close
+
+    def serialize(self, topic: str, headers: Any, data: Any) -> Buffer | None:
+        return data if type(data) is _Serialized else self._serialize(topic, headers, data)
+
+    def close(self) -> None:
+        if self._close is not None:
+            self._close()
+
+
+class BatchRecordMetadata(NamedTuple):
+    """What ``BatchBuilder.append`` returns.
+
+    Attributes:
+        offset: number of the record in the batch.
+        crc: None; records of this format have none of their own.
+        size: an upper bound of its bytes in the batch.
+        timestamp: milliseconds since the epoch; None for the time at which the batch is sent.
+    """
+
+    offset: int
+    crc: None
+    size: int
+    timestamp: int | None
+
+
+class _Row(NamedTuple):
+    value: bytes | None
+    key: bytes | None
+    headers: HeaderPairs | None
+    timestamp_ms: int | None
+
+
+class BatchBuilder:
+    """Records for one partition, made by ``create_batch`` and sent by ``send_batch``.
+
+    Args:
+        limit_bytes: what the batch may have, beside its first record.
+        key_serializer, value_serializer: as for the producer.
+    """
+
+    def __init__(self, limit_bytes: int, key_serializer: Any, value_serializer: Any) -> None:
+        self.records: list[_Row] = []
+        self._limit_bytes = limit_bytes
+        self._size_bytes = HEADER_BYTES
+        self._closed = False
+        self._serialize_key = serialize_function(key_serializer, "key_serializer")
+        self._serialize_value = serialize_function(value_serializer, "value_serializer")
+
+    def append(
+        self, *, timestamp: int | None, key: Any, value: Any, headers: Any = ()
+    ) -> BatchRecordMetadata | None:
+        """Append a record; return None, and close the batch, if it is full, or if it is closed already.
+
+        Args:
+            timestamp: milliseconds since the epoch; None for the time at which the batch is sent.
+            key, value, headers: as for ``send``. A serializer gets an empty name of a topic.
+
+        Raises:
+            TypeError, ValueError: an argument is invalid.
+            Exception: raised by a serializer.
+        """
+        if self._closed:
+            return None
+        pairs = header_pairs(headers)
+        serialized_key = _serialized(self._serialize_key, pairs, key, "key")
+        serialized_value = _serialized(self._serialize_value, pairs, value, "value")
+        if serialized_key is None and serialized_value is None:
+            raise ValueError("Need at least one: key or value")
+        size_bytes = record_size_upper_bound(serialized_key, serialized_value, tuple(pairs) or None)
+        if self.records and self._size_bytes + size_bytes > self._limit_bytes:
+            self.close()
+            return None
+        self._size_bytes += size_bytes
+        self.records.append(_Row(serialized_value, serialized_key, tuple(pairs) or None, timestamp))
+        return BatchRecordMetadata(len(self.records) - 1, None, size_bytes, timestamp)
+
+    def close(self) -> None:
+        """Take no more records."""
+        self._closed = True
+
+    def record_count(self) -> int:
+        """Return the number of records."""
+        return len(self.records)
+
+    def size(self) -> int:
+        """Return an upper bound of the bytes of the batch, before compression."""
+        return self._size_bytes
+
+
+def _serialized(
+    serialize: SerializeFunction | None, headers: SerializerHeaders, data: Any, what: str
+) -> bytes | None:
+    if serialize is not None:
+        data = serialize("", headers, data)
+    plain = plain_bytes(data, what)
+    return plain if plain is None or serialize is None else _Serialized(plain)
+
+
+async def _first_of(delivery: BulkDelivery) -> RecordMetadata | None:
+    await delivery
+    return delivery[0].value if len(delivery) else None

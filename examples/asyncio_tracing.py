@@ -1,0 +1,42 @@
+"""One trace through a request, the send that it makes, and the delivery.
+
+It needs splashdam[otel] and opentelemetry-sdk. Run it: python examples/asyncio_tracing.py
+"""
+
+import asyncio
+
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from splashdam.aio import AsyncioKafkaProducer
+from splashdam.client.observing.otel import TracingInterceptor
+
+spans = InMemorySpanExporter()  # in production: an OTLP exporter behind a BatchSpanProcessor
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(spans))
+tracer = provider.get_tracer("shop")
+
+
+async def handle(producer: AsyncioKafkaProducer, number: int) -> int:
+    # As an instrumented web framework does. The span of the record is its child: each task has its own.
+    with tracer.start_as_current_span(f"POST /orders/{number}"):
+        metadata = await producer.send_and_wait("orders", b"order %d" % number)
+        return metadata.offset
+
+
+async def main() -> None:
+    tracing = TracingInterceptor(provider)
+    async with AsyncioKafkaProducer(bootstrap_servers="embedded:./data", interceptors=[tracing]) as producer:
+        await asyncio.gather(*(handle(producer, number) for number in range(3)))
+
+    requests = {span.context.span_id: span for span in spans.get_finished_spans() if span.parent is None}
+    for span in spans.get_finished_spans():
+        if span.parent is not None:
+            request = requests[span.parent.span_id]
+            same = span.context.trace_id == request.context.trace_id
+            offset = span.attributes["messaging.kafka.offset"] if span.attributes else None
+            print(f"{request.name}: {span.name}, delivered at offset {offset}, one trace: {same}")
+
+
+asyncio.run(main())

@@ -1,0 +1,119 @@
+"""Runs aiokafka's tests of its producer with ours in its place: ``python -m lab.aiokafka_suite CHECKOUT``.
+
+aiokafka's source distribution holds no tests, so it takes a checkout of its repository. The tests run
+unchanged, in a copy, against ``splashdam broker``; the fixtures that start Kafka in Docker are replaced by
+ones that name the broker. In the tests, the names that ``splashdam.aiokafka`` has are its own: the producer
+and the errors. The consumers that read are aiokafka's. The closing line is the score; the status is 1 if a
+test failed that is not listed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+from lab.broker_process import Broker
+from lab.suites import KAFKA_VERSION, score
+
+TESTS = ("test_producer.py", "test_transactional_producer.py")
+SETTINGS = {"num.partitions": "2", "transaction.state.log.num.partitions": "4"}
+
+_PATCHES = "replaces or reads attributes of aiokafka's client, sender or accumulator: "
+DIFFERS = {
+    "test_producer_notopic": _PATCHES + "its metadata",
+    "test_producer_context_manager": _PATCHES + "`_sender`, `_closed`",
+    "test_producer_start": _PATCHES + "`_closed`",
+    "test_producer_send_leader_notfound": _PATCHES + "its metadata",
+    "test_producer_send_timeout": _PATCHES + "`client.send`",
+    "test_producer_send_error": _PATCHES + "`client.send`",
+    "test_producer_correct_time_returned": _PATCHES + "`client.send`",
+    "test_producer_send_empty_batch": _PATCHES + "`_sender`",
+    "test_producer_send_reenque_resets_waiters": _PATCHES + "`client.send`",
+    "test_producer_idempotence_configuration": _PATCHES + "`_sender`, `_txn_manager`",
+    "test_producer_indempotence_no_duplicates": _PATCHES + "`client.send`",
+    "test_producer_invalid_leader_retry_metadata": _PATCHES + "`_metadata`",
+    "test_producer_leader_change_preserves_order": _PATCHES + "`_metadata`, `client.send`",
+    "test_producer_sender_errors_propagate_to_producer": _PATCHES + "`_sender`",
+    "test_producer_transactional_restart_reaquire_pid": _PATCHES + "`_txn_manager`",
+    "test_producer_transactional_raise_out_of_sequence": _PATCHES + "`_txn_manager`",
+    "test_producer_transactional_aborting_previous_failure": _PATCHES + "`_txn_manager`",
+    "test_producer_transactional_cancel_txn_methods": _PATCHES + "`_txn_manager`",
+    "test_producer_warn_unclosed": "one without references closes itself, and warns only of lost records",
+    "test_producer_send_noack": "expects None with acks=0; here it is metadata with offset -1",
+    "test_producer_arguments": "expects aiokafka's texts of errors",
+}
+"""Tests that fail for a known reason; docs/how-to/migration.md tells the users what it means for them."""
+
+_CONFTEST = """
+import asyncio, gc, os, pathlib
+import pytest
+from splashdam import aiokafka as ours
+
+
+def pytest_collection_modifyitems(items):
+    for module in {item.module for item in items}:
+        for name in ours.__all__:
+            if hasattr(module, name):
+                setattr(module, name, getattr(ours, name))
+
+
+@pytest.fixture(scope="class")
+def setup_test_class(request):
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    host, port = os.environ["KAFKA_ADDRESS"].split(":")
+    cls = request.cls
+    cls.loop, cls.hosts, cls.kafka_version = loop, [f"{host}:{port}"], os.environ["KAFKA_VERSION"]
+    cls.kafka_host, cls.kafka_port, cls.kafka_ssl_port = host, int(port), int(port)
+    yield
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    asyncio.set_event_loop(None)
+    gc.collect()
+"""
+
+
+def run_tests(tests: Path, address: str, report: Path) -> None:
+    """Run the tests in a copy of ``tests``, with the results as JUnit's XML."""
+    environment = os.environ | {"KAFKA_ADDRESS": address, "KAFKA_VERSION": KAFKA_VERSION}
+    with tempfile.TemporaryDirectory(prefix="splashdam-aiokafka-") as folder:
+        copy = Path(folder) / "tests"
+        shutil.copytree(tests, copy)
+        (copy / "conftest.py").write_text(_CONFTEST)
+        command = [sys.executable, "-m", "pytest", *(f"tests/{name}" for name in TESTS), "-q", "--tb=short"]
+        command += ["-p", "no:asyncio", "-p", "no:trio", "-p", "no:splashdam", "-W", "ignore"]
+        command += ["-m", "not ssl", "--timeout", "60", "--junitxml", str(report)]
+        subprocess.run(command, cwd=folder, env=environment, check=False)
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; return 1 if a test failed for no known reason."""
+    if len(argv) != 1:
+        print("usage: python -m lab.aiokafka_suite CHECKOUT", file=sys.stderr)
+        return 2
+    tests = Path(argv[0]) / "tests"
+    with tempfile.TemporaryDirectory(prefix="splashdam-suites-") as folder:
+        broker = Broker(Path(folder) / "data", Path(folder) / "broker.log", SETTINGS)
+        report = Path(folder) / "aiokafka.xml"
+        broker.start()
+        try:
+            run_tests(tests, broker.address, report)
+        finally:
+            broker.kill()
+        counts, surprises = score(report, DIFFERS)
+    for name, why in DIFFERS.items():
+        print(f"differs: {name}: {why}")
+    for name in surprises:
+        print(f"failed: {name}")
+    summary = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+    print(f"suites: aiokafka {version('aiokafka')}, with splashdam's producer: {summary}")
+    return int(bool(surprises))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,95 @@
+"""``splashdam pipeline …`` as a driver of the cluster: a process that can be killed, and started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from lab.pipeline_cluster.job_archive import PYTHON
+from lab.pipeline_cluster.spark_processes import SPARK_HOME, SparkCluster, driver_settings, environment
+from lab.processes import kill_all, living
+from splashdam.cli.exiting import interrupts_wait
+
+_FINISH_SECONDS = 1800
+_END_SECONDS = 120
+
+
+class JobFailed(Exception):
+    """A driver ended with another status than 0; the text has what it said."""
+
+
+class Job:
+    """One command, in one driver after the other.
+
+    The driver runs the Python of the unpacked archive in its working folder, and takes PySpark from the
+    Spark that every node has, as a driver of a real cluster does.
+
+    Args:
+        cluster: whose master it asks.
+        archive: the environment, for the executors.
+        folder: its working folder, with the unpacked archive.
+        arguments: of ``splashdam pipeline``.
+    """
+
+    def __init__(self, cluster: SparkCluster, archive: Path, folder: Path, arguments: Sequence[str]) -> None:
+        self.name = arguments[0]
+        settings = [f"--conf={name}={value}" for name, value in driver_settings(archive).items()]
+        spark = ["--master", cluster.master, "--memory", "600m", "--spark-log", f"{self.name}-spark.log"]
+        self._command = [PYTHON, "-m", "splashdam.cli", "pipeline", *arguments, *spark, *settings]
+        self._folder = folder
+        self._output = folder / f"{self.name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start a driver."""
+        libraries = sorted((SPARK_HOME / "python" / "lib").glob("*.zip"))
+        variables: Mapping[str, str] = {
+            **environment(self._folder.parent),
+            "PYTHONPATH": os.pathsep.join(map(str, libraries)),
+            "PYSPARK_PYTHON": PYTHON,
+        }
+        with self._output.open("ab") as output, interrupts_wait():
+            self._process = subprocess.Popen(
+                self._command,
+                cwd=self._folder,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self) -> None:
+        """Kill the driver, its JVM first: no more than a machine that goes away does it say to the master."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(_END_SECONDS)
+            pid = self._process.pid
+            kill_all(lambda: living([pid]), _END_SECONDS)
+
+    def wait(self) -> str:
+        """Wait for the end, and return what the command said.
+
+        Raises:
+            JobFailed: its status is not 0, or it does not end.
+        """
+        assert self._process is not None
+        try:
+            status = self._process.wait(_FINISH_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise JobFailed(f"{self.name} does not end: {self._said()}") from None
+        if status:
+            raise JobFailed(f"{self.name} ended with status {status}: {self._said()}")
+        return self._said()
+
+    def _said(self) -> str:
+        return self._output.read_text(errors="replace")[-3000:]

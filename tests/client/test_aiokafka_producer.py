@@ -1,0 +1,167 @@
+"""``splashdam.aiokafka``: aiokafka's constructor, arguments, batches and errors, on our producer."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import splashdam.aiokafka
+from splashdam.aiokafka import AIOKafkaProducer, IllegalOperation, ProducerClosed, ProducerFenced
+from splashdam.client.asyncio_producer import TokensFromTheLoop
+from splashdam.model.errors import KafkaConfigurationError, KafkaTimeoutError
+
+
+def test_the_constructor_takes_aiokafkas_names() -> None:
+    """All of them; other options of ours, too, and nothing else."""
+    theirs = pytest.importorskip("aiokafka").AIOKafkaProducer
+    names = [name for name in inspect.signature(theirs.__init__).parameters if name != "self"]
+    own = set(inspect.signature(AIOKafkaProducer.__init__).parameters) | set(AIOKafkaProducer.DEFAULT_CONFIG)
+    assert set(names) - own == set()
+    producer = AIOKafkaProducer(max_batch_size=1000, acks=1, request_timeout_ms=500, buffer_memory=2**20)
+    config = producer.config
+    assert (config["batch_size"], config["acks"], config["enable_idempotence"]) == (1000, 1, False)
+    assert (config["linger_ms"], config["request_timeout_ms"], config["delivery_timeout_ms"]) == (
+        0,
+        500,
+        1000,
+    )
+    assert AIOKafkaProducer().config["acks"] == -1
+    assert AIOKafkaProducer(transactional_id="t", enable_idempotence=False).config["enable_idempotence"]
+    for wrong in (
+        {"acks": 122},
+        {"acks": 1, "enable_idempotence": True},
+        {"compression_type": "my"},
+        {"x": 1},
+    ):
+        with pytest.raises(KafkaConfigurationError):
+            AIOKafkaProducer(**wrong)
+    with pytest.warns(DeprecationWarning, match="api_version has no effect"):
+        AIOKafkaProducer(api_version="auto")
+
+
+@pytest.mark.parametrize("name", ["send", "send_and_wait", "send_batch", "send_offsets_to_transaction"])
+def test_the_methods_take_aiokafkas_arguments(name: str) -> None:
+    """In its order."""
+    theirs = pytest.importorskip("aiokafka").AIOKafkaProducer
+    of_both = [inspect.signature(getattr(kind, name)).parameters for kind in (theirs, AIOKafkaProducer)]
+    assert list(of_both[0]) == list(of_both[1])
+
+
+def test_its_errors_have_aiokafkas_names() -> None:
+    """Those of the consumer's, which nothing raises here, are missing."""
+    errors = pytest.importorskip("aiokafka.errors")
+    for name, kind in vars(errors).items():
+        if isinstance(kind, type) and issubclass(kind, Exception) and name != "ConsumerStoppedError":
+            ours = getattr(splashdam.aiokafka, name)
+            # 13, a name of Kafka 0.8, is kafka-python's StaleControllerEpochError.
+            if kind.__dict__.get("errno") not in (None, 13):
+                assert ours.errno == kind.errno, name
+
+
+def test_sends_and_batches(tcp_cluster: Any) -> None:
+    """With serializers, which are called once for each record, and a batch that is full."""
+    calls: list[object] = []
+
+    def serialize(value: Any) -> bytes:
+        calls.append(value)
+        return json.dumps(value).encode()
+
+    async def main() -> None:
+        options: dict[str, Any] = {"value_serializer": serialize, "max_batch_size": 300}
+        async with AIOKafkaProducer(bootstrap_servers=tcp_cluster.address, **options) as producer:
+            metadata = await producer.send_and_wait("two", {"n": 1}, b"k", 1, 5, [("h", b"v")])
+            assert (metadata.partition, metadata.timestamp, metadata.serialized_header_size) == (1, 5, 2)
+            future = await producer.send("two", {"n": 2}, partition=1)
+            assert (await future).offset == 1
+            batch = producer.create_batch()
+            while (appended := batch.append(key=b"k", value="x" * 20, timestamp=7)) is not None:
+                assert appended.offset == batch.record_count() - 1
+                assert appended.timestamp == 7
+            assert 1 < batch.record_count() < 10
+            assert 0 < batch.size() <= 300
+            assert batch.append(key=None, value="x", timestamp=None) is None  # it is closed
+            first = await (await producer.send_batch(batch, "two", partition=1))
+            assert first is not None
+            assert first.offset == 2
+            large = producer.create_batch()
+            assert large.append(key=None, value="x" * 400, timestamp=None) is not None
+            assert large.append(key=None, value="x" * 400, timestamp=None) is None
+            assert await (await producer.send_batch(producer.create_batch(), "two", partition=0)) is None
+            nothing = AIOKafkaProducer().create_batch()
+            with pytest.raises(ValueError, match="at least one"):
+                nothing.append(key=None, value=None, timestamp=None)
+        assert len(calls) == 2 + batch.record_count() + 1 + 2
+        for send in (producer.send("two", 1), producer.send_batch(batch, "two", partition=0)):
+            with pytest.raises(ProducerClosed):
+                await send
+
+    asyncio.run(main())
+    assert tcp_cluster.values("two", 1)[:3] == [b'{"n": 1}', b'{"n": 2}', b'"%s"' % (b"x" * 20)]
+
+
+def test_transactions_need_no_other_call_than_start(tmp_path: Path) -> None:
+    """``start`` fences earlier producers, who see it as ``ProducerFenced``."""
+
+    async def main() -> None:
+        options: dict[str, Any] = {"bootstrap_servers": f"embedded:{tmp_path}", "transactional_id": "t"}
+        async with AIOKafkaProducer(**options) as producer:
+            with pytest.raises(IllegalOperation):
+                await producer.send("t", b"outside")
+            with pytest.raises(IllegalOperation):
+                await producer.send_offsets_to_transaction({}, "group")
+            async with producer.transaction():
+                with pytest.raises(ValueError, match="names no group"):
+                    await producer.send_offsets_to_transaction({}, None)
+                await producer.send_and_wait("t", b"v")
+                await producer.send_offsets_to_transaction({("t", 0): (3, "text")}, "group")
+            async with AIOKafkaProducer(**options):
+                with pytest.raises(ProducerFenced):
+                    async with producer.transaction():
+                        await producer.send_and_wait("t", b"v")
+
+    asyncio.run(main())
+
+
+def test_start_waits_for_a_broker(closed_port: str) -> None:
+    """And raises where there is none, as aiokafka's does."""
+
+    async def main() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=closed_port, request_timeout_ms=1)
+        with pytest.raises(splashdam.aiokafka.NoBrokersAvailable):
+            await producer.start()
+
+    asyncio.run(main())
+    assert issubclass(splashdam.aiokafka.KafkaTimeoutError, KafkaTimeoutError)
+
+
+def test_a_token_comes_from_the_applications_loop() -> None:
+    """The provider uses what that loop has; the producer's own loop is another one."""
+
+    class Provider:
+        async def token(self) -> str:
+            assert asyncio.get_running_loop() is loops[0]
+            return "token"
+
+        def extensions(self) -> dict[str, str]:
+            return {"a": "b"}
+
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def main() -> None:
+        loops.append(asyncio.get_running_loop())
+        tokens = TokensFromTheLoop(Provider())
+        tokens.loop = loops[0]
+        assert await asyncio.to_thread(tokens.token) == "token"
+        assert tokens.extensions() == {"a": "b"}  # type: ignore[attr-defined]
+
+    asyncio.run(main())
+    producer = AIOKafkaProducer(
+        security_protocol="SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=Provider()
+    )
+    assert isinstance(producer._core.settings.sasl_oauth_token_provider, TokensFromTheLoop)
+    assert isinstance(producer.config["sasl_oauth_token_provider"], Provider)
