@@ -164,7 +164,7 @@ class RecordAccumulator:
     @property
     def has_queued(self) -> bool:
         """Whether any batch is queued. Needs no guard, unlike ``queued_topics``."""
-        return self._queues.any_waiting
+        return bool(self._queues.by_partition)
 
     def queued_topics(self) -> set[str]:
         """Topics with batches in a queue. Needs the guard: it iterates."""

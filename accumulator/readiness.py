@@ -68,6 +68,7 @@ class PartitionQueues:
         backoff_ms: wait after a number of failed attempts.
 
     Attributes:
+        by_partition: the queues that are not empty. Whether there is one may be asked without the guard.
         muted: partitions that are held back.
     """
 
@@ -78,7 +79,7 @@ class PartitionQueues:
         self._delivery_timeout_ms = delivery_timeout_ms
         self._backoff_ms = backoff_ms
         self.muted: set[TopicPartition] = set()
-        self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
+        self.by_partition: dict[TopicPartition, deque[ProducerBatch]] = {}
 
     def append(self, batch: ProducerBatch) -> None:
         """Queue a new batch at the end."""
@@ -94,21 +95,16 @@ class PartitionQueues:
         queue.insert(sum(1 for _ in earlier), batch)
 
     def clear(self) -> None:
-        self._queues.clear()
-
-    @property
-    def any_waiting(self) -> bool:
-        """Whether any queue has a batch. A single dict operation, so it is safe from any thread."""
-        return bool(self._queues)
+        self.by_partition.clear()
 
     def topics(self) -> set[str]:
-        return {topic_partition.topic for topic_partition in self._queues}
+        return {topic_partition.topic for topic_partition in self.by_partition}
 
     def queued_batches(self, topic_partition: TopicPartition) -> int:
-        return len(self._queues.get(topic_partition, ()))
+        return len(self.by_partition.get(topic_partition, ()))
 
     def __iter__(self) -> Iterator[ProducerBatch]:
-        for queue in self._queues.values():
+        for queue in self.by_partition.values():
             yield from queue
 
     def retry_at_ms(self, batch: ProducerBatch, now_ms: float) -> float:
@@ -120,7 +116,7 @@ class PartitionQueues:
         nodes: set[int] = set()
         unknown: set[str] = set()
         next_check_ms = math.inf
-        for topic_partition, queue in self._queues.items():
+        for topic_partition, queue in self.by_partition.items():
             head = queue[0]
             next_check_ms = min(next_check_ms, self._expires_in_ms(head, now_ms))
             leader = cluster.leader_for(topic_partition)
@@ -137,11 +133,11 @@ class PartitionQueues:
     def lone(self, now_ms: float, *, at_once: bool) -> ProducerBatch | None:
         """Return the only batch that is queued, if `ready` would find it ready and it was never sent.
 
-        Its leader and the gate are the caller's to ask. None: there may be ready batches all the same.
+        The caller checks its leader and the gate. None does not mean that no batch is ready.
         """
-        if len(self._queues) != 1:
+        if len(self.by_partition) != 1:
             return None
-        ((topic_partition, queue),) = self._queues.items()
+        ((topic_partition, queue),) = self.by_partition.items()
         head = queue[0]
         if len(queue) != 1 or head.attempts or topic_partition in self.muted:
             return None
@@ -168,7 +164,7 @@ class PartitionQueues:
         chosen: dict[int, list[ProducerBatch]] = {}
         used: dict[int, int] = {}
         full: set[int] = set()
-        for topic_partition, queue in self._queues.items():
+        for topic_partition, queue in self.by_partition.items():
             # A partition that is held back is passed over. Java stops there and starts there again, so one
             # blocked partition stops its whole node (docs/decisions/batch-ownership.md).
             leader = cluster.leader_for(topic_partition)
@@ -194,10 +190,10 @@ class PartitionQueues:
         """Take the chosen batches out; they are in flight to the leaders in ``cluster``."""
         for batch in batches:
             topic_partition = batch.topic_partition
-            queue = self._queues.pop(topic_partition)
+            queue = self.by_partition.pop(topic_partition)
             queue.popleft()
             if queue:
-                self._queues[topic_partition] = queue  # last in order: other partitions come first next time
+                self.by_partition[topic_partition] = queue  # last: the others come first next time
             batch.leader_epoch = cluster.leader_epoch(topic_partition)
             batch.advance(BatchEvent.DRAIN)
 
@@ -205,32 +201,32 @@ class PartitionQueues:
         """Take out all batches past their delivery timeout, from the head of each queue."""
         # Batches keep the order of their records, so the oldest one is always at the head.
         expired = []
-        for topic_partition in list(self._queues):
-            queue = self._queues[topic_partition]
+        for topic_partition in list(self.by_partition):
+            queue = self.by_partition[topic_partition]
             while queue and self._expires_in_ms(queue[0], now_ms) <= 0:
                 expired.append(queue.popleft())
             if not queue:
-                del self._queues[topic_partition]
+                del self.by_partition[topic_partition]
         return expired
 
     def take_unnumbered(self, also: Callable[[ProducerBatch], bool] | None = None) -> list[ProducerBatch]:
         """Take out all batches without sequence numbers, in order, and those for which ``also`` is true."""
         taken: list[ProducerBatch] = []
-        for topic_partition, queue in list(self._queues.items()):
+        for topic_partition, queue in list(self.by_partition.items()):
             kept: deque[ProducerBatch] = deque()
             for batch in queue:
                 goes = not batch.sequenced or (also is not None and also(batch))
                 (taken if goes else kept).append(batch)
             if kept:
-                self._queues[topic_partition] = kept
+                self.by_partition[topic_partition] = kept
             else:
-                del self._queues[topic_partition]
+                del self.by_partition[topic_partition]
         return taken
 
     def _queue_for(self, topic_partition: TopicPartition) -> deque[ProducerBatch]:
-        queue = self._queues.get(topic_partition)
+        queue = self.by_partition.get(topic_partition)
         if queue is None:
-            queue = self._queues[topic_partition] = deque()
+            queue = self.by_partition[topic_partition] = deque()
         return queue
 
     def _wait_ms(

@@ -70,8 +70,11 @@ class ClusterMetadata:
 
     def leader_epoch(self, topic_partition: TopicPartition) -> int:
         """Return the leader epoch, -1 if unknown."""
-        info = self.partition(topic_partition)
-        return -1 if info is None else info.leader_epoch
+        name, number = topic_partition
+        topic = self.topics.get(name)
+        if topic is None or not 0 <= number < len(topic.partitions):
+            return -1
+        return topic.partitions[number].leader_epoch
 
     def partition_count(self, topic: str) -> int:
         """Return the number of partitions, 0 for an unknown topic."""

@@ -246,7 +246,8 @@ class BrokerLink:
             KafkaConnectionError: there is no connection. Nothing was sent, ``on_done`` is not called.
         """
         self._used_at_ms = now_ms
-        self._open_connection().submit_filled(form, records, on_done, now_ms=now_ms, patience_ms=patience_ms)
+        connection = self._connection or self._open_connection()
+        connection.submit_filled(form, records, on_done, now_ms=now_ms, patience_ms=patience_ms)
 
     def version_for(self, request_cls: type[Request[R]], newest: int | None = None) -> int:
         """The newest version of a request that both sides support, ``newest`` at most.
@@ -255,7 +256,8 @@ class BrokerLink:
             UnsupportedVersionError: the two have no version in common.
             KafkaConnectionError: there is no connection.
         """
-        return self._open_connection().version_for(request_cls, newest)
+        connection = self._connection or self._open_connection()  # a call less where there is one
+        return connection.version_for(request_cls, newest)
 
     def _open_connection(self) -> Connection:
         if self._connection is None:

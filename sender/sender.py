@@ -177,8 +177,7 @@ class Sender:
     async def _take_turns(self, nursery: trio.Nursery) -> None:
         while not self._finished():
             self._set_alarm(self._turn(nursery))
-            stays = self._read_eagerly() and self._is_woken_soon()
-            if not (stays or self._finished()):
+            if not (self._read_eagerly() and self._is_woken_soon()) and not self._finished():
                 await self._context.wakeup.sleep()
 
     def _is_woken_soon(self) -> bool:
@@ -369,7 +368,11 @@ class Sender:
             return
         if self._closing or self._forced is not None or self._completion.fatal is not None:
             self._context.wakeup.wake()
-        elif self._cluster_requests.waiting or self._context.accumulator.has_queued or self._coordinates:
+        elif (
+            self._cluster_requests.waiting
+            or self._context.accumulator.has_queued
+            or (self._coordination is not None and self._coordination.eager)
+        ):
             self._set_alarm(self._turn(self._nursery))
         else:
             self._on_drained()  # memory was released: count from here again
@@ -405,10 +408,6 @@ class Sender:
         if self._context.accumulator.has_incomplete:
             return False
         return self.telemetry.finished()
-
-    @property
-    def _coordinates(self) -> bool:
-        return self._coordination is not None and self._coordination.eager
 
     def _run_finished(self) -> None:
         self._completion.run_finished()
