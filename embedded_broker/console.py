@@ -51,7 +51,7 @@ async def open_broker_console(
     requester = ANYBODY if principal is None else ANYBODY._replace(principal=principal)
     # The looks at logs go past the ACLs.
     logs = None if broker.authorizer is not None else LogLooks(broker.logs, partial(_now, broker.clock))
-    inside = BrokerInside(broker.server, broker.clock, requester, logs)
+    inside = BrokerInside(broker.server, broker.groups, broker.clock, requester, logs)
     address = next(iter(broker.addresses), IN_PROCESS_ADDRESS)
     source = Source(
         title=broker.bootstrap_servers if broker.listeners else "this process",
