@@ -6,8 +6,9 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 
@@ -20,6 +21,8 @@ from splashdam.embedded_broker.inside import decode_internal
 from splashdam.net.clock import SystemClock
 from splashdam.net.listen import tcp_listen
 from splashdam.sender.wakeup import Latch
+
+T = TypeVar("T")
 
 logger = logging.getLogger("splashdam.client")
 
@@ -55,7 +58,7 @@ class ProducerConsole:
             title=servers if isinstance(servers, str) else ",".join(servers),
             bootstrap=addresses,
             connect=secured(settings, self._connect),
-            run=trio.to_thread.run_sync,
+            run=_run_beside,
             decode=decode_internal,
             authenticator=authenticator(settings),
         )
@@ -112,3 +115,7 @@ class ProducerConsole:
     async def _listen(self, host: str, port: int) -> list[trio.abc.Listener[Any]]:
         self._listeners = list(await tcp_listen(host, port))
         return self._listeners
+
+
+async def _run_beside(work: Callable[[], T]) -> T:
+    return await trio.to_thread.run_sync(work)
