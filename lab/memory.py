@@ -41,6 +41,7 @@ class Curve:
         allowed: how much it may grow between warm-up and end, by linear regression.
         unit: the number that is shown as 1.
         word: of that unit.
+        judged_seconds: shorter runs are not judged.
         points: seconds and values.
     """
 
@@ -48,6 +49,7 @@ class Curve:
     allowed: int
     unit: int = 1 << 20
     word: str = " MiB"
+    judged_seconds: float = JUDGED_SECONDS
     points: list[tuple[float, int]] = attrs.field(factory=list)
 
     def add(self, seconds: float, held: int) -> None:
@@ -57,7 +59,7 @@ class Curve:
 
     def growth(self) -> float | None:
         """Return the growth by linear regression; None if the run was too short."""
-        if not self.points or self.points[-1][0] - self.points[0][0] < JUDGED_SECONDS:
+        if not self.points or self.points[-1][0] - self.points[0][0] < self.judged_seconds:
             return None
         begin = self.points[0][0] + (self.points[-1][0] - self.points[0][0]) * WARM_UP
         judged = [point for point in self.points if point[0] >= begin]

@@ -11,6 +11,8 @@ from pathlib import Path
 from lab.memory import Curve, resident_bytes
 
 MIB = 1 << 20
+JUDGED_SECONDS = 1200
+"""The disk of a shorter run is still filling when its first quarter is over."""
 
 
 def open_descriptors(pid: int | str) -> int:
@@ -43,14 +45,11 @@ class Flatness:
     def __init__(self, broker: int, data: Path, now: Callable[[], float] = time.monotonic) -> None:
         self._broker, self._data, self._now = broker, data, now
         self._began = now()
-        self.curves: Mapping[str, Curve] = {
-            "memory of the brokers": Curve("memory of the brokers", 24 * MIB),
-            "memory of the clients": Curve("memory of the clients", 24 * MIB),
-            "descriptors of the brokers": Curve("descriptors of the brokers", 60, unit=1, word=""),
-            "descriptors of the clients": Curve("descriptors of the clients", 30, unit=1, word=""),
-            "files": Curve("files", 120, unit=1, word=""),
-            "disk": Curve("disk", 24 * MIB),
-        }
+        allowed = {"memory of the brokers": 24 * MIB, "memory of the clients": 24 * MIB, "disk": 24 * MIB}
+        numbers = {"descriptors of the brokers": 60, "descriptors of the clients": 30, "files": 120}
+        curves = [Curve(name, most, judged_seconds=JUDGED_SECONDS) for name, most in allowed.items()]
+        curves += [Curve(name, most, 1, "", JUDGED_SECONDS) for name, most in numbers.items()]
+        self.curves: Mapping[str, Curve] = {curve.name: curve for curve in curves}
         """Of what may grow by how much from the end of the first quarter on: a trend, not a single peak."""
 
     def sample(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
-from support.console.visitor import Visitor
+from support.console.visitor import Visitor, cells
 from trio.testing import MockClock
 
 from splashdam.client.async_producer import AsyncKafkaProducer
@@ -34,12 +34,6 @@ def from_outside(network: MemoryNetwork) -> Source:
         run=MemoryFiles().run,
         decode=decode_internal,
     )
-
-
-def cells(text: str, key: str) -> str:
-    """The row of a key, without its markup."""
-    row = text.partition(f'data-key="{key}"')[2].partition("</tr>")[0]
-    return " ".join(" ".join(part.partition(">")[2] for part in row.split("<")).split())
 
 
 async def test_an_empty_broker_says_what_to_do(visitor: Visitor) -> None:
