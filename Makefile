@@ -19,6 +19,7 @@ KAFKA_VERSIONS ?= 4.4.0 4.3.1 3.9.2
 SEEDS ?= 1000
 FIRST ?= 0
 MINUTES ?= 10
+HOURS ?= 2
 SEED ?= 0
 KILLS ?= 20
 RECORDS ?= 60000
@@ -37,7 +38,7 @@ SPARK_CONNECTOR_CACHE ?= $(HOME)/.cache/splashdam/spark-kafka
 # Where nothing may be kept compiled, every worker and every child process compiles all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo pipeline test test-python test-rest test-all wheels release-check coverage kafka contract spark-connector kerberos s3 simulate endurance storm fuzz pipeline-chaos pipeline-cluster suites judges check docs bench bench-full bench-distance bench-stages bench-pipeline sanitize clean
+.PHONY: help setup demo pipeline test test-python test-rest test-all wheels release-check coverage kafka contract spark-connector kerberos s3 simulate endurance storm soak every-write fuzz pipeline-chaos pipeline-cluster suites judges check docs bench bench-full bench-distance bench-stages bench-pipeline sanitize clean
 
 ##@ Set up
 setup: $(STAMP)  ## make .venv with everything that the tests need; every other target does so as well
@@ -138,6 +139,12 @@ endurance: setup  ## send while the broker is killed every few seconds, then cou
 
 storm: setup  ## send to three brokers that are killed, moved and slowed down, then count: MINUTES=10 SEED=0
 	$(BIN)/python -m lab.storm --minutes $(MINUTES) --seed $(SEED)
+
+soak: setup  ## run a cluster on small disks for hours, with everything that comes and goes; it must be flat: HOURS=2 SEED=0
+	$(BIN)/python -m lab.soak --hours $(HOURS) --seed $(SEED)
+
+every-write: setup  ## fail every single write of a broker in six ways, one run each, and open its directory again
+	$(BIN)/python -m lab.every_write
 
 fuzz: setup  ## send hostile requests of every API to brokers in memory: MINUTES=10
 	$(BIN)/python -m lab.fuzzing.broker --minutes $(MINUTES)

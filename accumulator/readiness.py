@@ -133,7 +133,7 @@ class PartitionQueues:
     def lone(self, now_ms: float, *, at_once: bool) -> ProducerBatch | None:
         """Return the only batch that is queued, if `ready` would find it ready and it was never sent.
 
-        Its leader and the gate are the caller's to ask. None: there may be ready batches all the same.
+        The caller checks its leader and the gate. None does not mean that no batch is ready.
         """
         if len(self.by_partition) != 1:
             return None

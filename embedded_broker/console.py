@@ -45,7 +45,7 @@ async def open_broker_console(
             " whose permissions it has (--console-principal User:NAME, console_principal=…)"
         )
     requester = ANYBODY if principal is None else ANYBODY._replace(principal=principal)
-    inside = BrokerInside(broker.server, broker.clock, requester)
+    inside = BrokerInside(broker.server, broker.groups, broker.clock, requester)
     address = next(iter(broker.addresses), IN_PROCESS_ADDRESS)
     source = Source(
         title=broker.bootstrap_servers if broker.listeners else "this process",

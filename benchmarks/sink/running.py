@@ -50,7 +50,7 @@ class RunningSink:
         self.bootstrap = f"127.0.0.1:{int(self._process.stdout.readline())}"
 
     def counts(self) -> dict[str, int]:
-        """Stops the sink; what it counted: records, bytes, batches, requests.
+        """Stop the sink, and return its counts: records, bytes, batches, requests.
 
         Raises:
             RuntimeError: it had stopped by itself, because a client sent something it does not know.

@@ -163,7 +163,7 @@ class Transactions:
         """Raise if records from callbacks still wait for memory after the timeout of a commit.
 
         Raises:
-            KafkaTimeoutError: they do.
+            KafkaTimeoutError: such records are left.
         """
         if self._core.deferred.waiting:
             raise KafkaTimeoutError(
