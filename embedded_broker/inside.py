@@ -11,6 +11,7 @@ from splashdam.embedded_broker.groups.offset_records import OffsetKey, parse_key
 from splashdam.embedded_broker.transactions.records import decode_key, decode_value
 from splashdam.model.broker_errors import BrokerResponseError, CorruptMessageError, ErrorCode, error_for
 from splashdam.model.inspection import AnsweredError, ClientView, RebalanceView
+from splashdam.model.log_view import Logs
 from splashdam.net.clock import Clock
 from splashdam.net.memory import MemoryStream, memory_stream_pair
 from splashdam.record.record import Record
@@ -54,11 +55,18 @@ class BrokerInside:
         groups: of the broker.
         clock: likewise.
         requester: who looks.
+        logs: of the broker; None where ACLs decide who reads what.
     """
 
     def __init__(
-        self, server: ServesClients, groups: FindsGroups, clock: Clock, requester: Requester = ANYBODY
+        self,
+        server: ServesClients,
+        groups: FindsGroups,
+        clock: Clock,
+        requester: Requester = ANYBODY,
+        logs: Logs | None = None,
     ) -> None:
+        self.logs = logs
         self._server = server
         self._groups = groups
         self._clock = clock

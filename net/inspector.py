@@ -26,6 +26,7 @@ from splashdam.model.inspection import (
     TopicView,
     TransactionView,
 )
+from splashdam.model.log_view import Logs
 from splashdam.model.values import TopicPartition
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.admin.configs import Resource, describe_configs
@@ -47,7 +48,14 @@ _SETTINGS_MS = 15_000
 
 
 class Inside(Protocol):
-    """What only the process of a broker knows."""
+    """What only the process of a broker knows.
+
+    Attributes:
+        logs: of the broker; None if they are not shown.
+    """
+
+    @property
+    def logs(self) -> Logs | None: ...
 
     def clients(self) -> Sequence[ClientView]:
         """Return the connections of clients, the oldest first."""
