@@ -180,33 +180,29 @@ def report(found: dict[str, list[dict[str, float]]], stored_mib: int) -> None:
     def median(kind: str, name: str) -> float:
         return statistics.median(each[name] for each in found[kind])
 
+    def more(name: str, than: str) -> float:
+        pairs = zip(found["closed"], found["without"], strict=True)
+        return statistics.median(one[name] - other[than] for one, other in pairs)
+
     def ratio(kind: str) -> str:
         parts = [a["records/s"] / b["records/s"] for a, b in zip(found[kind], found["without"], strict=True)]
-        return f"{statistics.median(parts):.2f} ({min(parts):.2f} to {max(parts):.2f})"
+        return f"{statistics.median(parts):.2f} ({min(parts):.2f} to {max(parts):.2f}) of that"
 
-    later = [a["start ms"] - b["start ms"] for a, b in zip(found["closed"], found["without"], strict=True)]
-    grown = [
-        a["memory KiB"] - b["memory KiB"] for a, b in zip(found["closed"], found["without"], strict=True)
-    ]
-    after = [
-        a["memory after a page KiB"] - b["memory KiB"]
-        for a, b in zip(found["closed"], found["without"], strict=True)
-    ]
-    print(f"ready after the broker           {statistics.median(later):8.0f} ms")
-    print(f"first page                       {median('closed', 'first page ms'):8.0f} ms")
-    print(f"memory, before anybody has looked {more('memory KiB', 'memory KiB') / 1024:7.1f} MiB more")
-    print(
-        f"memory, after the first page     {more('memory after a page KiB', 'memory KiB') / 1024:8.1f} MiB more"
-    )
-    print(f"a producer without a console     {median('without', 'records/s'):8,.0f} records/s")
-    print(f"  with it, nobody looks          {ratio('closed')} of that")
-    page_ms = median("open", "a page ms")
-    print(f"  with every page open           {ratio('open')} of that; an answer takes {page_ms:.0f} ms")
-    print(f"  while a search is under way    {ratio('searched')} of that")
-    busy_s = median("searched", "search busy s")
-    print(
-        f"a search of {stored_mib:5,} MiB          {median('searched', 'search s'):8.1f} s, {busy_s:.1f} of a processor"
-    )
+    rows = {
+        "ready after the broker": f"{more('start ms', 'start ms'):.0f} ms,"
+        f" {more('start busy ms', 'start busy ms'):.0f} of a processor",
+        "first page": f"{median('closed', 'first page ms'):.0f} ms",
+        "memory before anybody looks": f"{more('memory KiB', 'memory KiB') / 1024:.1f} MiB more",
+        "memory after the first page": f"{more('memory after a page KiB', 'memory KiB') / 1024:.1f} MiB more",
+        "a producer without a console": f"{median('without', 'records/s'):,.0f} records/s",
+        "with it, nobody looks": ratio("closed"),
+        "with every page open": f"{ratio('open')}; an answer takes {median('open', 'a page ms'):.0f} ms",
+        "while a search is under way": ratio("searched"),
+        f"a search of {stored_mib:,} MiB": f"{median('searched', 'search s'):.1f} s,"
+        f" {median('searched', 'search busy s'):.1f} of a processor",
+    }
+    for name, text in rows.items():
+        print(f"{name:30}{text}")
 
 
 def main() -> None:
