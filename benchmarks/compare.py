@@ -11,6 +11,7 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from comparison.goals import print_goals
 from machine import SCENARIOS as MACHINE_SCENARIOS
 from picture import draw
 from rich.console import Console
-from sink.running import RunningSink, sink_command, temporary_build_dir
+from sink.running import PARTITIONS, RunningSink, sink_command, temporary_build_dir
 
 from splashdam.cli.measuring.figures import Results
 from splashdam.cli.measuring.machine import machine_facts
@@ -105,10 +106,10 @@ class Laboratory:
             return measure_cold_start(turn, self.opened)
         if turn.scenario.kind == "distance":
             return measure_client(turn, self.opened_far_away, self.scale)
-        return measure_client(turn, self.opened, self.scale)
+        return measure_client(turn, partial(self.opened, turn.scenario.partitions), self.scale)
 
-    def opened(self) -> RunningSink:
-        return RunningSink(self.sink)
+    def opened(self, partitions: int = PARTITIONS) -> RunningSink:
+        return RunningSink([*self.sink, str(partitions)], partitions)
 
     def opened_far_away(self) -> RunningSink:
         return RunningSink(far_sink_command(), FAR_PARTITIONS)

@@ -28,6 +28,8 @@ REQUESTS = 30_000
 VOLUME_MIB = 512
 """Bytes written, and read, in a full run."""
 RECORD_BYTES = 100
+PARTITIONS = 10_000
+"""Opened in a full run."""
 FETCH_BATCHES = 8
 ECHO_REQUEST_BYTES, ECHO_ANSWER_BYTES = 250, 64
 """As large as a one-record request and its answer."""
@@ -234,6 +236,7 @@ CALLS: dict[str, Callable[[Path, float], dict[str, float]]] = {
     "append": lambda folder, scale: storage.append(folder, _mebibytes(scale)),
     "recover": lambda folder, scale: storage.recover(folder, _mebibytes(scale)),
     "compact": lambda folder, scale: storage.compact(folder, _mebibytes(scale)),
+    "open": lambda folder, scale: storage.open_clean(folder, max(1, int(PARTITIONS * scale))),
     "read": lambda folder, scale: storage.read(folder, _mebibytes(scale)),
 }
 
@@ -303,8 +306,15 @@ SCENARIOS = (
             _limit("reading and crc32c", "read"),
         ),
         kind="machine",
-        short=1,
+        short=2,
         note=_ALONE,
+    ),
+    Scenario(
+        name="open",
+        title="broker: 10,000 partitions, closed cleanly, open again",
+        contenders=(_broker("open"),),
+        kind="machine",
+        note="in one process, without a listener; files in the page cache",
     ),
     Scenario(
         name="compact",

@@ -6,9 +6,11 @@ import time
 from pathlib import Path
 
 import crc32c
+import trio
 from broker import raw_client
 
 from splashdam.cli.measuring.clock import peak_rss_bytes
+from splashdam.embedded_broker.broker import open_broker
 from splashdam.model.values import TopicPartition
 from splashdam.record.sealing import build_batch
 from splashdam.storage.background import Now
@@ -16,11 +18,13 @@ from splashdam.storage.cleaning.cleaning import Cleaning
 from splashdam.storage.cleaning.log_cleaner import cleanable_of
 from splashdam.storage.files.disk import DiskFiles
 from splashdam.storage.log import Log
+from splashdam.storage.manager.topic_registry import NewTopic
 from splashdam.storage.settings import DirectorySettings, LogSettings
 
 NOW_MS = 1_800_000_000_000
 RECORDS, RECORD_BYTES = 1_000, 1_020
 """Of one batch: 1 MiB, just below what a broker takes."""
+PARTITIONS_OF_A_TOPIC = 100
 
 
 def append(folder: Path, count: int) -> dict[str, float]:
@@ -77,6 +81,21 @@ def compact(folder: Path, count: int) -> dict[str, float]:
         "volume_per_second": cleaning.figures.bytes_before / seconds / 1e6,
         "peak_rss_bytes": peak_rss_bytes(),
     }
+
+
+def open_clean(folder: Path, partitions: int) -> dict[str, float]:
+    """Opening a broker's directory of partitions that were closed cleanly, a hundred to a topic."""
+    return trio.run(_open_clean, str(folder / "data"), partitions)
+
+
+async def _open_clean(root: str, partitions: int) -> dict[str, float]:
+    per_topic = min(PARTITIONS_OF_A_TOPIC, partitions)
+    async with open_broker(root, port=None, files=DiskFiles(fsync=False)) as broker:
+        for number in range(partitions // per_topic):
+            broker.topics.add([NewTopic(f"t{number}", per_topic)])
+    start = time.perf_counter()
+    async with open_broker(root, port=None):
+        return {"opened_seconds": time.perf_counter() - start, "peak_rss_bytes": peak_rss_bytes()}
 
 
 def _open(folder: Path, settings: LogSettings | None = None) -> Log:

@@ -377,6 +377,11 @@ class AsyncKafkaProducer(ProducerBase[RecordFuture], Generic[KeyT, ValueT]):
                 resources.push_async_callback(self._release)
                 core.connect.connect = self._lease.connect()
             core.start()
+            try:
+                core.open_console()
+            except BaseException:
+                core.never_ran()
+                raise
             nursery = await resources.enter_async_context(trio.open_nursery())
             await nursery.start(core.main)
             self._resources = resources.pop_all()

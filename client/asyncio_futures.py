@@ -1,6 +1,6 @@
 """``DeliveryFuture``: the delivery of a record, for asyncio; and how completed batches get into event loops.
 
-A record costs its future and nothing else until somebody waits for it. Who waits is kept by batch:
+A record costs its future and nothing else until somebody waits for it. Waits are kept by batch:
 ``BatchWatch`` has the waits of one event loop for one batch. When the batch ends, the sender's thread calls
 it once; the loop is woken once for all batches that ended meanwhile (``LoopWatch``), and there every wait is
 told. Everything but ``BatchWatch.__call__`` runs in the loop's own thread, so there is no lock.
@@ -188,7 +188,7 @@ _watches: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWatch] = weak
 
 
 def loop_watch() -> LoopWatch:
-    """Return that of the running loop; where none runs, that of the last one in this thread.
+    """Return the watch of the running loop; outside of a loop, that of the last one in this thread.
 
     Raises:
         RuntimeError: there is no loop.

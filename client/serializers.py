@@ -85,7 +85,7 @@ def serialize_function(serializer: Any, option: str) -> SerializeFunction | None
     or 2.x's ``serialize(topic, data)``, and a plain callable ``f(data)``.
 
     Raises:
-        KafkaConfigurationError: it is none of these.
+        KafkaConfigurationError: it is something else.
     """
     if serializer is None:
         return None

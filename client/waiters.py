@@ -103,8 +103,9 @@ async def wait_in_trio(waitable: Waitable) -> None:
         return
     try:
         await waiting.park()
-    finally:
+    except BaseException:
         waitable.unsubscribe(handle)
+        raise
 
 
 async def wait_in_asyncio(waitable: Waitable, timeout: float | None = None) -> bool:

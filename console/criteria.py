@@ -124,7 +124,7 @@ def parse_path(text: str) -> list[Step]:
     """Parse a path as ``$.name[0]['a name'].*``.
 
     Raises:
-        CriteriaError: the text is none.
+        CriteriaError: the text is no path.
     """
     rest = text.strip().removeprefix("$")
     steps: list[Step] = []

@@ -66,8 +66,8 @@ def asked(query: Mapping[str, str]) -> Asked:
         fields=query,
         wanted=wanted,
         partition=_number(query, "partition"),
-        since_ms=_time(query, "since"),
-        until_ms=_time(query, "until"),
+        since_ms=time_of(query.get("since", ""), "since"),
+        until_ms=time_of(query.get("until", ""), "until"),
         from_offset=_number(query, "from"),
         to_offset=_number(query, "to"),
         before=_cursor(query.get("before", "")),
@@ -83,9 +83,13 @@ def _number(query: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-def _time(query: Mapping[str, str], name: str) -> int | None:
-    """Read ``2026-01-31T10:00`` in UTC, or milliseconds since the epoch."""
-    text = query.get(name, "").strip()
+def time_of(text: str, name: str) -> int | None:
+    """Read ``2026-01-31T10:00`` in UTC, or milliseconds since the epoch; None for an empty text.
+
+    Raises:
+        CriteriaError: it is neither.
+    """
+    text = text.strip()
     if not text:
         return None
     if text.isascii() and text.isdigit() and len(text) < 16:

@@ -199,7 +199,7 @@ class StaticFiles:
         return f"/static/{self._file(name)[0]}/{name}"
 
     def answer(self, version: str, name: str) -> HttpAnswer:
-        """Return a file; 404 if there is none of this name and content."""
+        """Return a file; 404 if no file has this name and content."""
         if name not in self._names or self._file(name)[0] != version:
             return text_answer(404)
         headers = [

@@ -9,8 +9,9 @@ import trio
 from splashdam.embedded_broker.execution.answers import ANYBODY, Address, Requester
 from splashdam.embedded_broker.groups.offset_records import OffsetKey, parse_key, parse_value
 from splashdam.embedded_broker.transactions.records import decode_key, decode_value
-from splashdam.model.broker_errors import CorruptMessageError, ErrorCode, error_for
-from splashdam.model.inspection import AnsweredError, ClientView
+from splashdam.model.broker_errors import BrokerResponseError, CorruptMessageError, ErrorCode, error_for
+from splashdam.model.inspection import AnsweredError, ClientView, RebalanceView
+from splashdam.model.log_view import Logs
 from splashdam.net.clock import Clock
 from splashdam.net.memory import MemoryStream, memory_stream_pair
 from splashdam.record.record import Record
@@ -19,6 +20,7 @@ from splashdam.wire.answered_errors import errors_in
 from splashdam.wire.message import Request, Response
 
 if TYPE_CHECKING:
+    from splashdam.embedded_broker.groups.group import Group
     from splashdam.embedded_broker.serving.registry import Client
 
 CONSOLE = "splashdam-console"
@@ -37,17 +39,36 @@ class ServesClients(Protocol):
         ...
 
 
+class FindsGroups(Protocol):
+    """A broker's coordinator of groups."""
+
+    def find(self, group_id: str) -> Group | None:
+        """Return a group; None if it does not exist."""
+        ...
+
+
 class BrokerInside:
     """Looks into a broker; also a `Watch` that notes the errors of answers. Belongs to the broker's loop.
 
     Args:
         server: serves the clients.
-        clock: of the broker.
+        groups: of the broker.
+        clock: likewise.
         requester: who looks.
+        logs: of the broker; None where ACLs decide who reads what.
     """
 
-    def __init__(self, server: ServesClients, clock: Clock, requester: Requester = ANYBODY) -> None:
+    def __init__(
+        self,
+        server: ServesClients,
+        groups: FindsGroups,
+        clock: Clock,
+        requester: Requester = ANYBODY,
+        logs: Logs | None = None,
+    ) -> None:
+        self.logs = logs
         self._server = server
+        self._groups = groups
         self._clock = clock
         self._requester = requester
 
@@ -66,6 +87,14 @@ class BrokerInside:
     def requests(self) -> int:
         """Return how many requests have arrived from clients that are connected now, the console left out."""
         return sum(each.requests for each in self._server.clients() if each.client_id != CONSOLE)
+
+    def last_rebalance(self, group_id: str) -> RebalanceView | None:
+        """Return the last rebalance of a group that this broker coordinates."""
+        try:
+            group = self._groups.find(group_id)
+        except BrokerResponseError:  # another broker coordinates it
+            return None
+        return None if group is None or group.membership is None else group.membership.last_rebalance
 
     def _view(self, client: Client) -> ClientView:
         return ClientView(

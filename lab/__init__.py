@@ -1,8 +1,9 @@
 """The laboratory: programs that try to break splashdam, and foreign software that tests it.
 
-``simulator`` runs producers and brokers in virtual time with faults drawn from a seed; ``endurance``,
-``storm`` and ``pipeline_chaos`` kill real processes; ``fuzzing`` sends hostile bytes; ``drivers`` has the
-contract's clients in Go, Java and JavaScript. It is not installed, and runs from the root of a checkout
+``simulator`` runs producers and brokers in virtual time with faults drawn from a seed. ``endurance``,
+``storm``, ``soak``, ``pipeline_chaos`` and ``pipeline_cluster`` kill real processes. ``every_write`` fails
+each write of a broker in turn, ``fuzzing`` sends hostile bytes, and ``drivers`` has the contract's clients in
+Go, Java and JavaScript. The laboratory is not installed, and runs from the root of a checkout
 (``python -m lab.simulator``, ``make simulate``). It may import everything, also the tests' ``support``; no
 room of the product imports it.
 """

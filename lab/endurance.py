@@ -36,7 +36,10 @@ from lab.trial import (
 
 def endurance(options: argparse.Namespace, folder: Path, console: Console) -> Verdict:
     """Run the trial, from an empty folder to the verdict."""
-    broker, memory = Broker(folder / "data", folder / "broker.log"), Curve("broker", BROKER_MAY_GROW_BYTES)
+    broker, memory = (
+        Broker(folder / "data", folder / "broker.log"),
+        Curve("memory of the broker", BROKER_MAY_GROW_BYTES),
+    )
     verdict = Verdict()
     broker.start()
     producers = Producers(broker.address, folder, rate=options.rate, seed=options.seed)

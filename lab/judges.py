@@ -69,6 +69,8 @@ JUDGES = (
     Judge("sanitize", "gcc's sanitizers", ("make", "sanitize"), ("gcc",)),
     Judge("simulate", "faults in virtual time", ("make", "simulate"), (), r"runs from .* failed"),
     Judge("storm", "three brokers under faults", ("make", "storm"), (), r"^storm: "),
+    Judge("soak", "small disks for two hours", ("make", "soak"), (), r"^soak: "),
+    Judge("every-write", "each write fails", ("make", "every-write"), (), r"^every-write: "),
     Judge("endurance", "a broker killed every few seconds", ("make", "endurance"), (), r"^endurance: "),
     Judge("fuzz", "hostile requests", ("make", "fuzz")),
     Judge("chaos", "killed ingests", ("make", "pipeline-chaos"), ("java",), r"^(verified|violated): "),
@@ -278,7 +280,7 @@ def _console() -> Console:
 
 
 def _write(page: Path, section: str) -> None:
-    """Put a section between its marks, or at the end of a page that has none."""
+    """Put a section between its marks, or at the end of a page without them."""
     text = page.read_text()
     if BEGIN not in text:
         text = f"{text.rstrip()}\n\n## The judges\n\n{BEGIN}{END}"

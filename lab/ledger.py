@@ -46,7 +46,7 @@ class Fate(enum.IntEnum):
 
 
 class Entry(NamedTuple):
-    """An entry of a ledger; ``offset`` is -1 if the result has none."""
+    """An entry of a ledger; ``offset`` is -1 if the record was not written."""
 
     partition: int
     fate: Fate

@@ -34,40 +34,49 @@ def descriptors() -> int:
 
 @attrs.define
 class Curve:
-    """Resident memory over a run.
+    """What something holds over a run: memory, descriptors, files.
 
     Attributes:
-        name: of the process.
-        allowed_bytes: how much it may grow between warm-up and end, by linear regression.
-        points: seconds and bytes.
+        name: of what is measured.
+        allowed: how much it may grow between warm-up and end, by linear regression.
+        unit: the number that is shown as 1.
+        word: of that unit.
+        judged_seconds: shorter runs are not judged.
+        points: seconds and values.
     """
 
     name: str
-    allowed_bytes: int
+    allowed: int
+    unit: int = 1 << 20
+    word: str = " MiB"
+    judged_seconds: float = JUDGED_SECONDS
     points: list[tuple[float, int]] = attrs.field(factory=list)
 
-    def add(self, seconds: float, held_bytes: int) -> None:
-        """Add a sample; 0 bytes, of a process that is gone, are ignored."""
-        if held_bytes:
-            self.points.append((seconds, held_bytes))
+    def add(self, seconds: float, held: int) -> None:
+        """Add a sample; 0, of a process that is gone, is ignored."""
+        if held:
+            self.points.append((seconds, held))
 
-    def growth_bytes(self) -> float | None:
+    def growth(self) -> float | None:
         """Return the growth by linear regression; None if the run was too short."""
-        if not self.points or self.points[-1][0] - self.points[0][0] < JUDGED_SECONDS:
+        if not self.points or self.points[-1][0] - self.points[0][0] < self.judged_seconds:
             return None
         begin = self.points[0][0] + (self.points[-1][0] - self.points[0][0]) * WARM_UP
         judged = [point for point in self.points if point[0] >= begin]
         times, held = [point[0] for point in judged], [float(point[1]) for point in judged]
         return float(statistics.linear_regression(times, held).slope) * (times[-1] - times[0])
 
+    def shown_growth(self) -> str | None:
+        """Return the growth with its sign and unit; None if the run was too short."""
+        growth = self.growth()
+        return None if growth is None else f"{'+' if growth >= 0 else ''}{self._shown(growth)}"
+
     def violations(self) -> list[str]:
         """Return a violation if it has grown too much."""
-        growth = self.growth_bytes()
-        if growth is None or growth <= self.allowed_bytes:
+        growth = self.growth()
+        if growth is None or growth <= self.allowed:
             return []
-        return [
-            f"the memory of the {self.name} grew by {_mib(growth)}, {_mib(self.allowed_bytes)} are allowed"
-        ]
+        return [f"{self.name} grew by {self._shown(growth)}, {self._shown(self.allowed)} are allowed"]
 
     def drawn(self, width: int = 40) -> str:
         """Return the curve as a line of blocks, with its figures."""
@@ -78,10 +87,11 @@ class Curve:
         step = max(1, len(held) // width)
         means = [statistics.fmean(held[at : at + step]) for at in range(0, len(held), step)]
         bars = "".join(_BARS[int((mean - low) / max(1, high - low) * (len(_BARS) - 1))] for mean in means)
-        growth = self.growth_bytes()
-        slope = "too short to judge" if growth is None else f"{_mib(growth)} of growth after warm-up"
-        return f"{bars} {_mib(low)} to {_mib(high)}, at the end {_mib(held[-1])}; {slope}"
+        growth = self.growth()
+        slope = "too short to judge" if growth is None else f"{self._shown(growth)} of growth after warm-up"
+        return (
+            f"{bars} {self._shown(low)} to {self._shown(high)}, at the end {self._shown(held[-1])}; {slope}"
+        )
 
-
-def _mib(count: float) -> str:
-    return f"{count / (1 << 20):.1f} MiB"
+    def _shown(self, value: float) -> str:
+        return f"{value / self.unit:.1f}{self.word}"

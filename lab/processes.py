@@ -1,4 +1,4 @@
-"""Processes as Linux shows them in /proc: who belongs to a session, and who is working."""
+"""Processes as Linux shows them in /proc: those of a session, and those that work."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def python_worker_ticks(processes: Iterable[Process]) -> dict[int, int]:
 
 
 def busiest_python_worker(processes: Callable[[], Iterable[Process]], seconds: float) -> int | None:
-    """Return the process id of a Python worker in the middle of a task; None if there is none for so long."""
+    """Return the process id of a Python worker in the middle of a task; None if all are idle for so long."""
     deadline = time.monotonic() + seconds
     before: Mapping[int, int] = python_worker_ticks(processes())
     while time.monotonic() < deadline:

@@ -24,7 +24,7 @@ class Node(NamedTuple):
 
 
 class PartitionInfo(NamedTuple):
-    """One partition. ``leader`` is -1 while there is none; ``leader_epoch`` is -1 if unknown."""
+    """One partition. ``leader`` is -1 without a leader; ``leader_epoch`` is -1 if unknown."""
 
     topic: str
     partition: int
@@ -70,8 +70,11 @@ class ClusterMetadata:
 
     def leader_epoch(self, topic_partition: TopicPartition) -> int:
         """Return the leader epoch, -1 if unknown."""
-        info = self.partition(topic_partition)
-        return -1 if info is None else info.leader_epoch
+        name, number = topic_partition
+        topic = self.topics.get(name)
+        if topic is None or not 0 <= number < len(topic.partitions):
+            return -1
+        return topic.partitions[number].leader_epoch
 
     def partition_count(self, topic: str) -> int:
         """Return the number of partitions, 0 for an unknown topic."""

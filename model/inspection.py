@@ -223,6 +223,16 @@ class Overview:
     refusals: Sequence[str] = ()
 
     @property
+    def end_offsets(self) -> dict[TopicPartition, int | None]:
+        """The end offset of every partition that has a leader."""
+        return {
+            each.topic_partition: each.end_offset
+            for topic in self.topics
+            for each in topic.partitions
+            if each.leader >= 0
+        }
+
+    @property
     def partitions(self) -> int:
         """How many partitions there are."""
         return sum(len(topic.partitions) for topic in self.topics)
@@ -236,3 +246,142 @@ class Overview:
     def leaderless(self) -> int:
         """How many partitions have no leader."""
         return sum(topic.leaderless for topic in self.topics)
+
+
+@attrs.frozen(kw_only=True)
+class RebalanceView:
+    """The last time that a group's partitions were shared out anew.
+
+    Attributes:
+        timestamp_ms: when it began, in milliseconds since the epoch.
+        generation: of a classic group the one before, else the group epoch behind it.
+        reason: why.
+    """
+
+    timestamp_ms: int
+    generation: int
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class MemberView:
+    """A member of a group.
+
+    Attributes:
+        member_id: assigned by the coordinator.
+        instance_id: of a static member, else None.
+        client_id: of its client.
+        host: its address.
+        partitions: assigned to it.
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@attrs.frozen(kw_only=True)
+class GroupPartitionView:
+    """A partition that a group reads.
+
+    Attributes:
+        topic_partition: which one.
+        committed_offset: of the next record to read; None if nothing was committed.
+        end_offset: of the next record to be written; None if its leader did not say.
+        member_id: of the member that reads it; None if nobody does.
+    """
+
+    topic_partition: TopicPartition
+    committed_offset: int | None
+    end_offset: int | None
+    member_id: str | None = None
+
+    @property
+    def lag(self) -> int | None:
+        """How many records are still to be read; None if that is not known."""
+        if self.committed_offset is None or self.end_offset is None:
+            return None
+        return max(0, self.end_offset - self.committed_offset)
+
+
+@attrs.frozen(kw_only=True)
+class GroupView:
+    """A consumer group.
+
+    Attributes:
+        group_id: its name.
+        state: Kafka's name of the state.
+        group_type: ``classic`` or ``consumer``.
+        assignor: name of the partition assignor; may be empty.
+        members: in the coordinator's order.
+        partitions: those that are assigned or committed, sorted.
+        last_rebalance: None if there was none since the broker has started, or only its process knows.
+        problem: why the rest is not known; empty if it is.
+    """
+
+    group_id: str
+    state: str
+    group_type: str
+    assignor: str = ""
+    members: tuple[MemberView, ...] = ()
+    partitions: tuple[GroupPartitionView, ...] = ()
+    last_rebalance: RebalanceView | None = None
+    problem: str = ""
+
+    @property
+    def lag(self) -> int:
+        """How many records are still to be read, where that is known."""
+        return sum(each.lag or 0 for each in self.partitions)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that it reads, sorted."""
+        return tuple(sorted({each.topic_partition.topic for each in self.partitions}))
+
+
+@attrs.frozen(kw_only=True)
+class TransactionView:
+    """A transactional id.
+
+    Attributes:
+        transactional_id: the id.
+        state: Kafka's name of the state.
+        producer_id: of the present producer.
+        producer_epoch: likewise.
+        start_ms: of the open transaction, in milliseconds since the epoch; None if none is open.
+        timeout_ms: after which the coordinator aborts it.
+        partitions: those that the open transaction has written to.
+    """
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    start_ms: int | None
+    timeout_ms: int
+    partitions: tuple[TopicPartition, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class HeldBackView:
+    """A partition whose last stable offset an open transaction holds back.
+
+    Attributes:
+        topic_partition: which one.
+        start_offset: of the transaction there: read_committed readers see nothing from here on.
+        hidden_records: how many records lie behind; None if that is not known.
+        producer_id: whose transaction it is.
+        producer_epoch: likewise.
+        last_write_ms: of its last batch, in milliseconds since the epoch.
+        transactional_id: None if no coordinator knows this transaction any more: it hangs.
+    """
+
+    topic_partition: TopicPartition
+    start_offset: int
+    hidden_records: int | None
+    producer_id: int
+    producer_epoch: int
+    last_write_ms: int
+    transactional_id: str | None

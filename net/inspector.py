@@ -10,24 +10,35 @@ import trio
 
 from splashdam.model.broker_errors import BrokerResponseError, UnsupportedVersionError
 from splashdam.model.cluster import ClusterMetadata
-from splashdam.model.errors import message_of
+from splashdam.model.errors import ProtocolError, message_of
 from splashdam.model.inspection import (
     BrokerView,
     ClientView,
     DiskView,
+    GroupPartitionView,
+    GroupView,
+    HeldBackView,
+    MemberView,
     Overview,
     PartitionView,
+    RebalanceView,
     SettingView,
     TopicView,
+    TransactionView,
 )
+from splashdam.model.log_view import Logs
 from splashdam.model.values import TopicPartition
+from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.admin.configs import Resource, describe_configs
+from splashdam.net.admin.groups import committed_offsets, describe_group, list_groups
 from splashdam.net.admin.log_dirs import LogDirDescription, describe_log_dirs
+from splashdam.net.admin.producers import describe_producers
 from splashdam.net.admin.topics import list_offsets, newest_timestamps
-from splashdam.net.clock import Clock
+from splashdam.net.admin.transactions import describe_transaction, list_transactions
+from splashdam.net.clock import Clock, SystemClock
 from splashdam.net.cluster.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
-from splashdam.net.connect import Connect
+from splashdam.net.connect import Connect, TcpConnect
 from splashdam.net.connection.connection import Authenticator
 
 T = TypeVar("T")
@@ -37,7 +48,14 @@ _SETTINGS_MS = 15_000
 
 
 class Inside(Protocol):
-    """What only the process of a broker knows."""
+    """What only the process of a broker knows.
+
+    Attributes:
+        logs: of the broker; None if they are not shown.
+    """
+
+    @property
+    def logs(self) -> Logs | None: ...
 
     def clients(self) -> Sequence[ClientView]:
         """Return the connections of clients, the oldest first."""
@@ -47,13 +65,17 @@ class Inside(Protocol):
         """Return how many requests have arrived from clients that are connected now."""
         ...
 
+    def last_rebalance(self, group_id: str) -> RebalanceView | None:
+        """Return the last rebalance of a group that this broker coordinates."""
+        ...
+
 
 @asynccontextmanager
 async def open_inspector(
-    bootstrap: Sequence[tuple[str, int]],
+    bootstrap: str | Sequence[tuple[str, int]],
     *,
-    connect: Connect,
-    clock: Clock,
+    connect: Connect | None = None,
+    clock: Clock | None = None,
     authenticator: Authenticator | None = None,
     inside: Inside | None = None,
     client_id: str = "splashdam-inspect",
@@ -62,9 +84,9 @@ async def open_inspector(
     """Provide an `Inspector` for the block. It connects with the first question.
 
     Args:
-        bootstrap: addresses, see `splashdam.net.addresses.parse_bootstrap_servers`.
-        connect: opens streams, for example `splashdam.net.connect.TcpConnect`.
-        clock: for deadlines, and for the times of what is seen.
+        bootstrap: addresses as pairs, or as text: ``"a:9092,b:9092"``.
+        connect: opens streams; by TCP by default.
+        clock: for deadlines, and for the times of what is seen; the machine's by default.
         authenticator: authenticates connections, if the brokers require that.
         inside: the broker of this process.
         client_id: sent with each request.
@@ -73,6 +95,9 @@ async def open_inspector(
     settings = ClusterClientSettings(
         client_id=client_id, timeout_ms=timeout_ms, request_timeout_ms=timeout_ms
     )
+    if isinstance(bootstrap, str):
+        bootstrap = parse_bootstrap_servers(bootstrap)
+    connect, clock = connect or TcpConnect(), clock or SystemClock()
     async with open_cluster_client(
         bootstrap, connect=connect, clock=clock, settings=settings, authenticator=authenticator
     ) as client:
@@ -146,6 +171,124 @@ class Inspector:
             refusals=refusals.sentences,
         )
 
+    async def groups(self, ends: Mapping[TopicPartition, int | None], most: int = 100) -> list[GroupView]:
+        """Look at consumer groups with their members and lags.
+
+        Args:
+            ends: end offsets, for example of an overview.
+            most: how many are described; others have their names and states alone.
+        """
+        async with self._turn:
+            listed = await list_groups(self._client)
+            return [
+                await self._group(each.group_id, each.state, each.group_type, ends)
+                if number < most
+                else GroupView(group_id=each.group_id, state=each.state, group_type=each.group_type)
+                for number, each in enumerate(listed)
+            ]
+
+    async def group(self, group_id: str, ends: Mapping[TopicPartition, int | None]) -> GroupView | None:
+        """Look at one group; None if there is none."""
+        async with self._turn:
+            found = await self._group(group_id, "", "", ends)
+            return found if found.state else None
+
+    async def _group(
+        self, group_id: str, state: str, group_type: str, ends: Mapping[TopicPartition, int | None]
+    ) -> GroupView:
+        try:
+            found = await describe_group(self._client, group_id)
+            committed = {} if found is None else await committed_offsets(self._client, group_id)
+        except (BrokerResponseError, ProtocolError) as error:  # of this group alone
+            problem = message_of(error)
+            return GroupView(group_id=group_id, state=state, group_type=group_type, problem=problem)
+        if found is None:  # it was deleted meanwhile
+            return GroupView(group_id=group_id, state=state, group_type=group_type)
+        readers = {where: member.member_id for member in found.members for where in member.assignment}
+        return GroupView(
+            group_id=group_id,
+            state=found.state,
+            group_type=found.group_type,
+            assignor=found.assignor,
+            members=tuple(
+                MemberView(
+                    member_id=each.member_id,
+                    instance_id=each.instance_id,
+                    client_id=each.client_id,
+                    host=each.host,
+                    partitions=each.assignment,
+                )
+                for each in found.members
+            ),
+            partitions=tuple(
+                GroupPartitionView(
+                    topic_partition=where,
+                    committed_offset=committed[where].offset if where in committed else None,
+                    end_offset=ends.get(where),
+                    member_id=readers.get(where),
+                )
+                for where in sorted(committed.keys() | readers.keys())
+            ),
+            last_rebalance=None if self.inside is None else self.inside.last_rebalance(group_id),
+        )
+
+    async def transactions(self) -> list[TransactionView]:
+        """Look at transactional ids, those with an open transaction first.
+
+        Raises:
+            UnsupportedVersionError: the cluster is older than Kafka 3.0.
+        """
+        async with self._turn:
+            found = []
+            for listed in await list_transactions(self._client):
+                each = await describe_transaction(self._client, listed.transactional_id)
+                found.append(
+                    TransactionView(
+                        transactional_id=each.transactional_id,
+                        state=each.state or listed.state,
+                        producer_id=each.producer_id,
+                        producer_epoch=each.producer_epoch,
+                        start_ms=_time(each.start_ms),
+                        timeout_ms=each.timeout_ms,
+                        partitions=each.partitions,
+                    )
+                )
+            return sorted(found, key=_oldest_open_first)
+
+    async def held_back(
+        self, ends: Mapping[TopicPartition, int | None], known: Sequence[TransactionView]
+    ) -> list[HeldBackView]:
+        """Look for the transaction that holds back the last stable offset of each partition.
+
+        Args:
+            ends: the partitions to look at, with their end offsets.
+            known: transactions of which coordinators know.
+
+        Raises:
+            UnsupportedVersionError: the cluster is older than Kafka 2.8.
+        """
+        async with self._turn:
+            active = await describe_producers(self._client, ends)
+        ids = {each.producer_id: each.transactional_id for each in known if each.start_ms is not None}
+        found = []
+        for where, producers in sorted(active.items()):
+            opened = [each for each in producers if each.txn_start_offset >= 0]
+            if not opened:
+                continue
+            first, end = min(opened, key=lambda each: each.txn_start_offset), ends.get(where)
+            found.append(
+                HeldBackView(
+                    topic_partition=where,
+                    start_offset=first.txn_start_offset,
+                    hidden_records=None if end is None else end - first.txn_start_offset,
+                    producer_id=first.producer_id,
+                    producer_epoch=first.producer_epoch,
+                    last_write_ms=first.last_timestamp_ms,
+                    transactional_id=ids.get(first.producer_id),
+                )
+            )
+        return found
+
     async def _newest_of(
         self, led: Sequence[TopicPartition], ends: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int | None]:
@@ -177,6 +320,10 @@ class Inspector:
         ]
         self._settings = (now_ms, found)
         return found
+
+
+def _oldest_open_first(each: TransactionView) -> tuple[bool, int, str]:
+    return each.start_ms is None, each.start_ms or 0, each.transactional_id
 
 
 class _Refusals:

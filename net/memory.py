@@ -259,7 +259,7 @@ class MemoryNetwork:
         return [listener]
 
     async def connect(self, host: str, port: int) -> MemoryStream:
-        """Connect to a listener, or raise ``KafkaConnectionError`` if there is none."""
+        """Connect to a listener, or raise ``KafkaConnectionError`` if nothing listens there."""
         await trio.lowlevel.checkpoint()
         listener = self._listeners.get((host, port))
         if listener is None or (host, port) in self._refusing:

@@ -282,7 +282,7 @@ class ClusterReader:
         return [each.partition for each in info.partitions]
 
     def offsets(self, topic: str, partitions: Sequence[int], timestamp: int) -> dict[int, int]:
-        """Return for each partition the first offset at or after a timestamp, -1 if there is none.
+        """Return for each partition the offset of its first record at or after a timestamp, else -1.
 
         Args:
             topic: its name.

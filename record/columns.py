@@ -116,7 +116,7 @@ class RecordColumns:
         """Return one record as an object; a missing column counts as null, or as no headers.
 
         Raises:
-            IndexError: there is none at ``index``.
+            IndexError: ``index`` is not that of a record.
         """
         if not 0 <= index < self.record_count:
             raise IndexError(f"{index} of {self.record_count} records")

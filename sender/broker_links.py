@@ -16,6 +16,7 @@ from splashdam.model.cluster import ClusterMetadata, Node
 from splashdam.model.errors import AuthenticationError, KafkaConnectionError, KafkaError, WrongListenerError
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.log_text import fields
+from splashdam.model.producer_view import Standing
 from splashdam.model.values import Buffer
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect, address_text
@@ -155,6 +156,21 @@ class BrokerLink:
             return False
         return self._connection.can_send
 
+    def holds(self, now_ms: float) -> tuple[Standing | None, float]:
+        """Return what a request has to wait for, and for how many milliseconds; None if it is `sendable`.
+
+        Infinity: an event has to come first.
+        """
+        if self.sendable:
+            return None, 0.0
+        connection, delay_ms = self._connection, self.delay_ms(now_ms)
+        if connection is None or self._closing:
+            is_failed = self.state is LinkState.IDLE and delay_ms > 0
+            return (Standing.RECONNECTS if is_failed else Standing.CONNECTS), delay_ms or math.inf
+        if connection.throttled_ms:
+            return Standing.THROTTLED, delay_ms
+        return (Standing.WRITES if connection.is_writing else Standing.REQUESTS_FULL), math.inf
+
     def offers(self, api_key: int) -> bool:
         """Whether the broker supports this API; False without a connection."""
         return self._connection is not None and api_key in self._connection.api_versions
@@ -246,16 +262,18 @@ class BrokerLink:
             KafkaConnectionError: there is no connection. Nothing was sent, ``on_done`` is not called.
         """
         self._used_at_ms = now_ms
-        self._open_connection().submit_filled(form, records, on_done, now_ms=now_ms, patience_ms=patience_ms)
+        connection = self._connection or self._open_connection()
+        connection.submit_filled(form, records, on_done, now_ms=now_ms, patience_ms=patience_ms)
 
     def version_for(self, request_cls: type[Request[R]], newest: int | None = None) -> int:
         """The newest version of a request that both sides support, ``newest`` at most.
 
         Raises:
-            UnsupportedVersionError: there is none.
+            UnsupportedVersionError: the two have no version in common.
             KafkaConnectionError: there is no connection.
         """
-        return self._open_connection().version_for(request_cls, newest)
+        connection = self._connection or self._open_connection()  # a call less where there is one
+        return connection.version_for(request_cls, newest)
 
     def _open_connection(self) -> Connection:
         if self._connection is None:

@@ -115,12 +115,12 @@ class Completion:
 
     def at_rest(self, now_ms: float) -> bool:
         """Whether a turn has nothing to do here: no batch can have expired, and there is no fatal error."""
-        return self.fatal is None and not self._timeout.may_have_passed(now_ms)
+        return self.fatal is None and now_ms < self._timeout.none_before_ms
 
     def expire(self, now_ms: float) -> None:
         """Fail batches past their delivery timeout, queued or in flight."""
         timeout = self._timeout
-        if not timeout.may_have_passed(now_ms):
+        if now_ms < timeout.none_before_ms:
             return
         for batch in self._accumulator.expire(now_ms):
             self._counters.expired += 1
@@ -151,7 +151,7 @@ class Completion:
 
     def next_expiry_ms(self, now_ms: float) -> float:
         """Return milliseconds until a batch in flight can expire; infinity if none is in flight."""
-        return self._timeout.next_ms(now_ms) if self.in_flight else math.inf
+        return max(0.0, self._timeout.none_before_ms - now_ms) if self.in_flight else math.inf
 
     def abort(self, error: BaseException) -> None:
         """Fail all batches for the application; those in flight keep their memory until their answer."""

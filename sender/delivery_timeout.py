@@ -18,25 +18,20 @@ class DeliveryTimeout:
     """Decides which batches in flight have expired; ``Completion`` fails them.
 
     Queued ones are taken out of their queues by ``PartitionQueues.expire``, by the same rule.
+
+    Attributes:
+        none_before_ms: no batch can expire before; saves a look at every batch on every turn.
     """
 
     def __init__(self, context: SenderContext) -> None:
         self._timeout_ms = context.settings.delivery_timeout_ms
         self._metadata = context.metadata
-        self._none_before_ms = -math.inf  # saves a look at every batch on every turn
-
-    def may_have_passed(self, now_ms: float) -> bool:
-        """Return whether a batch can have expired since ``note_incomplete``."""
-        return now_ms >= self._none_before_ms
+        self.none_before_ms = -math.inf
 
     def note_incomplete(self, batches: Iterable[ProducerBatch], now_ms: float) -> None:
         """Compute when the next of all incomplete batches can expire."""
         oldest_ms = min((batch.created_ms for batch in batches), default=now_ms)
-        self._none_before_ms = min(oldest_ms, now_ms) + self._timeout_ms
-
-    def next_ms(self, now_ms: float) -> float:
-        """Return milliseconds until a batch can expire."""
-        return max(0.0, self._none_before_ms - now_ms)
+        self.none_before_ms = min(oldest_ms, now_ms) + self._timeout_ms
 
     def has_passed(self, batch: ProducerBatch, now_ms: float) -> bool:
         """Return whether the batch has expired."""

@@ -70,12 +70,11 @@ class ParkedTask:
         Between two tasks the loop empties its queue: a signal handler or finalizer that interrupts it there
         must not touch the queue. One that interrupts the waiting task itself comes before that task parks.
         """
-        lowlevel = trio.lowlevel
-        return (
-            lowlevel.in_trio_task()
-            and lowlevel.current_trio_token() is self._token
-            and lowlevel.current_task() is not self._task
-        )
+        try:
+            running = trio.lowlevel.current_task()
+        except RuntimeError:  # a thread without a loop, or the scheduler itself
+            return False
+        return running is not self._task and trio.lowlevel.current_trio_token() is self._token
 
     @trio.lowlevel.enable_ki_protection  # a Ctrl-C between the two would lose the task
     def _unpark(self) -> None:
@@ -190,7 +189,11 @@ class Wakeup:
         read = None if self._signalled else read_soon(self._ends.reader, self._bytes, PATIENCE_US)
         self._rung = not (self._armed or read)  # a waker that took the flag will write
         self._armed = False
-        woken, self._signalled = self._signalled, False
+        woken = self._signalled
+        if (
+            woken
+        ):  # otherwise a wake that comes right here would be lost: only a turn may follow a cleared flag
+            self._signalled = False
         return woken
 
     async def wait(self, timeout_ms: float) -> None:

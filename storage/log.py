@@ -246,7 +246,7 @@ class Log:
 
     @property
     def leader_epoch_start(self) -> int:
-        """The log end offset when the newest epoch began; 0 if there is none."""
+        """The log end offset when the newest epoch began; 0 before the first epoch."""
         return self._epochs.entries[-1][1] if self._epochs.entries else 0
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
@@ -255,7 +255,7 @@ class Log:
 
     @property
     def last_epoch(self) -> int:
-        """The newest leader epoch in the log; -1 if there is none."""
+        """The newest leader epoch in the log; -1 before the first epoch."""
         return self._epochs.latest
 
     @property
@@ -293,7 +293,7 @@ class Log:
         return segment.largest_timestamp
 
     def first_timestamp(self, segment: LogSegment) -> int:
-        """Return the timestamp of a segment's first batch; -1 if there is none.
+        """Return the timestamp of a segment's first batch; -1 if the segment is empty.
 
         Raises:
             KafkaStorageError: it cannot be read.
@@ -766,6 +766,15 @@ class Log:
             self.log_start_offset = offset
         return self.log_start_offset
 
+    def reasons_to_go(self, wall_ms: int) -> list[str]:
+        """Return why each of the oldest segments has to be removed at this time, as ``retention.py`` decides.
+
+        Raises:
+            KafkaStorageError: a segment cannot be read.
+        """
+        facts = LogFacts(self.settings, self.log_start_offset, self.high_watermark, self.size_bytes, wall_ms)
+        return reasons_to_go(self._segments.all, self.log_end_offset, self.largest_timestamp, facts)
+
     def delete_old_segments(self, *, wall_ms: int, now_ms: float) -> int:
         """Remove the segments that ``retention.py`` names; return how many.
 
@@ -782,8 +791,7 @@ class Log:
         if self.state is not LogState.OPEN:
             return 0
         self.swapper.finish()
-        facts = LogFacts(self.settings, self.log_start_offset, self.high_watermark, self.size_bytes, wall_ms)
-        reasons = reasons_to_go(self._segments.all, self.log_end_offset, self.largest_timestamp, facts)
+        reasons = self.reasons_to_go(wall_ms)
         if reasons and len(reasons) == len(self._segments.all) and not self._try_to_roll(wall_ms):
             del reasons[-1]
         if not reasons:

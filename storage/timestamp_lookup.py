@@ -265,7 +265,7 @@ class _Heads:
             self._check_open()
 
     def _next_in(self, segment: LogSegment) -> Head | None:
-        """Return the segment's next match; None if there is none, or this step is over."""
+        """Return the segment's next match; None at the segment's end, or if this step is over."""
         if segment.max_timestamp < self._timestamp_ms:
             return None
         for head in self._from_here(segment):

@@ -107,7 +107,7 @@ def product(root: Path) -> dict[str, Source]:
 
 
 def towers(sources: Mapping[str, Source]) -> list[tuple[str, str]]:
-    """Base classes with one subclass, which stands in another file; protocols are none."""
+    """Base classes with one subclass, which is in another file; protocols do not count."""
     classes: dict[str, ast.ClassDef] = {}
     subclasses: dict[str, list[str]] = defaultdict(list)
     for source in sources.values():

@@ -32,7 +32,7 @@ class Versions(NamedTuple):
         """Parse ``"3+"``, ``"3-11"``, ``"3"`` or ``"none"``.
 
         Raises:
-            ValueError: the text is none of these.
+            ValueError: the text is of another form.
         """
         if text == "none":
             return NO_VERSIONS

@@ -16,7 +16,7 @@ PARTITIONS = 4
 
 
 def sink_command(kind: str, build_dir: Path) -> tuple[str, list[str]]:
-    """What the sink is ("C" or "Python") and the command that starts it.
+    """What the sink is ("C" or "Python") and the command that starts it; a number of partitions may follow.
 
     Args:
         kind: "c", "python", or "auto" for C where a compiler is found.
@@ -24,12 +24,12 @@ def sink_command(kind: str, build_dir: Path) -> tuple[str, list[str]]:
     """
     compiler = shutil.which(os.environ.get("CC") or "cc")
     if kind == "python" or (kind == "auto" and compiler is None):
-        return "Python", [sys.executable, str(HERE / "sink.py"), str(PARTITIONS)]
+        return "Python", [sys.executable, str(HERE / "sink.py")]
     if compiler is None:
         raise SystemExit("no C compiler found; --sink python needs none")
     program = build_dir / "sink"
     subprocess.run([compiler, "-O2", "-Wall", "-Wextra", "-o", program, HERE / "sink.c"], check=True)
-    return "C", [str(program), str(PARTITIONS)]
+    return "C", [str(program)]
 
 
 def temporary_build_dir() -> tempfile.TemporaryDirectory[str]:
@@ -50,7 +50,7 @@ class RunningSink:
         self.bootstrap = f"127.0.0.1:{int(self._process.stdout.readline())}"
 
     def counts(self) -> dict[str, int]:
-        """Stops the sink; what it counted: records, bytes, batches, requests.
+        """Stop the sink, and return its counts: records, bytes, batches, requests.
 
         Raises:
             RuntimeError: it had stopped by itself, because a client sent something it does not know.

@@ -94,7 +94,7 @@ class Sink:
         self.next_producer_id = 1000
 
     def answer(self, frame: memoryview) -> bytes:
-        """The whole response frame for one request; empty where acks=0 wants none."""
+        """Return the whole response frame for one request; empty for acks=0."""
         request = Reader(frame)
         key, version = request.get(2), request.get(2)
         out = Writer(request.take(4))  # the correlation id goes back as it came

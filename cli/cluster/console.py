@@ -21,7 +21,7 @@ from splashdam.storage.files.disk import DiskFiles
     cls=OnceCommand,
     example="""\
 splashdam console -b localhost:9092
-splashdam console -b kafka.example.com:9093 --config client.properties --read-only""",
+splashdam console --config client.properties --read-only""",
 )
 @click.option(
     "--host",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -24,11 +24,10 @@ from splashdam.net.admin.groups import (
     describe_group,
     list_groups,
 )
+from splashdam.net.admin.resets import Offsets, Target, check_empty
 from splashdam.net.admin.topics import list_offsets
 from splashdam.net.cluster.cluster_client import ClusterClient
-from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
-
-Offsets = Mapping[TopicPartition, int]
+from splashdam.net.cluster.fetch_client import LATEST
 
 
 @click.group(cls=OnceGroup)
@@ -143,11 +142,12 @@ def reset(
         raise click.UsageError(
             "say where to, once: --to-earliest, --to-latest, --to-offset, --to-datetime or --shift-by"
         )
-    target = Target(to, to_offset, to_datetime, shift_by)
+    to_ms = None if to_datetime is None else int(to_datetime.timestamp() * 1000)
+    target = Target(to, to_offset, to_ms, shift_by)
 
     async def run(client: ClusterClient) -> tuple[Offsets, Offsets]:
         # The broker refuses commits for a group with members, too, but with a code that names no remedy.
-        await _check_empty(client, group)
+        await check_empty(client, group)
         before = {key: each.offset for key, each in (await committed_offsets(client, group)).items()}
         partitions = await chosen_partitions(client, wanted) if wanted else list(before)
         if not partitions:
@@ -167,53 +167,6 @@ def reset(
     )
     if dry_run:
         click.echo("nothing was changed: this was a dry run", err=True)
-
-
-class Target(NamedTuple):
-    """The wanted position of a group: exactly one attribute is not None."""
-
-    to: str | None
-    to_offset: int | None
-    to_datetime: datetime | None
-    shift_by: int | None
-
-    async def offsets(
-        self, client: ClusterClient, partitions: Iterable[TopicPartition], before: Offsets
-    ) -> Offsets:
-        """Return the offset of each partition, kept between the log start offset and the log end offset."""
-        asked = list(partitions)
-        first, last = await list_offsets(client, asked, EARLIEST), await list_offsets(client, asked, LATEST)
-        return {
-            where: min(max(offset, first[where]), last[where])
-            for where, offset in (await self._aimed(client, asked, before, first, last)).items()
-        }
-
-    async def _aimed(
-        self,
-        client: ClusterClient,
-        partitions: Sequence[TopicPartition],
-        before: Offsets,
-        first: Offsets,
-        last: Offsets,
-    ) -> Offsets:
-        if self.to is not None:
-            return first if self.to == "earliest" else last
-        if self.to_offset is not None:
-            return dict.fromkeys(partitions, self.to_offset)
-        if self.shift_by is not None:
-            return {where: before.get(where, first[where]) + self.shift_by for where in partitions}
-        assert self.to_datetime is not None
-        found = await list_offsets(client, partitions, int(self.to_datetime.timestamp() * 1000))
-        return {where: offset if offset >= 0 else last[where] for where, offset in found.items()}
-
-
-async def _check_empty(client: ClusterClient, group: str) -> None:
-    """Refuse a group with members. A group that does not exist has none, and the reset creates it."""
-    found = await describe_group(client, group)
-    if found is not None and found.members:
-        raise IllegalArgumentError(
-            f"group {group!r} has {counted(len(found.members), 'member')}; stop them, then reset it"
-        )
 
 
 @groups.command(example="splashdam groups delete billing --yes")

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from splashdam.cli.measuring.task import Task
+
 Measurement: TypeAlias = dict[str, Any]
 """Figures by name; all are plain numbers, for JSON."""
 
-PACE_PER_SECOND = 1_000
 WARM_UP_RECORDS = 100
 """The first records of a latency run, which do not count: threads start, and caches fill."""
 
@@ -51,10 +52,11 @@ class Clock:
         return {"seconds": seconds, "cpu_seconds": cpu, "peak_rss_bytes": peak_rss_bytes()}
 
 
-def due_times(count: int) -> Iterator[float]:
-    """Return when each record of a latency run is due, by ``perf_counter``: `PACE_PER_SECOND` from now."""
+def due_times(task: Task) -> Iterator[float]:
+    """Return when each record of a latency run is due, by ``perf_counter``; without a pace: at once."""
     start = time.perf_counter()
-    return (start + number / PACE_PER_SECOND for number in range(count))
+    period = 1 / task.per_second if task.per_second else 0.0
+    return (start + number * period for number in range(task.count))
 
 
 def sleep_until(due: float) -> None:

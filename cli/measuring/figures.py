@@ -54,13 +54,14 @@ FIRST_ACK = Figure(
 )
 REQUESTS = Figure("requests_per_second", "requests/s", "{:,.0f}", "requests/s", ranged=True)
 VOLUME = Figure("volume_per_second", "MB/s", "{:,.0f}", "MB/s", ranged=True)
+OPENED = Figure("opened_seconds", "open after s", "{:.2f}", "s", smaller_is_better=True, ranged=True)
 
 COLUMNS: dict[Kind, tuple[Figure, ...]] = {
     "throughput": (RATE, BYTES, CPU, MEMORY, BATCH),
     "latency": (P50, P99, CPU_SHARE, MEMORY),
     "distance": (FEW, CPU_SHARE, MEMORY, BATCH),
     "cold start": (FIRST_ACK, IMPORT),
-    "machine": (REQUESTS, VOLUME, MEMORY),
+    "machine": (REQUESTS, VOLUME, OPENED, MEMORY),
 }
 """Columns of the tables of each kind; ratios are those of the first figure."""
 

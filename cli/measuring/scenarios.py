@@ -58,6 +58,8 @@ class Scenario:
         tuned: whether all clients get the same batch size, linger and request size, or keep their defaults.
         linger_ms: if tuned.
         batch_bytes: if tuned.
+        partitions: of the topic, where the comparison makes its own.
+        per_second: pace of a latency run; 0: each record follows when the last one is acknowledged.
         short: number of contenders, from the first, in the short run; 0 leaves the scenario out.
         note: printed below its table.
     """
@@ -72,6 +74,8 @@ class Scenario:
     tuned: bool = True
     linger_ms: float = 5.0
     batch_bytes: int = TUNED_BATCH_BYTES
+    partitions: int = 4
+    per_second: float = 1_000
     short: int = 0
     note: str = ""
 
@@ -87,6 +91,8 @@ class Scenario:
             tuned=self.tuned,
             linger_ms=self.linger_ms,
             batch_bytes=self.batch_bytes,
+            partitions=self.partitions,
+            per_second=self.per_second,
         )
 
     def _count(self, contender: Contender, scale: float) -> int:
@@ -109,6 +115,7 @@ ARROW = Contender("splashdam send_arrow()", OURS, "send_arrow", 4_000_000, needs
 PURE = Contender("splashdam send(), Python twin", OURS, "send", 400_000, pure=True)
 PACED = Contender("splashdam callback", OURS, "paced", 0)
 BLOCKING = Contender("splashdam send().get()", OURS, "blocking", 0)
+AWAITING = Contender("splashdam await send()", OURS, "awaiting", 0)
 
 KAFKA_PYTHON = ("kafka",)
 KP_SEND = Contender("kafka-python send()", "kafka-python", "send", 60_000, KAFKA_PYTHON)
@@ -136,7 +143,9 @@ AK_BLOCKING = Contender("aiokafka send_and_wait()", "aiokafka", "blocking", 0, A
 ONE_BY_ONE = (SEND, CK_PRODUCE, KP_SEND, AK_SEND)
 CALLED_BACK = (CALLBACK, CK_CALLBACK, KP_CALLBACK, AK_CALLBACK)
 IN_BULK = (MANY, CK_BATCH, AK_BATCHES, ARROW)
+KEYED = (SEND, CK_PRODUCE)
 WAITING = (BLOCKING, CK_BLOCKING, KP_BLOCKING, AK_BLOCKING)
+IN_A_TASK = (AWAITING, AK_BLOCKING, CK_BLOCKING)
 STEADY = (PACED, CK_PACED, KP_PACED, AK_PACED)
 STARTING = (
     Contender("splashdam", OURS, "first_ack", 1),
@@ -175,6 +184,7 @@ ITS_OWN = "every client's own defaults, but acks=all and idempotence for all"
 PACE = "1,000 records a second; from the call until the program learns of the acknowledgement"
 REFUSED = "confluent-kafka's AIOProducer takes no headers"
 BUFFERED = "AIOProducer collects as many records as there are tasks; by default it would wait for a second"
+NO_PACE = "each record follows when the program knows that the last one is acknowledged"
 FRESH = "a fresh process, files in the page cache; acks=all and idempotence"
 
 SCENARIOS: Sequence[Scenario] = (
@@ -211,6 +221,24 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario(name="zstd-100", title="zstd, 100 B", contenders=ONE_BY_ONE, compression="zstd"),
     Scenario(name="zstd-1k", title="zstd, 1 KiB", contenders=ONE_BY_ONE, compression="zstd", size=1024),
     Scenario(
+        name="keyed-lz4",
+        title="lz4, 100 B, keys of 16 B, 8 partitions",
+        contenders=KEYED,
+        compression="lz4",
+        key_bytes=16,
+        partitions=8,
+        note=QUEUE,
+    ),
+    Scenario(
+        name="keyed-zstd",
+        title="zstd, 100 B, keys of 16 B, 8 partitions",
+        contenders=KEYED,
+        compression="zstd",
+        key_bytes=16,
+        partitions=8,
+        note=QUEUE,
+    ),
+    Scenario(
         name="twin-100", title="no compiler: the Python twin, 100 B", contenders=(PURE, KP_SEND), short=2
     ),
     Scenario(
@@ -219,8 +247,34 @@ SCENARIOS: Sequence[Scenario] = (
         contenders=WAITING,
         kind="latency",
         linger_ms=0,
-        short=2,
+        short=4,
         note=PACE,
+    ),
+    Scenario(
+        name="wait-tight",
+        title="latency, one record right after the other, linger 0",
+        contenders=WAITING,
+        kind="latency",
+        linger_ms=0,
+        per_second=0,
+        note=NO_PACE,
+    ),
+    Scenario(
+        name="await-0",
+        title="latency, a task awaits each record, linger 0",
+        contenders=IN_A_TASK,
+        kind="latency",
+        linger_ms=0,
+        note=PACE,
+    ),
+    Scenario(
+        name="await-tight",
+        title="latency, a task awaits one record right after the other, linger 0",
+        contenders=IN_A_TASK,
+        kind="latency",
+        linger_ms=0,
+        per_second=0,
+        note=NO_PACE,
     ),
     Scenario(
         name="steady-0",

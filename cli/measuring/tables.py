@@ -23,6 +23,10 @@ def wide_console() -> Console:
     return console
 
 
+QUIET_LOAD = 0.5
+"""The load before the first measurement up to which a machine has nothing else to do."""
+
+
 def print_report(
     facts: Mapping[str, Any], scenarios: Sequence[Scenario], results: Results, console: Console
 ) -> None:
@@ -88,7 +92,7 @@ def print_machine(facts: Mapping[str, Any], console: Console) -> None:
     if facts["splashdam_twin"] != "compiled":
         text = "no compiled twin here, or SPLASHDAM_PURE is set: splashdam's figures are the Python twin's"
         console.print(text, style="bold yellow")
-    if facts["load_before"] > facts["processors"] / 2:
+    if facts["load_before"] > QUIET_LOAD:
         console.print(
             f"this machine was busy: load {facts['load_before']} on {facts['processors']} processors; "
             "trust ratios more than rates",

@@ -38,6 +38,7 @@ class Task:
         bootstrap: address of the broker.
         topic: an existing topic for the records.
         partitions: number of its partitions.
+        per_second: pace of a latency run; 0: each record follows when the last one is acknowledged.
     """
 
     client: str
@@ -52,6 +53,7 @@ class Task:
     bootstrap: str = ""
     topic: str = "bench"
     partitions: int = 4
+    per_second: float = 1_000
 
     def to_json(self) -> str:
         return json.dumps(attrs.asdict(self))

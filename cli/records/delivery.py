@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -22,7 +23,10 @@ PATIENCE_SECONDS = 2.0
 """After this long without an answer a message says what the records wait for."""
 
 LOOK_SECONDS = 0.1
-"""How often a flush looks whether records were acknowledged."""
+"""How often the watch looks whether the cluster has answered."""
+
+SAMPLE_RECORDS = 256
+"""Of so many records the watch looks at one."""
 
 
 class _Null:
@@ -35,6 +39,21 @@ _NULL = _Null()
 def value_of(value: bytes | _Null) -> bytes | None:
     """Serialize a value; the producer of a `Delivery` needs this serializer."""
     return None if isinstance(value, _Null) else value
+
+
+@attrs.define
+class _Silence:
+    """Since when the cluster has not answered.
+
+    Attributes:
+        progress: as it was then; another one ends the silence.
+        since: of the monotonic clock.
+        is_told: a line has told of it.
+    """
+
+    progress: tuple[object, ...] = ()
+    since: float = 0.0
+    is_told: bool = False
 
 
 @attrs.define
@@ -68,8 +87,9 @@ class Delivery:
     interrupted: bool = False
     _is_sending: bool = False
     _is_flushing: bool = False
+    _has_given_up: bool = False
     _newest: RecordFuture | None = None
-    _answers: int = 0
+    _samples: deque[RecordFuture] = attrs.field(factory=deque)
 
     def send_all(self, pieces: Iterable[Piece]) -> None:
         """Send every record; count what is refused, and go on with the next.
@@ -103,6 +123,8 @@ class Delivery:
             self._is_sending = False
         self._newest = future
         self.sent += 1
+        if self.sent % SAMPLE_RECORDS == 0:
+            self._samples.append(future)
         future.add_errback(self._count_failure)
 
     def _count_failure(self, error: BaseException) -> None:
@@ -113,41 +135,32 @@ class Delivery:
         self.first_problem = self.first_problem or problem
 
     def flush(self) -> bool:
-        """Wait until every record has its outcome; return False if the cluster was silent for too long."""
-        self._is_flushing, answered_at = True, time.monotonic()
-        while (report := self.producer.flush(timeout=LOOK_SECONDS)).pending:
-            now = time.monotonic()
-            if report.delivered or report.failed:
-                self._answers, answered_at = self._answers + 1, now
-            elif self.silence_seconds is not None and now - answered_at >= self.silence_seconds:
-                reason = self.producer.last_failure
-                self._note(f"nothing was acknowledged for {self.silence_seconds:g} s; {reason}")
-                return False
-        return True
+        """Wait until every record has its outcome; return False if the cluster was silent for too long.
+
+        Call it within `watched`.
+        """
+        self._is_flushing = True
+        self.producer.flush()
+        return not self._has_given_up
 
     @contextmanager
-    def silence_told(self) -> Iterator[None]:
-        """Print a line when the cluster has not answered for some seconds: once, until it answers again."""
-        patience_seconds = PATIENCE_SECONDS + self.producer.config["linger_ms"] / 1000
+    def watched(self) -> Iterator[None]:
+        """Watch the cluster during the block.
+
+        When it has not answered for some seconds, a line says so: once, until it answers again. A flush is
+        given up after ``silence_seconds``: the records that are left fail.
+        """
         # A lock that is held until the end, not an Event: on Python 3.14 Ctrl-C may leave an Event's lock
         # locked.
         ends = threading.Lock()
         ends.acquire()
 
         def watch() -> None:
-            before, is_told = self._progress(), False
-            while not ends.acquire(timeout=min(patience_seconds, threading.TIMEOUT_MAX)):
-                now = self._progress()
-                is_silent = self._is_waiting() and now == before
-                if is_silent and not is_told:
-                    click.echo(
-                        f"waiting for the cluster, for at most {self._limit_seconds():g} s;"
-                        f" so far: {self.producer.last_failure}",
-                        err=True,
-                    )
-                before, is_told = now, is_silent
+            silence = _Silence()
+            while not ends.acquire(timeout=LOOK_SECONDS):
+                self._look(silence)
 
-        thread = threading.Thread(target=watch, name="splashdam-produce-silence", daemon=True)
+        thread = threading.Thread(target=watch, name="splashdam-produce-watch", daemon=True)
         thread.start()
         try:
             yield
@@ -155,11 +168,34 @@ class Delivery:
             ends.release()
             thread.join()
 
-    def _is_waiting(self) -> bool:
-        return self._is_sending or (self._newest is not None and not self._newest.is_done)
+    def _look(self, silence: _Silence) -> None:
+        now = time.monotonic()
+        progress = (self.sent, self.failed, self._is_flushing, self._newest, self._unanswered_samples())
+        is_waiting = self._is_sending or (self._newest is not None and not self._newest.is_done)
+        if not is_waiting or progress != silence.progress:
+            silence.progress, silence.since, silence.is_told = progress, now, False
+            return
+        seconds = now - silence.since
+        linger_seconds = 0.0 if self._is_flushing else self.producer.config["linger_ms"] / 1000
+        if seconds >= PATIENCE_SECONDS + linger_seconds and not silence.is_told:
+            silence.is_told = True
+            click.echo(
+                f"waiting for the cluster, for at most {self._limit_seconds():g} s;"
+                f" so far: {self.producer.last_failure}",
+                err=True,
+            )
+        limit = self.silence_seconds
+        if self._is_flushing and not self._has_given_up and limit is not None and seconds >= limit:
+            self._has_given_up = True
+            self._note(f"nothing was acknowledged for {limit:g} s; {self.producer.last_failure}")
+            self.producer.purge(queued=True, in_flight=True)
 
-    def _progress(self) -> tuple[int, ...]:
-        return self.sent, self.failed, self._answers
+    def _unanswered_samples(self) -> int:
+        for _ in range(len(self._samples)):
+            future = self._samples.popleft()
+            if not future.is_done:
+                self._samples.append(future)
+        return len(self._samples)
 
     def _limit_seconds(self) -> float:
         config = self.producer.config

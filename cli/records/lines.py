@@ -1,4 +1,4 @@
-"""Lines of input as records: where they come from, and what stands in one."""
+"""Input as records: lines or whole files, and the parts of a line."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ def _deliver(delivery: Delivery, source: Iterable[Piece], *, reads_files: bool) 
     """Send everything and print the summary, also after an error or a signal, which is raised again."""
     started = time.monotonic()
     try:
-        with delivery.silence_told():
+        with delivery.watched():
             with _progress(source, reads_files=reads_files) as pieces:
                 delivery.send_all(pieces)
             if delivery.flush():

@@ -217,7 +217,7 @@ def partition_function(partitioner: Any) -> PartitionFunction:
     ``f(serialized_key, all_partitions, available_partitions)`` with sorted lists.
 
     Raises:
-        KafkaConfigurationError: it is none of these.
+        KafkaConfigurationError: it is something else.
     """
     method: Any = None if isinstance(partitioner, type) else getattr(partitioner, "partition", None)
     arguments = 0 if method is None else positional_count(method)

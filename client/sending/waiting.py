@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Stepper(Protocol[T_co]):
-    """An ``PendingSend`` or a lookup: decides in steps and never waits itself."""
+    """A ``PendingSend`` or a lookup: decides in steps and never waits itself."""
 
     @property
     def waits_for(self) -> Wait | None:

@@ -101,4 +101,5 @@ class ProducerOptions(TypedDict, Generic[KeyT, ValueT], total=False):
     interceptors: Sequence[Any]
     on_batch: Callable[[BatchMetadata], object] | None
     enable_metrics_push: bool
+    console_port: int | None
     exit_timeout_ms: float

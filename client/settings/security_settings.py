@@ -28,15 +28,15 @@ def text_or_none(value: Any) -> str | None:
 
 
 def as_path(value: Any) -> Any:
-    """A path as the text that it is."""
+    """Return a path as text."""
     return value.__fspath__() if hasattr(value, "__fspath__") else value
 
 
 def parse_extensions(text: str) -> dict[str, str]:
-    """``name=value,…``, as librdkafka has it.
+    """Parse ``name=value,…``, which is librdkafka's form.
 
     Raises:
-        ValueError: it is not that.
+        ValueError: the text has another form.
     """
     pairs = [part.partition("=") for part in filter(None, map(str.strip, text.split(",")))]
     if not all(mark for _, mark, _ in pairs):

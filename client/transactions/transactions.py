@@ -89,7 +89,7 @@ class Transactions:
 
     @property
     def unattended(self) -> PendingCall | None:
-        """The call whose caller was cancelled; None if there is none."""
+        """The call whose caller was cancelled and that nobody waits for; usually None."""
         return self._core.guard.run(self._manager.unattended)
 
     def init(self) -> PendingCall:
@@ -119,7 +119,7 @@ class Transactions:
         self._wake()
 
     def send_offsets(self, offsets: Mapping[Any, Any], group_metadata: Any) -> PendingCall | None:
-        """Add consumed offsets; return None if there are none."""
+        """Add consumed offsets; without offsets there is nothing to wait for, and the result is None."""
         group, read = group_of(group_metadata), offsets_of(offsets)
         if not read:
             return None
@@ -163,7 +163,7 @@ class Transactions:
         """Raise if records from callbacks still wait for memory after the timeout of a commit.
 
         Raises:
-            KafkaTimeoutError: they do.
+            KafkaTimeoutError: such records are left.
         """
         if self._core.deferred.waiting:
             raise KafkaTimeoutError(
@@ -232,7 +232,7 @@ def group_of(group_metadata: Any) -> ConsumerGroupMetadata:
     """Read the consumer group, from our or kafka-python's value, or from its name.
 
     Raises:
-        TypeError: it is none of these.
+        TypeError: it is of another type.
         ValueError: the group id is empty.
     """
     if isinstance(group_metadata, str):

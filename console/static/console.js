@@ -173,6 +173,43 @@ function startStreams() {
 
 if (finder) startStreams();
 
+// Charts: the data are an attribute that the live part renews; the drawing stays in place
+
+const charts = new WeakMap();
+
+function drawCharts() {
+  if (typeof uPlot === "undefined") return;
+  for (const holder of document.querySelectorAll("[data-chart]")) {
+    const data = JSON.parse(holder.dataset.chart);
+    const known = charts.get(holder);
+    if (known) {
+      known.setData(data);
+      continue;
+    }
+    const style = getComputedStyle(document.documentElement);
+    const colour = (name) => style.getPropertyValue(name).trim();
+    const axis = { stroke: colour("--ink-quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
+    const size = () => ({ width: holder.clientWidth, height: holder.clientHeight });
+    const drawn = new uPlot(
+      {
+        ...size(),
+        cursor: { y: false },
+        legend: { show: false },
+        scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
+        axes: [{ ...axis, space: 90, values: (_, ticks) => ticks.map((each) => new Date(each * 1000).toISOString().slice(11, 19)) }, { ...axis, size: 70, values: (_, ticks) => ticks.map((each) => each.toLocaleString("en").replaceAll(",", "\u202f")) }],
+        series: [{}, { label: holder.dataset.label, stroke: colour("--accent"), width: 1.5, fill: `${colour("--accent")}1c`, points: { show: false } }],
+      },
+      data,
+      holder.querySelector("[data-still]"),
+    );
+    charts.set(holder, drawn);
+    addEventListener("resize", () => drawn.setSize(size()));
+  }
+}
+
+document.addEventListener("calm:changed", drawCharts);
+document.addEventListener("DOMContentLoaded", drawCharts);
+
 // Keys
 
 let lastKey = "";

@@ -1,4 +1,4 @@
-"""Several brokers as one cluster: who is in it, who leads what, and how that changes.
+"""Several brokers as one cluster: its members, the leaders of partitions, and how both change.
 
 ``state`` has the values: `ClusterState`, and `ClusterChange`, by which alone it changes. ``election`` (clean
 and unclean), ``reassignment`` and ``replica_placement`` decide and are pure; ``controller`` keeps the state,

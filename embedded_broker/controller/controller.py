@@ -145,7 +145,7 @@ class Controller:
 
     @property
     def node_id(self) -> int:
-        """The broker that answers name as controller: the first unfenced one, `NOBODY` if there is none."""
+        """The broker that answers name as controller: the first unfenced one, `NOBODY` if all are fenced."""
         return next((node for node, each in sorted(self.state.brokers.items()) if not each.is_fenced), NOBODY)
 
     def register(self, member: Member, listeners: Mapping[str, Address], rack: str | None = None) -> int:

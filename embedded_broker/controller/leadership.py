@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Leader(NamedTuple):
-    """The leader of a partition; ``node_id`` is `NOBODY` if there is none."""
+    """The leader of a partition; ``node_id`` is `NOBODY` while it has no leader."""
 
     node_id: int
     leader_epoch: int

@@ -15,6 +15,7 @@ from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset
 from splashdam.embedded_broker.groups.timers import Timers
 from splashdam.model.broker_errors import ErrorCode, error_for
+from splashdam.model.inspection import RebalanceView
 from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
 
@@ -62,6 +63,9 @@ class StoredOffset(NamedTuple):
 
 class Membership(Protocol):
     """The members of a group in one of Kafka's protocols; its only I/O is through its `GroupHost`."""
+
+    last_rebalance: RebalanceView | None
+    """The last one since the broker has started."""
 
     @property
     def group_type(self) -> str:

@@ -93,7 +93,7 @@ def check_quota(of: Entity, key: str, value: float) -> None:
 
 
 def quota_for(quotas: Quotas, key: str, user: str, client_id: str) -> Quota | None:
-    """Return the most specific quota for a client, None if it has none.
+    """Return the most specific quota for a client, None if no quota applies.
 
     User and client id together come first, each by name and then by default, then the user, then the client
     id (Kafka's ``DefaultQuotaCallback``).
@@ -120,7 +120,7 @@ def quota_for(quotas: Quotas, key: str, user: str, client_id: str) -> Quota | No
 
 
 def connection_rate(quotas: Quotas, ip: str) -> float | None:
-    """Return the limit of connections per second from an address, None if there is none."""
+    """Return the limit of connections per second from an address, None without a limit."""
     for name in (ip, None):
         found = quotas.get(entity(ip=name))
         if found is not None:

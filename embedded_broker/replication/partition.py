@@ -264,7 +264,7 @@ class Partition:
 
     @property
     def proposal(self) -> IsrProposal | None:
-        """The pending proposal for the controller, None if there is none."""
+        """The proposal that the controller has not answered yet, or None."""
         leader = self.leader
         if leader is None or leader.proposed is None:
             return None
@@ -294,7 +294,7 @@ class Partition:
             self.lead(answer)
 
     def advance(self) -> None:
-        """Move the high watermark as far as the followers allow, and wake who waits for it."""
+        """Move the high watermark as far as the followers allow, and wake the requests that wait for it."""
         leader, log = self.leader, self.log
         if leader is None:
             return

@@ -82,7 +82,7 @@ class AclFilter:
 
 
 def known(kind: Any, code: int) -> Any:
-    """Return the member of an enumeration with this code, UNKNOWN if there is none."""
+    """Return the member of an enumeration with this code, UNKNOWN for other codes."""
     return kind(code) if code in kind.__members__.values() else kind(0)
 
 

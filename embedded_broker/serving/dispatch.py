@@ -171,7 +171,7 @@ class Arrived:
     handler: Callable[[Any, RequestContext], Answer]
 
     async def handle(self, request: Request[Any] | None = None) -> Response | None:
-        """Return the handler's answer, after waiting for it if need be; None: there is none (``acks=0``).
+        """Return the handler's answer, after waiting for it if need be; None without an answer (``acks=0``).
 
         Args:
             request: handled instead of ``request``.
@@ -213,12 +213,12 @@ class Watch(Protocol):
 
 
 class Interception:
-    """Holds the interceptor of one or several brokers, and who watches their answers.
+    """Holds the interceptor of one or several brokers, and the watchers of their answers.
 
     Attributes:
-        interceptor: None: there is none. It may be replaced at any time and from any thread, for requests
+        interceptor: of requests, or None. It may be replaced at any time and from any thread, for requests
             that arrive later.
-        watch: None: nobody watches. Likewise.
+        watch: of answers, or None; may be replaced likewise.
     """
 
     __slots__ = ("interceptor", "watch")

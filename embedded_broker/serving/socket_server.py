@@ -129,7 +129,7 @@ class SocketServer:
         Args:
             stream: the connection.
             is_trusted: see ``serve``.
-            requester: who is at the other end, in this process.
+            requester: the client at the other end, in this process.
             address: see ``serve``.
 
         Raises:

@@ -126,7 +126,7 @@ class DiskFailures:
 
 
 def _errno_of(error: KafkaStorageError) -> int:
-    """Return the errno of the operating system's error; 0 if there is none."""
+    """Return the errno of the operating system's error; 0 if the operating system raised no error."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, OSError):
         cause = cause.__cause__

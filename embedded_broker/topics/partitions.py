@@ -76,7 +76,7 @@ class LeaderElsewhere(NamedTuple):
 def leader_elsewhere(
     broker: KnowsPartitions, reached_at: Address, topic_partition: TopicPartition
 ) -> LeaderElsewhere | None:
-    """Return the leader to name beside error 6; None if it is this broker, or unknown, or there is none.
+    """Return the leader to name beside error 6; None if there is no leader, or it is unknown or this broker.
 
     Args:
         broker: this one.

@@ -109,7 +109,7 @@ class TransactionCompletion:
         await self._refused.wait()
 
     def under_way(self, transactional_id: str) -> trio.Event | None:
-        """Return the event that ends a completion that waits for disks or brokers; None if there is none."""
+        """Return the event at the end of a completion that waits for disks or brokers; None if none waits."""
         return self._under_way.get(transactional_id)
 
     def begin(self, metadata: TransactionMetadata) -> None:

@@ -75,7 +75,7 @@ def java(cache: Path, jars: Path) -> Driver:
     The folder has their jars, and their version as its name.
 
     Raises:
-        MissingToolError: there is no such folder, no Java, or none that compiles.
+        MissingToolError: there is no such folder, no Java, or no Java compiler.
     """
     if not jars.is_dir():
         raise MissingToolError(f"{jars} is missing: `make kafka` fetches Kafka's jars")

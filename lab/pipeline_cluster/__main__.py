@@ -34,6 +34,8 @@ CANNOT_RUN = 2
 EXECUTOR, DRIVER = "executor", "driver"
 _STARTS = 3
 _LOOK_SECONDS = 0.5
+_BUSY = "this machine is busy"
+"""Words of the commands' error for Spark's ten seconds in which a Python process has to start."""
 _BATCHES = 8
 """Micro-batches of a job, about: enough for a kill to fall between two."""
 
@@ -106,15 +108,28 @@ class Run:
         try:
             for victim in victims:
                 self._kill(job, victim)
-            while job.is_running:
-                self._look()
-                time.sleep(_LOOK_SECONDS)
-            said = job.wait()
+            said = self._finished(job)
         finally:
             with interrupts_wait():
                 job.kill()
         self._seconds.append((job.name, time.monotonic() - began))
         return said
+
+    def _finished(self, job: Job) -> str:
+        """Wait for the end of a job. One that gives up because the machine is busy is started again, as an
+        operator would do; its checkpoint knows where it was."""
+        for left in reversed(range(_STARTS)):
+            while job.is_running:
+                self._look()
+                time.sleep(_LOOK_SECONDS)
+            try:
+                return job.wait()
+            except JobFailed as failure:
+                if not left or _BUSY not in str(failure):
+                    raise
+                self._say(f"the driver of {job.name} gave up on a busy machine, and is started again")
+                job.start()
+        raise AssertionError("the last attempt returns or raises")
 
     def _kill(self, job: Job, victim: str) -> None:
         """Kill in the middle of a task; a job that has ended by itself was not in the middle of anything."""

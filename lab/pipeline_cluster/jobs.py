@@ -43,6 +43,7 @@ class Job:
         self._folder = folder
         self._output = folder / f"{self.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self._begins_at = 0
 
     def start(self) -> None:
         """Start a driver."""
@@ -53,6 +54,7 @@ class Job:
             "PYSPARK_PYTHON": PYTHON,
         }
         with self._output.open("ab") as output, interrupts_wait():
+            self._begins_at = output.tell()
             self._process = subprocess.Popen(
                 self._command,
                 cwd=self._folder,
@@ -92,4 +94,5 @@ class Job:
         return self._said()
 
     def _said(self) -> str:
-        return self._output.read_text(errors="replace")[-3000:]
+        """Return what this driver has said, not those before it."""
+        return self._output.read_bytes()[self._begins_at :].decode(errors="replace")[-3000:]

@@ -92,7 +92,7 @@ class SparkCluster:
         """Wait for a task in Python, and return the process of the executor that runs it.
 
         Raises:
-            ClusterStuck: there is none.
+            ClusterStuck: no executor got a task.
         """
         deadline = time.monotonic() + _BUSY_SECONDS
         while time.monotonic() < deadline:

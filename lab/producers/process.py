@@ -40,7 +40,7 @@ class Producers:
             )
         self.last: dict[str, Any] = {}
         self.most: Counter[str] = Counter()
-        self.curve = Curve("producers", PRODUCERS_MAY_GROW_BYTES)
+        self.curve = Curve("memory of the producers", PRODUCERS_MAY_GROW_BYTES)
         self._started_at = time.monotonic()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

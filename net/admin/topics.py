@@ -176,7 +176,7 @@ async def delete_records(client: ClusterClient, topic_partition: TopicPartition,
 async def newest_timestamps(
     client: ClusterClient, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Return for each partition the largest timestamp of its records, -1 if it has none.
+    """Return for each partition the largest timestamp of its records, -1 if it is empty.
 
     Raises:
         BrokerResponseError: a partition does not exist or has no leader.
@@ -199,7 +199,7 @@ async def newest_timestamps(
 async def list_offsets(
     client: ClusterClient, partitions: Iterable[TopicPartition], timestamp: int
 ) -> dict[TopicPartition, int]:
-    """Return for each partition the first offset at or after a time, -1 if there is none.
+    """Return for each partition the offset of its first record at or after a time, -1 without such a record.
 
     Args:
         client: of the cluster.

@@ -138,7 +138,7 @@ class FetchClient:
         return await self._persist(topic, f"partitions of {topic!r}", numbers)
 
     async def offsets(self, topic: str, partitions: Sequence[int], timestamp: int) -> dict[int, int]:
-        """Return for each partition the first offset at or after a time, -1 if there is none.
+        """Return for each partition the offset of its first record at or after a time, else -1.
 
         Args:
             topic: name of the topic.

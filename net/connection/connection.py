@@ -306,7 +306,7 @@ class Connection:
         """Return the newest version of a request that both sides support, ``newest`` at most.
 
         Raises:
-            UnsupportedVersionError: there is none.
+            UnsupportedVersionError: the two have no version in common.
             IllegalStateError: `negotiate` was not called.
         """
         version = self._versions.get((request_cls, newest))

@@ -175,7 +175,7 @@ class PendingResponse(Generic[R]):
         """Return the response of a request that is `done`; raise what `wait` raises.
 
         Raises:
-            IllegalStateError: no response was expected, or there is none yet.
+            IllegalStateError: no response is expected, or it has not arrived yet.
         """
         if self._error is not None:
             raise self._error

@@ -105,7 +105,7 @@ def highest_common(
     """Return the newest version that both sides support, ``newest`` at most.
 
     Raises:
-        UnsupportedVersionError: there is none; the text names both ranges.
+        UnsupportedVersionError: the two have no version in common; the text names both ranges.
     """
     theirs = offered.get(cls.API_KEY)
     ours = Versions(cls.VERSIONS[0], cls.VERSIONS[-1] if newest is None else min(newest, cls.VERSIONS[-1]))

@@ -193,7 +193,7 @@ class Splitting:
     """How ranges become tasks.
 
     Attributes:
-        min_partitions: the desired number of tasks, reached approximately; None for no wish.
+        min_partitions: the desired number of tasks, reached approximately; None if any will do.
         max_records: the most records of a task; None for no limit.
         cores: if both are None, large ranges are split so that this many cores have work; None for one task
             per partition.

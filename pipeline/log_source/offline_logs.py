@@ -70,7 +70,7 @@ class OfflineLogs:
         """Return the numbers of a topic's partitions.
 
         Raises:
-            UnknownTopicOrPartitionError: there is none.
+            UnknownTopicOrPartitionError: the topic has no partition here.
         """
         found = [where.partition for where in self._logs if where.topic == topic]
         if not found:
@@ -78,7 +78,7 @@ class OfflineLogs:
         return found
 
     def offsets(self, topic: str, partitions: Sequence[int], timestamp: int) -> dict[int, int]:
-        """Return for each partition the first offset at or after a timestamp, `NO_MATCH` if there is none.
+        """Return for each partition the offset of its first record at or after a timestamp, else `NO_MATCH`.
 
         Args:
             topic: its name.
@@ -156,7 +156,7 @@ def end_of(log: PartitionLog, *, torn_end: bool = False) -> int:
 
 
 def first_at(log: PartitionLog, timestamp_ms: int) -> int:
-    """Return the offset of the first record at or after a timestamp, `NO_MATCH` if there is none.
+    """Return the offset of the first record at or after a timestamp, `NO_MATCH` without such a record.
 
     A time index is used if its last entry names a batch that is there. That of the active segment only says
     where to begin, because it may lag behind the log.

@@ -96,7 +96,7 @@ def _decider(query: str) -> str:
 async def last_decision(
     clients: Clients, topic: str, query: str, *, is_certain: bool = False
 ) -> Decision | None:
-    """Return the last decision of a query, None if there is none.
+    """Return the last decision of a query, None before the first.
 
     Args:
         clients: of the cluster.

@@ -4,8 +4,9 @@ Arrow's parser is fast, but it forgives what a strict reader must not, and gives
 it gets only rows on which it and a strict reader must agree. What it forgives is looked for beforehand:
 ``NaN`` and its like, bytes that are not UTF-8, two objects in one row, objects nested deeper than Python's
 stack. Each row begins with ``{`` and ends with ``}``, and no value continues over a ``}``, a line end and a
-``{``: so as many objects as rows means one object in each row. When the parser gives up, it is called again
-without the rows that it names, then on chunks; what remains is read row by row. Which way a row went cannot
+``{``: so as many objects as rows means one object in each row. Rows without a required field are left out of
+what the parser returns. When it gives up, it is called again without the rows that it names, or that a sieve
+holds back where it names none, then on chunks; what remains is read row by row. Which way a row went cannot
 be seen in the result: that is what ``tests/pipeline/values/test_json_values.py`` is for.
 
 Why not msgspec: it does not report a name that stands twice in an object, which is a verdict here, nor
@@ -101,30 +102,35 @@ class JsonDecoder:
 
         taken = values if len(rows) == len(values) else values.take(rows)
         whole = self._read(taken)
-        if whole is not None:
-            yield rows, whole
-            return
-        suspects = self._quick.suspects(taken) if self._quick is not None else []
+        suspects = self._quick.suspects(taken) if self._quick is not None and whole is None else []
         if suspects:
             alone = pa.array(suspects, pa.uint64())
             yield rows.take(alone), self._one_by_one(taken.take(alone))
             others = _others(len(taken), suspects)
             taken, rows = taken.take(others), rows.take(others)
             whole = self._read(taken)
-            if whole is not None:
-                yield rows, whole
-                return
+        if whole is not None:
+            yield rows, whole
+            return
         for first in range(0, len(rows), CHUNK_ROWS):
             chunk = taken.slice(first, CHUNK_ROWS)
             yield rows.slice(first, CHUNK_ROWS), self._read(chunk) or self._one_by_one(chunk)
 
     def _read(self, values: pa.BinaryArray) -> Decoded | None:
+        """Read rows with Arrow's parser, those without a required field one by one; None if it gives up."""
         import pyarrow as pa
 
-        structs = self._quick.read(values) if self._quick is not None and len(values) else None
-        if structs is None:
+        found = self._quick.read(values) if self._quick is not None and len(values) else None
+        if found is None:
             return None
-        return Decoded(structs, *(pa.nulls(len(values), pa.string()) for _ in range(2)))
+        structs, absent = found
+        good = Decoded(structs, *(pa.nulls(len(structs), pa.string()) for _ in range(2)))
+        if not absent:
+            return good
+        alone = pa.array(absent, pa.uint64())
+        others = _others(len(values), absent)
+        pieces = [(others, good), (alone, self._one_by_one(values.take(alone)))]
+        return _in_order(pieces, good)
 
     def _one_by_one(self, values: pa.BinaryArray) -> Decoded:
         return verdicts(map(self._verdict, values.to_pylist()), self._type)
@@ -214,6 +220,7 @@ ROWS_BETWEEN = 40
 """If bad rows are closer than this on average, the search for them stops: reading all rows with Python's
 parser takes no longer."""
 _SEARCHED_ROWS = 1024
+_FEWEST_SEARCHED_ROWS = 64
 _ROW = re.compile(r" in row (\d+)$")
 """The end of Arrow's message about a row that it cannot parse."""
 
@@ -267,6 +274,9 @@ class QuickReader:
         self._type = all_nullable(fields)
         self._read_as = pa.schema([(field.name, _read_as(field.type)) for field in fields])
         self._unexpected = "error" if refuses_unknown else "ignore"
+        self._expected = [
+            (field.name, _json_types(field.type), *_limits(field.type)) for field in self._fields
+        ]
         self._rules: dict[str, Rule] = {
             field.name: rule_of(field.type, f"$.{field.name}", refuses_unknown=False)
             for field in fields
@@ -282,6 +292,8 @@ class QuickReader:
         certain = pc.and_(pc.starts_with(values, "{"), pc.ends_with(values, "}"))
         rows = [row or b"" for row in values.to_pylist()]
         text = b"\n".join(rows)
+        if not _is_utf8(text):
+            certain = pc.and_(certain, pa.array([_is_utf8(row) for row in rows], pa.bool_()))
         # Searching one joined text is several times faster than Arrow's search in each row, and mostly
         # suffices.
         if _brackets(text) > len(rows) + DEEPEST:
@@ -290,56 +302,80 @@ class QuickReader:
             certain = pc.and_(certain, pc.invert(pc.match_substring_regex(values, _NO_NUMBERS)))
         return pc.fill_null(certain, False)
 
-    def read(self, values: pa.BinaryArray) -> pa.StructArray | None:
-        """Return the rows as structs, None if one of them may be bad."""
+    def read(self, values: pa.BinaryArray) -> tuple[pa.StructArray, list[int]] | None:
+        """Return the rows as structs without those that lack a required field, and the numbers of these.
+
+        None: another row may be bad.
+        """
         import pyarrow as pa
 
         try:
             table = self._table(values.to_pylist())
-            if table.num_rows != len(values) or any(self._absent(table)):
+            if table.num_rows != len(values):
                 return None
+            absent = sorted({row for rows in self._absent(table) for row in rows})
+            if len(absent) == len(values):
+                return None
+            if absent:
+                table = table.take(_others(len(values), absent))
             columns = [self._column(table, field) for field in self._fields]
-        except (UnicodeDecodeError, pa.ArrowInvalid, BadValueError):
+        except (pa.ArrowInvalid, BadValueError):
             return None
-        return pa.StructArray.from_arrays(columns, fields=list(self._type))
+        return pa.StructArray.from_arrays(columns, fields=list(self._type)), absent
 
     def suspects(self, values: pa.BinaryArray) -> list[int]:
         """Return rows that are likely to be bad, ascending: perhaps not all bad rows, and perhaps good ones,
         too.
 
         Arrow's parser stops at the first bad row, and mostly names it. It is then called again after that
-        row."""
+        row, on few rows if bad ones are close. It does not name a number out of range."""
         import pyarrow as pa
 
         rows, found, first = values.to_pylist(), set[int](), 0
+        count = _SEARCHED_ROWS
         while first < len(rows) and len(found) * ROWS_BETWEEN <= first + _SEARCHED_ROWS:
-            searched = rows[first : first + _SEARCHED_ROWS]
+            searched = rows[first : first + count]
             try:
-                for absent in self._absent(self._table(searched)):
-                    found.update(first + row for row in absent)
-            except UnicodeDecodeError:
-                pass  # the error does not name the row
+                self._table(searched)
             except pa.ArrowInvalid as error:
                 named = _ROW.search(str(error))
                 if named is not None:
                     found.add(first + int(named[1]))
                     first += int(named[1]) + 1
+                    count = min(max(2 * int(named[1]), _FEWEST_SEARCHED_ROWS), _SEARCHED_ROWS)
                     continue
+                found.update(first + row for row in self._sieved(searched))
             first += len(searched)
+            count = min(2 * count, _SEARCHED_ROWS)
         return sorted(row for row in found if row < len(rows))
+
+    def _sieved(self, rows: Sequence[bytes]) -> Iterator[int]:
+        """Yield rows that Python's scanner refuses, or whose outermost fields do not have their types."""
+        scan = json.JSONDecoder().raw_decode  # in C: much faster than `checked`, and less strict
+        for number, row in enumerate(rows):
+            try:
+                value, _ = scan(row.decode())
+            except (ValueError, RecursionError):
+                yield number
+                continue
+            for name, types, least, most in self._expected:
+                found = value.get(name)
+                if found is None:
+                    continue
+                if type(found) not in types or (least is not None and not least <= found <= most):
+                    yield number
+                    break
 
     def _table(self, rows: Sequence[bytes]) -> pa.Table:
         """Parse rows with Arrow's parser.
 
         Raises:
-            UnicodeDecodeError: a row is not UTF-8.
             ArrowInvalid: the parser does not accept them.
         """
         import pyarrow as pa
         import pyarrow.json as pj
 
         text = b"\n".join([*rows, b""])
-        text.decode()
         return pj.read_json(
             pa.BufferReader(text),
             read_options=pj.ReadOptions(use_threads=False, block_size=len(text) + 1),
@@ -362,6 +398,39 @@ class QuickReader:
             times = [None if text is None else rule(text) for text in column.to_pylist()]
             return pa.array(times, field.type)
         return _single(column) if pa.types.is_float32(field.type) else column
+
+
+def _json_types(kind: pa.DataType) -> frozenset[type]:
+    """Return the types that Python's ``json`` has for values of an Arrow type."""
+    import pyarrow as pa
+
+    types = pa.types
+    if _is_text(kind) or types.is_string(kind):
+        return frozenset({str})
+    if types.is_boolean(kind):
+        return frozenset({bool})
+    if types.is_integer(kind):
+        return frozenset({int})
+    if types.is_struct(kind):
+        return frozenset({dict})
+    return frozenset({list} if types.is_list(kind) else {int, float})
+
+
+def _limits(kind: pa.DataType) -> tuple[int, int] | tuple[None, None]:
+    """Return the least and the greatest value of an integer type."""
+    import pyarrow as pa
+
+    if not pa.types.is_integer(kind):
+        return None, None
+    return -(1 << (kind.bit_width - 1)), (1 << (kind.bit_width - 1)) - 1
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _brackets(text: bytes) -> int:

@@ -111,7 +111,7 @@ def find_column(names: list[str], name: str, option: str) -> int:
     """Return the index of the column with this name.
 
     Raises:
-        IllegalArgumentError: there is none, or more than one.
+        IllegalArgumentError: no column has it, or more than one.
     """
     found = [number for number, other in enumerate(names) if other == name]
     if len(found) == 1:

@@ -66,11 +66,11 @@ class Files(Protocol):
         ...
 
     def read_bytes(self, path: str, limit_bytes: int = LARGEST_SMALL_FILE_BYTES) -> bytes | None:
-        """Return the whole file, or None if there is none; raise OversizedFileError beyond the limit."""
+        """Return the whole file, None if it does not exist; raise OversizedFileError beyond the limit."""
         ...
 
     def size_bytes(self, path: str) -> int | None:
-        """Return the file's length, or None if there is none."""
+        """Return the file's length, None if it does not exist."""
         ...
 
     def modified_ms(self, path: str) -> int | None:

@@ -122,7 +122,7 @@ class EmptyPartitions:
         return True
 
     def __str__(self) -> str:
-        """Return one line for all; empty text if there are none."""
+        """Return one line for all of them; empty text without any."""
         if not self._counts:
             return ""
         return "empty partitions: " + ", ".join(

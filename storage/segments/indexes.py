@@ -59,13 +59,13 @@ class OffsetIndex:
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last entry; the base offset if there is none."""
+        """Offset of the last entry; the base offset if the index is empty."""
         self._load()
         return self.base_offset + (self._offsets[-1] if self._offsets else 0)
 
     @property
     def last_position(self) -> int:
-        """Position of the last entry; 0 if there is none."""
+        """Position of the last entry; 0 if the index is empty."""
         if not self._is_loaded:
             self._load()
         return self._positions[-1] if self._positions else 0
@@ -89,6 +89,13 @@ class OffsetIndex:
         self._load()
         slot = bisect_left(self._positions, position)
         return self.base_offset + self._offsets[slot] if slot < len(self._offsets) else None
+
+    def sample(self, most: int) -> list[tuple[int, int]]:
+        """Return offset and position of at most so many entries, evenly chosen."""
+        self._load()
+        step = max(1, -(-len(self._offsets) // most))
+        offsets, positions = self._offsets[::step], self._positions[::step]
+        return [(self.base_offset + offset, at) for offset, at in zip(offsets, positions, strict=True)]
 
     def append(self, last_offset: int, position: int) -> None:
         """Add the batch that ends with ``last_offset`` and starts at ``position``."""
@@ -172,13 +179,13 @@ class TimeIndex:
 
     @property
     def last_timestamp(self) -> int:
-        """Timestamp of the last entry; -1 if there is none."""
+        """Timestamp of the last entry; -1 if the index is empty."""
         self._load()
         return self._timestamps[-1] if self._timestamps else NO_TIMESTAMP
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last entry; the base offset if there is none."""
+        """Offset of the last entry; the base offset if the index is empty."""
         self._load()
         return self.base_offset + (self._offsets[-1] if self._offsets else 0)
 
@@ -187,6 +194,13 @@ class TimeIndex:
         self._load()
         slot = bisect_right(self._timestamps, timestamp_ms)
         return self.base_offset + (self._offsets[slot - 1] if slot else 0)
+
+    def sample(self, most: int) -> list[tuple[int, int]]:
+        """Return timestamp and offset of at most so many entries, evenly chosen."""
+        self._load()
+        step = max(1, -(-len(self._offsets) // most))
+        times, offsets = self._timestamps[::step], self._offsets[::step]
+        return [(time_ms, self.base_offset + offset) for time_ms, offset in zip(times, offsets, strict=True)]
 
     def maybe_append(self, timestamp_ms: int, offset: int) -> None:
         """Add an entry if its timestamp is later than that of the last one."""

@@ -103,7 +103,7 @@ class LogSegment:
 
     @property
     def max_timestamp(self) -> int:
-        """Largest timestamp of a record in the segment, -1 where there is none."""
+        """Largest timestamp of a record in the segment, -1 without records or timestamps."""
         self._find_max_timestamp()
         return self._max_timestamp
 
@@ -244,7 +244,7 @@ class LogSegment:
         return head is not None and self.base_offset <= head.base_offset <= offset
 
     def next_offset(self) -> int:
-        """Return the offset after the last batch, or the base offset if there is none.
+        """Return the offset after the last batch, or the base offset of an empty segment.
 
         Raises:
             CorruptMessageError: the file does not end with a whole batch.

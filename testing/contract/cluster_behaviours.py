@@ -1,6 +1,6 @@
 """What clients see of a cluster whose brokers come and go: leaders, replicas, coordinators.
 
-The other behaviours run on a cluster that somebody else operates. These stop and kill its brokers, so they
+The other behaviours run on a cluster that others operate. These stop and kill its brokers, so they
 take a `Brokers`, which an `EmbeddedCluster` is, and which three processes of a real Kafka can be. Every look
 at the cluster is a request of Kafka's protocol; only brokers are ended and started by other means.
 """

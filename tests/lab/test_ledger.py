@@ -130,5 +130,5 @@ def test_growing_memory_is_a_violation() -> None:
         short.add(second, second * mib)
     assert flat.violations() == []
     assert short.violations() == []
-    assert growing.violations() == ["the memory of the growing grew by 11.2 MiB, 8.0 MiB are allowed"]
+    assert growing.violations() == ["growing grew by 11.2 MiB, 8.0 MiB are allowed"]
     assert "too short to judge" in short.drawn()

@@ -29,7 +29,7 @@ class OffsetForLeaderEpochRequest(
 
 
 class EpochEndOffset(Struct):
-    """The largest epoch up to the requested one, and its end offset; -1 if there is none."""
+    """The largest epoch up to the requested one, and its end offset; -1 if the log has no such epoch."""
 
     error_code: int = int16()
     partition: int = int32()

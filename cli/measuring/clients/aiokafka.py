@@ -99,7 +99,7 @@ async def paced(producer: Any, task: Task) -> Measurement:
         return delivered
 
     clock = Clock()
-    for due in due_times(task.count):
+    for due in due_times(task):
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
         sent = time.perf_counter()
         (await producer.send(task.topic, value)).add_done_callback(delivery(sent))
@@ -113,7 +113,7 @@ async def blocking(producer: Any, task: Task) -> Measurement:
     """Measure each ``send_and_wait``, at the same pace if answers come soon enough."""
     value, seconds = values(task.size)[0], []
     clock = Clock()
-    for due in due_times(task.count):
+    for due in due_times(task):
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
         sent = time.perf_counter()
         await producer.send_and_wait(task.topic, value)

@@ -152,7 +152,7 @@ def paced(producer: Any, task: Task) -> Measurement:
         return delivered
 
     clock = Clock()
-    for due in due_times(task.count):
+    for due in due_times(task):
         while (remaining := due - time.perf_counter()) > 0:
             producer.poll(remaining)
         producer.produce(task.topic, value, on_delivery=delivery(time.perf_counter()))
@@ -170,7 +170,7 @@ def blocking(producer: Any, task: Task) -> Measurement:
             acks.count += 1
 
     clock = Clock()
-    for number, due in enumerate(due_times(task.count)):
+    for number, due in enumerate(due_times(task)):
         while (remaining := due - time.perf_counter()) > 0:
             time.sleep(remaining)
         sent = time.perf_counter()

@@ -104,7 +104,7 @@ def paced(producer: Any, task: Task) -> Measurement:
         acks.count += 1
 
     clock = Clock()
-    for due in due_times(task.count):
+    for due in due_times(task):
         sleep_until(due)
         sent = time.perf_counter()
         producer.send(task.topic, value).add_callback(partial(delivered, sent))
@@ -117,7 +117,7 @@ def blocking(producer: Any, task: Task) -> Measurement:
     """Measure from ``send`` until ``get`` returns, at the same pace if answers come soon enough."""
     value, seconds = values(task.size)[0], []
     clock = Clock()
-    for due in due_times(task.count):
+    for due in due_times(task):
         sleep_until(due)
         sent = time.perf_counter()
         producer.send(task.topic, value).get(timeout=DELIVERY_SECONDS)

@@ -1,4 +1,4 @@
-"""The members of a classic group: static ones, ids given out, common assignors, the leader, who waits."""
+"""The members of a classic group: static ones, ids given out, common assignors, the leader, waiting ones."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class GroupMembers:
         return max((each.rebalance_timeout_ms for each in self.by_id.values()), default=0)
 
     def static_id(self, instance_id: str) -> str | None:
-        """Return the member id of a static member, None if there is none."""
+        """Return the member id of a static member, None if the group has no such member."""
         return self._static.get(instance_id)
 
     def validate(self, member_id: str, instance_id: str | None) -> ClassicMember:

@@ -31,6 +31,7 @@ from splashdam.embedded_broker.groups.group import GroupHost, Member
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset
 from splashdam.embedded_broker.groups.timers import TimerKey
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
+from splashdam.model.inspection import RebalanceView
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.log_text import quoted
 from splashdam.model.values import Buffer
@@ -98,6 +99,7 @@ class ClassicMembership:
         protocol_type: of the members, mostly ``consumer``.
         protocol_name: the chosen assignor.
         topics: topics that members subscribe to; None if a subscription cannot be read.
+        last_rebalance: see `Membership`.
     """
 
     LEAVE_AT_ONCE = 32
@@ -118,6 +120,7 @@ class ClassicMembership:
         self.protocol_name: str | None = None
         self.topics: frozenset[str] | None = None
         self.state_since_ms: int | None = host.wall_ms()
+        self.last_rebalance: RebalanceView | None = None
         self._is_initial = False
         self._has_newcomers = False
 
@@ -334,6 +337,9 @@ class ClassicMembership:
         self.host.timers.cancel(self.sync_timer)
         self._is_initial = self.is_empty
         self.go(GroupEvent.REBALANCE)
+        self.last_rebalance = RebalanceView(
+            timestamp_ms=self.host.wall_ms(), generation=self.generation_id, reason=reason
+        )
         _log.info(
             "group %s rebalances after generation %d: %s", quoted(self.group_id), self.generation_id, reason
         )

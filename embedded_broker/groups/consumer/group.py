@@ -92,7 +92,7 @@ class ConsumerGroup:
         return member
 
     def static_member(self, instance_id: str) -> ConsumerMember | None:
-        """Return the member with this instance id, None if there is none."""
+        """Return the member with this instance id, None if the group has no such member."""
         member_id = self.static_members.get(instance_id)
         return None if member_id is None else self.members.get(member_id)
 

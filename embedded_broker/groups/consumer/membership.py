@@ -23,6 +23,7 @@ from splashdam.embedded_broker.groups.consumer.records import by_topic, encode_c
 from splashdam.embedded_broker.groups.group import FIRST_TRANSACTIONAL_EPOCH_VERSION, GroupHost, Member
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
+from splashdam.model.inspection import RebalanceView
 from splashdam.model.log_text import quoted
 
 _log = logging.getLogger(__name__)
@@ -144,6 +145,7 @@ class ConsumerMembership:
 
     Attributes:
         group: its present state, by its records.
+        last_rebalance: see `Membership`.
     """
 
     group_type = "consumer"
@@ -153,6 +155,7 @@ class ConsumerMembership:
         self.group = ConsumerGroup(group_id)
         self.host = host
         self._matches = PatternMatches()
+        self.last_rebalance: RebalanceView | None = None
         self._waits: set[tuple[str, str]] = set()
         self._is_over = False
 
@@ -383,7 +386,14 @@ class ConsumerMembership:
             self.host.append(self.group.group_id, [*tombstones, *decided.records])
             before, self.group = self.group, decided.after
             self._watch(before)
+            if before.epoch != self.group.epoch:
+                self._note_rebalance(_why_rebalanced(before, self.group))
         return decided.result
+
+    def _note_rebalance(self, reason: str) -> None:
+        self.last_rebalance = RebalanceView(
+            timestamp_ms=self.host.wall_ms(), generation=self.group.epoch, reason=reason
+        )
 
     def _must_downgrade(self, after: ConsumerGroup) -> bool:
         """Whether the last member of the consumer protocol left, and the group may be downgraded."""
@@ -471,6 +481,7 @@ class ConsumerMembership:
         )
         try:
             self.decide(lambda draft: fence(draft, member_id, self.context()))
+            self._note_rebalance(f"member {quoted(member_id)} was removed: it {reason}")
         except BrokerResponseError as error:
             _log.warning(
                 "group %s: member %s cannot be removed: %s",
@@ -487,3 +498,15 @@ class ConsumerMembership:
 
     def _key(self, what: str, member_id: str) -> tuple[str, str, str]:
         return self.group.group_id, what, member_id
+
+
+def _why_rebalanced(before: ConsumerGroup, after: ConsumerGroup) -> str:
+    """Return what differs between two epochs of a group."""
+    for what, those, others in (("joined", after, before), ("left", before, after)):
+        found = [each for each in those.members if each not in others.members]
+        if found:
+            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+            return f"member {quoted(found[0])}{more} {what}"
+    if before.topics != after.topics:
+        return "the topics that it reads have changed"
+    return "a member subscribed to other topics"

@@ -216,8 +216,10 @@ def test_arrow_alone(value: bytes) -> None:
     quick = decoder()._quick
     assert quick is not None
     array = pa.array([value], pa.binary())
-    structs = quick.read(array) if quick.certain(array)[0].as_py() else None
-    if structs is not None:
+    found = quick.read(array) if quick.certain(array)[0].as_py() else None
+    if found is not None:
+        structs, absent = found
+        assert not absent, "it gives up where no row is left"
         assert repr(structs.to_pylist()) == repr(expected([value]))
 
 
@@ -235,20 +237,47 @@ def test_one_bad_row_among_many() -> None:
     assert decoded.reasons[CHUNK_ROWS + 7].as_py() == "wrong_type"
 
 
-SUSPECTS = [b'{"id":"7"}', b"{,}", b'{"id":1,"id":2}', b'{"id":null}', b"{}", b'{"id":1,"in":{}}']
+ABSENT = [b'{"id":null}', b"{}", b'{"id":1,"in":{}}']
+OUT_OF_RANGE = b'{"id":9223372036854775808}'
+SUSPECTS = [b'{"id":"7"}', b"{,}", b'{"id":1,"id":2}', OUT_OF_RANGE]
+PLACES = [0, 1, 700, 1023, 1024, 2999]
+
+
+def far_apart(bad: bytes) -> list[bytes | None]:
+    """Good rows, but for those at ``PLACES``."""
+    return [bad if number in PLACES else b'{"id":%d}' % number for number in range(3000)]
 
 
 @pytest.mark.parametrize("bad", SUSPECTS)
 def test_bad_rows_far_apart_are_found(bad: bytes) -> None:
     """Python's parser reads these rows alone, not those between them."""
-    rows: list[bytes | None] = [b'{"id":%d}' % number for number in range(3000)]
-    places = [0, 1, 700, 1023, 1024, 2999]
-    for place in places:
-        rows[place] = bad
+    rows = far_apart(bad)
     opened = decoder()
     assert opened._quick is not None
-    assert opened._quick.suspects(pa.array(rows, pa.binary())) == places
+    assert opened._quick.suspects(pa.array(rows, pa.binary())) == PLACES
     assert outcomes(opened.decode(pa.array(rows, pa.binary()))) == expected(rows)
+
+
+@pytest.mark.parametrize("bad", [*ABSENT, b'{"id":1,"name":"\xff"}', OUT_OF_RANGE])
+def test_bad_rows_took_their_neighbours_along(bad: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row without a required field, of other bytes or with a large number had 255 others read with it."""
+    seen: list[bytes | None] = []
+    one_by_one = JsonDecoder._one_by_one
+
+    def watched(self: JsonDecoder, values: pa.BinaryArray) -> Any:
+        seen.extend(values.to_pylist())
+        return one_by_one(self, values)
+
+    monkeypatch.setattr(JsonDecoder, "_one_by_one", watched)
+    rows = far_apart(bad)
+    assert outcomes(decoder().decode(pa.array(rows, pa.binary()))) == expected(rows)
+    assert seen == [bad] * len(PLACES)
+
+
+def test_no_row_has_a_required_field() -> None:
+    """Nothing is left of what Arrow's parser has read."""
+    rows: list[bytes | None] = [b'{"name":"x"}'] * 600
+    assert outcomes(decoder().decode(pa.array(rows, pa.binary()))) == expected(rows)
 
 
 @settings(max_examples=50, deadline=None)

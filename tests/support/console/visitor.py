@@ -22,6 +22,12 @@ class Page:
     text: str
 
 
+def cells(text: str, key: str) -> str:
+    """The row of a key, without its markup."""
+    row = text.partition(f'data-key="{key}"')[2].partition("</tr>")[0]
+    return " ".join(" ".join(part.partition(">")[2] for part in row.split("<")).split())
+
+
 class Visitor:
     """Asks a console; with ``is_known`` it shows the token, as after a visit of the printed link."""
 

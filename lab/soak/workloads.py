@@ -1,0 +1,363 @@
+"""The threads that use the cluster for hours, and check what they read."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, ClassVar
+
+import kafka
+from kafka.admin import KafkaAdminClient, NewTopic
+from kafka.errors import KafkaError as ForeignError
+
+from lab.soak.cluster_process import BROKERS, ClusterProcess
+from splashdam import KafkaProducer
+from splashdam.model.errors import KafkaError
+
+PARTITIONS = 2
+_REPLICAS = 3
+_DELIVERY_MS = 180_000
+_TICK_SECONDS = 0.25
+_SILENCE_SECONDS = 300
+"""So long a reader may see nothing while its writer is acknowledged: a broker is down for seconds."""
+
+
+class Workload:
+    """A thread that works until it is stopped.
+
+    Args:
+        address: of the brokers.
+        rate: records per second, about.
+        seed: of the random choices.
+
+    Attributes:
+        name: for the summary.
+        counts: what was done.
+        violations: what must not have happened.
+    """
+
+    name: ClassVar[str]
+    configs: ClassVar[dict[str, str] | None] = None
+    """Of its topic, which has the workload's name; None without one."""
+
+    def __init__(self, address: str, rate: float, seed: int) -> None:
+        self.address, self.rate = address, rate
+        self.topic = f"soak-{self.name}"
+        self.dice = random.Random(f"{seed}-{self.name}")
+        self.counts: Counter[str] = Counter()
+        self.violations: list[str] = []
+        self.ending = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(work,), name=f"soak {self.name}", daemon=True)
+            for work in self.work()
+        ]
+
+    def work(self) -> Sequence[Callable[[], None]]:
+        """Return the loops to run, each in a thread of its own, until ``ending`` is set."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Make the topic, and start the threads."""
+        if self.configs is not None:
+            with administering(self.address) as admin:
+                made = NewTopic(self.topic, PARTITIONS, _REPLICAS, topic_configs=self.configs)
+                admin.create_topics([made])
+        for thread in self._threads:
+            thread.start()
+
+    def join(self, seconds: float) -> None:
+        """Wait for the threads' ends after ``ending`` was set."""
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0, deadline - time.monotonic()))
+            if thread.is_alive():
+                self.violations.append(f"{self.name}: a thread did not end")
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            self.violations.append(f"{self.name} ended with {type(error).__name__}: {error}")
+
+    def producer(self, **options: Any) -> KafkaProducer:
+        """Return a producer that outlasts every outage."""
+        return KafkaProducer(
+            bootstrap_servers=self.address,
+            delivery_timeout_ms=_DELIVERY_MS,
+            max_block_ms=_DELIVERY_MS,
+            request_timeout_ms=10_000,
+            **options,
+        )
+
+    def records(self, isolation: str) -> Iterator[Any]:
+        """Yield the records of the topic as a reader of another project gets them, until the end.
+
+        A reader whose broker has died is opened again where it was.
+        """
+        positions = dict.fromkeys(self.places(), 0)
+        while not self.ending.is_set():
+            try:
+                for record in self._records_from(positions, isolation):
+                    positions[kafka.TopicPartition(self.topic, record.partition)] = record.offset + 1
+                    yield record
+            except ForeignError:
+                self.counts["readers opened again"] += 1
+
+    def _records_from(self, positions: Mapping[Any, int], isolation: str) -> Iterator[Any]:
+        with self.consumer(isolation_level=isolation, auto_offset_reset="none") as consumer:
+            consumer.assign(list(positions))
+            for place, offset in positions.items():
+                consumer.seek(place, offset)
+            while not self.ending.is_set():
+                for found in consumer.poll(timeout_ms=500, max_records=2000).values():
+                    yield from found
+
+    def places(self) -> list[Any]:
+        """Return the partitions of the topic, as kafka-python names them."""
+        return [kafka.TopicPartition(self.topic, number) for number in range(PARTITIONS)]
+
+    @contextmanager
+    def consumer(self, *topics: str, **options: Any) -> Iterator[Any]:
+        """Yield a consumer of kafka-python, which commits nothing by itself."""
+        reader = kafka.KafkaConsumer(
+            *topics, bootstrap_servers=self.address, enable_auto_commit=False, **options
+        )
+        try:
+            yield reader
+        finally:
+            with suppress(ForeignError):
+                reader.close()
+
+
+class Retained(Workload):
+    """Numbered records under retention; a reader at the end must see each number once, in order."""
+
+    name = "retained"
+    configs: ClassVar[dict[str, str] | None] = {"cleanup.policy": "delete"}
+
+    def work(self) -> Sequence[Callable[[], None]]:
+        return (self._write, self._read)
+
+    def _write(self) -> None:
+        filler = self.dice.randbytes(400)
+        number, per_tick = 0, max(1, int(self.rate * _TICK_SECONDS))
+        with self.producer() as producer:
+            while not self.ending.wait(_TICK_SECONDS):
+                futures = [
+                    producer.send(self.topic, b"%d " % each + filler, partition=partition)
+                    for each in range(number, number + per_tick)
+                    for partition in range(PARTITIONS)
+                ]
+                number += per_tick
+                for future in futures:
+                    future.get(timeout=_DELIVERY_MS / 1000)
+                self.counts["records written"] += len(futures)
+
+    def _read(self) -> None:
+        wanted = dict.fromkeys(range(PARTITIONS), 0)
+        for record in self.records("read_uncommitted"):
+            number = int(record.value.split(b" ", 1)[0])
+            if number != wanted[record.partition]:
+                place, due = f"{self.topic}-{record.partition}", wanted[record.partition]
+                self.violations.append(f"{place}: {number} at offset {record.offset}, not {due}")
+            wanted[record.partition] = number + 1
+            self.counts["records checked"] += 1
+
+
+class Compacted(Workload):
+    """Keys whose values are versions; a whole read must have the newest version of each."""
+
+    name = "compacted"
+    configs: ClassVar[dict[str, str] | None] = {
+        "cleanup.policy": "compact",
+        "retention.bytes": "-1",
+        "segment.bytes": str(256 << 10),
+    }
+    _KEYS = 300
+    _READ_SECONDS = 30
+
+    def work(self) -> Sequence[Callable[[], None]]:
+        self._versions: dict[int, int] = {}
+        return (self._write, self._check)
+
+    def _write(self) -> None:
+        version, filler = 0, self.dice.randbytes(300)
+        with self.producer() as producer:
+            while not self.ending.wait(_TICK_SECONDS):
+                version += 1
+                count = min(self._KEYS, max(1, int(self.rate * _TICK_SECONDS)))
+                keys = self.dice.sample(range(self._KEYS), count)
+                futures = [
+                    producer.send(
+                        self.topic, b"%d " % version + filler, key=b"%d" % key, partition=key % PARTITIONS
+                    )
+                    for key in keys
+                ]
+                for future in futures:
+                    future.get(timeout=_DELIVERY_MS / 1000)
+                self._versions.update(dict.fromkeys(keys, version))
+                self.counts["records written"] += len(keys)
+
+    def _check(self) -> None:
+        while not self.ending.wait(self._READ_SECONDS):
+            known = self._versions.copy()
+            try:
+                found = self._newest()
+            except ForeignError:
+                self.counts["readers opened again"] += 1
+                continue
+            older = [key for key, version in known.items() if found.get(key, 0) < version]
+            if older:
+                self.violations.append(
+                    f"{self.topic}: key {older[0]} has version {found.get(older[0])}, not {known[older[0]]}"
+                )
+            self.counts["whole reads"] += 1
+            self.counts["records checked"] += len(known)
+
+    def _newest(self) -> dict[int, int]:
+        newest: dict[int, int] = {}
+        with self.consumer(auto_offset_reset="earliest") as consumer:
+            places = self.places()
+            consumer.assign(places)
+            ends = consumer.end_offsets(places)
+            consumer.seek_to_beginning()
+            deadline = time.monotonic() + _SILENCE_SECONDS
+            while any(consumer.position(place) < ends[place] for place in places):
+                if time.monotonic() > deadline:
+                    self.violations.append(f"{self.topic} could not be read up to {ends}")
+                    break
+                for found in consumer.poll(timeout_ms=500, max_records=5000).values():
+                    for record in found:
+                        newest[int(record.key)] = int(record.value.split(b" ", 1)[0])
+        return newest
+
+
+class Transactional(Workload):
+    """Transactions, a third of them aborted; a reader of committed records sees the others whole."""
+
+    name = "transactions"
+    configs: ClassVar[dict[str, str] | None] = {"cleanup.policy": "delete"}
+    _EACH = 5
+    _ABORTED = 3
+
+    def work(self) -> Sequence[Callable[[], None]]:
+        return (self._write, self._read)
+
+    def _write(self) -> None:
+        number, filler = 0, self.dice.randbytes(200)
+        with self.producer(transactional_id="soak", transaction_timeout_ms=60_000) as producer:
+            producer.init_transactions()
+            while not self.ending.wait(self._EACH * PARTITIONS / max(self.rate, 1)):
+                producer.begin_transaction()
+                for each in range(self._EACH):
+                    for partition in range(PARTITIONS):
+                        producer.send(self.topic, b"%d %d " % (number, each) + filler, partition=partition)
+                if number % self._ABORTED == self._ABORTED - 1:
+                    producer.abort_transaction()
+                    self.counts["aborted"] += 1
+                else:
+                    producer.commit_transaction()
+                    self.counts["committed"] += 1
+                number += 1
+
+    def _read(self) -> None:
+        wanted = dict.fromkeys(range(PARTITIONS), (0, 0))
+        for record in self.records("read_committed"):
+            number, each = map(int, record.value.split(b" ", 2)[:2])
+            if (number, each) != wanted[record.partition]:
+                self.violations.append(
+                    f"{self.topic}-{record.partition}: {number}.{each}, not {wanted[record.partition]}"
+                )
+            each += 1
+            if each == self._EACH:
+                number, each = number + 1, 0
+                number += number % self._ABORTED == self._ABORTED - 1
+            wanted[record.partition] = number, each
+            self.counts["records checked"] += 1
+
+
+class Churn(Workload):
+    """Topics and groups that come and go."""
+
+    name = "churn"
+    _RECORDS = 50
+
+    def work(self) -> Sequence[Callable[[], None]]:
+        return (self._churn,)
+
+    def _churn(self) -> None:
+        number = 0
+        while not self.ending.wait(1):
+            number += 1
+            try:
+                self._once(f"soak-churn-{number}", f"soak-group-{number}")
+                self.counts["topics and groups"] += 1
+            except (KafkaError, ForeignError):
+                self.counts["interrupted by a fault"] += 1
+
+    def _once(self, topic: str, group: str) -> None:
+        with administering(self.address) as admin:
+            admin.create_topics([NewTopic(topic, PARTITIONS, _REPLICAS)])
+            try:
+                with self.producer() as producer:
+                    for number in range(self._RECORDS):
+                        producer.send(topic, b"%d" % number)
+                self._consume(topic, group)
+                admin.delete_groups([group])
+            finally:
+                admin.delete_topics([topic])
+
+    def _consume(self, topic: str, group: str) -> None:
+        with self.consumer(topic, group_id=group, auto_offset_reset="earliest") as consumer:
+            seen: Counter[int] = Counter()
+            deadline = time.monotonic() + 60
+            while len(seen) < self._RECORDS and time.monotonic() < deadline:
+                for found in consumer.poll(timeout_ms=500).values():
+                    seen.update(int(record.value) for record in found)
+            if len(seen) < self._RECORDS:
+                self.counts["groups that read too late"] += 1
+            self.counts["records checked"] += len(seen)
+            consumer.commit()
+
+
+class Faults(Workload):
+    """Brokers that are killed and stopped, leaders that move."""
+
+    name = "faults"
+
+    def __init__(self, cluster: ClusterProcess, pause_seconds: float, seed: int) -> None:
+        self._cluster, self._pause_seconds = cluster, pause_seconds
+        super().__init__(cluster.address, 0, seed)
+
+    def work(self) -> Sequence[Callable[[], None]]:
+        return (self._cause,)
+
+    def _cause(self) -> None:
+        while not self.ending.wait(self.dice.uniform(0.5, 1.5) * self._pause_seconds):
+            node = self.dice.randint(1, BROKERS)
+            if self.dice.random() < 0.4:
+                topic = self.dice.choice(("soak-retained", "soak-compacted", "soak-transactions"))
+                self._cluster.tell(f"move {topic} {self.dice.randrange(PARTITIONS)} {node}")
+                self.counts["leader moves"] += 1
+                continue
+            how = self.dice.choice(("kill", "stop"))
+            self._cluster.tell(f"{how} {node}")
+            self.ending.wait(self.dice.uniform(0, 2))
+            self._cluster.tell(f"start {node}")
+            self._cluster.tell("sync")
+            self.counts[f"brokers: {how}"] += 1
+
+
+@contextmanager
+def administering(address: str) -> Iterator[KafkaAdminClient]:
+    """Yield kafka-python's admin client."""
+    admin = KafkaAdminClient(bootstrap_servers=address)
+    try:
+        yield admin
+    finally:
+        with suppress(ForeignError):
+            admin.close()
