@@ -48,7 +48,7 @@ async def awaited(send: Send, task: Task) -> Measurement:
     """Measure each record that one task sends and waits for, at the pace if answers come soon enough."""
     value, seconds = values(task.size)[0], []
     clock = Clock()
-    for due in due_times(task.count):
+    for due in due_times(task):
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
         sent = time.perf_counter()
         await (await send(task.topic, value=value))
