@@ -16,6 +16,8 @@ BENCH_ARGS ?=
 BENCH_OUT ?= build/bench
 # Apache Kafka's jars for `make kafka`: the newest, the line before it, and the last before 4.
 KAFKA_VERSIONS ?= 4.4.0 4.3.1 3.9.2
+# What `make console-test` checks pages with; it stays out of the repository.
+AXE := build/axe/package/axe.min.js
 SEEDS ?= 1000
 FIRST ?= 0
 MINUTES ?= 10
@@ -26,7 +28,7 @@ RECORDS ?= 60000
 # Tests wait for sockets, children and disks now and then: one worker more than cores keeps the cores busy.
 WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
-EVERYBODYS := not slow and not spark
+EVERYBODYS := not slow and not spark and not browser
 PYTEST_ARGS ?=
 COVERED := build/coverage
 WHEELS ?=
@@ -38,7 +40,7 @@ SPARK_CONNECTOR_CACHE ?= $(HOME)/.cache/splashdam/spark-kafka
 # Where nothing may be kept compiled, every worker and every child process compiles all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo pipeline test test-python test-rest test-all wheels release-check coverage kafka contract spark-connector kerberos s3 simulate endurance storm soak every-write fuzz pipeline-chaos pipeline-cluster suites judges check docs bench bench-full bench-distance bench-stages bench-pipeline sanitize clean
+.PHONY: help setup demo pipeline test test-python test-rest test-all wheels release-check coverage console-test kafka contract spark-connector kerberos s3 simulate endurance storm soak every-write fuzz pipeline-chaos pipeline-cluster suites judges check docs bench bench-full bench-distance bench-stages bench-pipeline sanitize clean
 
 ##@ Set up
 setup: $(STAMP)  ## make .venv with everything that the tests need; every other target does so as well
@@ -52,7 +54,7 @@ $(BUILT): pyproject.toml record/kernel/_kernel_c.pyx net/connection/_writing_c.p
 	@echo "setting up $(VENV) (the first time takes a minute) …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install --upgrade "pip>=25.1" $(LOGGED)
-	@$(PIP) install --editable ".[cli,compression]" $(LOGGED)
+	@$(PIP) install --editable ".[cli,compression,console]" $(LOGGED)
 	@touch $@
 
 $(DEMO): $(BUILT)
@@ -67,8 +69,8 @@ $(STAMP): $(DEMO)
 	@touch $@
 
 ##@ See it work
-demo: $(DEMO)  ## stream 336,776 real flights through a local broker and verify every one
-	$(BIN)/python examples/flights/flights.py
+demo: $(DEMO)  ## stream 336,776 real flights through a local broker and verify every one; KEEP=1 leaves it up, with a page
+	$(BIN)/python examples/flights/flights.py $(if $(KEEP),--keep)
 
 pipeline: setup  ## stream the flights through Spark into a Delta table, then audit it; needs Java 17
 	$(BIN)/python examples/flights/flights_pipeline.py
@@ -97,7 +99,13 @@ check: setup  ## ruff, mypy strict, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy examples/typed_records.py examples/fastapi_app.py examples/asyncio_*.py examples/quickstart*.py
 	PYTHONPATH=typing_view $(BIN)/lint-imports
+
+console-test: setup  ## drive the console in a Chromium (Debian: chromium), with axe where npm is; skipped without
+	@$(PIP) install "playwright>=1.49" $(LOGGED)
+	@sh tools/fetch_axe.sh $(AXE)
+	SPLASHDAM_AXE=$(AXE) $(BIN)/python -m pytest $(PYTEST_ARGS) -m browser tests/console/browser
 
 docs: setup  ## build the documentation into build/docs; warnings are errors
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -j auto -c docs/site docs build/docs

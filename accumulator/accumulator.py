@@ -23,7 +23,14 @@ from splashdam.accumulator.open_batches import (
     OpenBatches,
     PendingRecord,
 )
-from splashdam.accumulator.readiness import DrainGate, NodeAvailability, OpenGate, PartitionQueues, ReadyCheck
+from splashdam.accumulator.readiness import (
+    DrainGate,
+    NodeAvailability,
+    Note,
+    OpenGate,
+    PartitionQueues,
+    ReadyCheck,
+)
 from splashdam.accumulator.splitting import split_batch
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.errors import IllegalStateError
@@ -316,16 +323,23 @@ class RecordAccumulator:
 
     # --- drain ----------------------------------------------------------------------------------------------
 
-    def ready(self, cluster: ClusterMetadata, now_ms: float, gate: DrainGate = _OPEN_GATE) -> ReadyCheck:
+    def ready(
+        self,
+        cluster: ClusterMetadata,
+        now_ms: float,
+        gate: DrainGate = _OPEN_GATE,
+        *,
+        note: Note | None = None,
+    ) -> ReadyCheck:
         """Return the nodes with ready batches, the next check time, and the topics without a leader.
 
         A partition is ready if its first batch is full, has lingered, or must not linger: a caller waits for
         memory or for a flush, or the accumulator is closed. A batch in backoff waits in any case, unless the
-        leader has changed since.
+        leader has changed since. For whoever looks, ``note`` is told how each partition stands.
         """
         # A caller that waits for memory waits for batches to be sent, so none of them may linger.
         at_once = self._closed or self._flushes > 0 or self.memory.waiting > 0
-        return self._queues.ready(cluster, now_ms, gate, at_once=at_once)
+        return self._queues.ready(cluster, now_ms, gate, at_once=at_once, note=note)
 
     def drain(
         self,

@@ -10,11 +10,15 @@ import math
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import takewhile
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from splashdam.accumulator.batch import BatchEvent, BatchState, ProducerBatch
 from splashdam.model.cluster import ClusterMetadata
+from splashdam.model.producer_view import Standing
 from splashdam.model.values import TopicPartition
+
+_NO_LEADER, _MUTED = Standing.NO_LEADER, Standing.MUTED
+_BACKS_OFF, _LINGERS = Standing.BACKS_OFF, Standing.LINGERS
 
 
 class ReadyCheck(NamedTuple):
@@ -34,8 +38,8 @@ class ReadyCheck(NamedTuple):
 class DrainGate(Protocol):
     """Numbers batches and holds back those that must not be sent yet, for idempotence and transactions."""
 
-    def admits(self, batch: ProducerBatch) -> bool:
-        """Return whether the head of a queue may be sent now."""
+    def holds(self, batch: ProducerBatch) -> Standing | None:
+        """Return what the head of a queue waits for; None if it may be sent now."""
         ...
 
     def drained(self, batch: ProducerBatch) -> None:
@@ -49,11 +53,18 @@ class DrainGate(Protocol):
 class OpenGate:
     """The gate of a producer without idempotence."""
 
-    def admits(self, batch: ProducerBatch) -> bool:
-        return True
+    def holds(self, batch: ProducerBatch) -> Standing | None:
+        return None
 
     def drained(self, batch: ProducerBatch) -> None:
         """Leave the batch without numbers."""
+
+
+Note: TypeAlias = Callable[[Sequence[ProducerBatch], int, Standing, float], None]
+"""Told by a decision about a queue: its batches, the leader, how the first one stands, and for how long.
+
+The time is in milliseconds; infinity if an event has to come.
+"""
 
 
 class PartitionQueues:
@@ -111,8 +122,24 @@ class PartitionQueues:
         """Return when the backoff of a batch ends whose attempt has failed now."""
         return now_ms + self._backoff_ms(batch.attempts)
 
-    def ready(self, cluster: ClusterMetadata, now_ms: float, gate: DrainGate, *, at_once: bool) -> ReadyCheck:
-        """Return ready nodes and the next check time; ``at_once`` skips linger, but not backoff."""
+    def ready(  # noqa: PLR0912 (one decision, in one place, without a call for each partition)
+        self,
+        cluster: ClusterMetadata,
+        now_ms: float,
+        gate: DrainGate,
+        *,
+        at_once: bool,
+        note: Note | None = None,
+    ) -> ReadyCheck:
+        """Return ready nodes and the next check time.
+
+        Args:
+            cluster: the leaders.
+            now_ms: the monotonic clock.
+            gate: holds back partitions.
+            at_once: skip linger, but not backoff.
+            note: is told of every queue; without it a node that is ready already is not looked at again.
+        """
         nodes: set[int] = set()
         unknown: set[str] = set()
         next_check_ms = math.inf
@@ -120,15 +147,41 @@ class PartitionQueues:
             head = queue[0]
             next_check_ms = min(next_check_ms, self._expires_in_ms(head, now_ms))
             leader = cluster.leader_for(topic_partition)
+            wait_ms = math.inf
             if leader < 0:
                 unknown.add(topic_partition.topic)
-            elif leader not in nodes and topic_partition not in self.muted and gate.admits(head):
-                wait_ms = self._wait_ms(queue, cluster, now_ms, at_once=at_once)
-                if wait_ms > 0:
-                    next_check_ms = min(next_check_ms, wait_ms)
-                else:
-                    nodes.add(leader)
+                standing: Standing | None = _NO_LEADER
+            elif leader in nodes and note is None:
+                continue
+            elif topic_partition in self.muted:
+                standing = _MUTED
+            else:
+                standing = gate.holds(head)
+                if standing is None:
+                    wait_ms = self._backoff_left_ms(head, cluster, now_ms) if head.attempts else 0.0
+                    if wait_ms > 0:
+                        standing = _BACKS_OFF
+                    elif at_once or head.state is not BatchState.OPEN or len(queue) > 1:
+                        nodes.add(leader)
+                    else:
+                        wait_ms = head.created_ms + self._linger_ms - now_ms
+                        if wait_ms > 0:
+                            standing = _LINGERS
+                        else:
+                            nodes.add(leader)
+                    if standing is not None:
+                        next_check_ms = min(next_check_ms, wait_ms)
+            if note is not None:
+                note(queue, leader, standing or self._why_ready(queue, at_once=at_once), wait_ms)
         return ReadyCheck(frozenset(nodes), max(next_check_ms, 0.0), frozenset(unknown))
+
+    def _why_ready(self, queue: Sequence[ProducerBatch], *, at_once: bool) -> Standing:
+        head = queue[0]
+        if len(queue) > 1:
+            return Standing.FOLLOWED
+        if head.state is not BatchState.OPEN:
+            return Standing.CLOSED if head.attempts or at_once else Standing.FULL
+        return Standing.HURRIED if at_once else Standing.LINGERED
 
     def lone(self, now_ms: float, *, at_once: bool) -> ProducerBatch | None:
         """Return the only batch that is queued, if `ready` would find it ready and it was never sent.
@@ -172,7 +225,7 @@ class PartitionQueues:
                 continue
             head = queue[0]
             backs_off = head.attempts and self._backoff_left_ms(head, cluster, now_ms) > 0
-            if backs_off or not gate.admits(head):
+            if backs_off or gate.holds(head) is not None:
                 continue
             used_bytes = used.get(leader, 0)
             left_bytes = max_request_size - used_bytes if used_bytes else math.inf
@@ -228,19 +281,6 @@ class PartitionQueues:
         if queue is None:
             queue = self.by_partition[topic_partition] = deque()
         return queue
-
-    def _wait_ms(
-        self, queue: Sequence[ProducerBatch], cluster: ClusterMetadata, now_ms: float, *, at_once: bool
-    ) -> float:
-        head = queue[0]
-        if head.attempts:
-            backoff_ms = self._backoff_left_ms(head, cluster, now_ms)
-            if backoff_ms > 0:
-                return backoff_ms
-        is_full = head.state is not BatchState.OPEN  # or closed early, for example by a flush
-        if at_once or is_full or len(queue) > 1:
-            return 0
-        return head.created_ms + self._linger_ms - now_ms
 
     def _backoff_left_ms(self, batch: ProducerBatch, cluster: ClusterMetadata, now_ms: float) -> float:
         """Return what is left of the backoff; 0 if the leader has changed since (KIP-951)."""

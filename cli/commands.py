@@ -49,6 +49,7 @@ SECTIONS = {
         "log-dirs": Entry("cluster.log_dirs", "List the log directories of brokers with their sizes."),
         "elect-leaders": Entry("cluster.elect_leaders", "Give partitions back to their preferred leaders."),
         "console": Entry("cluster.console", "Serve a page with topics, records and groups."),
+        "top": Entry("cluster.top", "Watch topics and groups in the terminal."),
         "contract": Entry("cluster.contract", "Check a cluster for the behaviour that Kafka promises."),
         "bench": Entry("cluster.bench", "Measure splashdam and the other clients on your cluster."),
     },

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from splashdam.client.observing.metrics import KafkaMetric, MetricName, Metrics
     from splashdam.client.transactions.transactions import Transactions
     from splashdam.embedded_broker.embedded import EmbeddedBroker
+    from splashdam.model.producer_view import ProducerView
 
 
 class ProducerBase(NowaitSends[FutureT]):
@@ -103,6 +104,29 @@ class ProducerBase(NowaitSends[FutureT]):
             return None
         metrics = ProducerMetrics(self._core)
         return metrics.objects() if raw else metrics.as_dict()
+
+    @property
+    def console_link(self) -> str:
+        """The link of the page of ``console_port``; whoever opens it may also change things.
+
+        Raises:
+            IllegalStateError: there is no such page.
+        """
+        console = self._core.console
+        if console is None:
+            raise IllegalStateError("this producer has no console; give it a console_port")
+        return console.link
+
+    def inspect(self) -> ProducerView:
+        """Return how the producer is now: each partition's batches and what they wait for, memory, latency.
+
+        ``docs/how-to/console.md`` shows it as a page. It takes the producer's guard for some hundred
+        microseconds, and costs nothing when it is not called.
+
+        Raises:
+            IllegalStateError: this is a forked child.
+        """
+        return self._core.inspect()
 
     def purge(self, queued: bool = True, in_flight: bool = False) -> int:
         """Fail records that are not acknowledged yet. Never waits; semantics are librdkafka's.

@@ -5,27 +5,27 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 import attrs
 import trio
 
 from splashdam.console.guard import LOOPBACK, Guard, with_security
-from splashdam.console.rendering import Rendering
-from splashdam.console.routes import Page, Parts, Routes
-from splashdam.console.sampling import Sampler
-from splashdam.console.source import Source
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.net.clock import Clock
 from splashdam.net.cluster.cluster_connections import open_plain_nursery
 from splashdam.net.connect import address_text
 from splashdam.net.http import HttpAnswer, HttpRequest, HttpServer
-from splashdam.net.inspector import open_inspector
 from splashdam.net.listen import Listen, address_of, tcp_listen
+
+if TYPE_CHECKING:
+    from splashdam.console.routes import Page, Parts, Routes
+    from splashdam.console.source import Source
 
 NEEDED = ("h11", "jinja2")
 
@@ -116,32 +116,47 @@ async def open_console(
         reads_need_token=settings.reads_need_token or settings.host not in LOOPBACK,
     )
     try:
-        async with (
-            open_inspector(
-                source.bootstrap,
-                connect=source.connect,
-                clock=clock,
-                authenticator=source.authenticator,
-                inside=source.inside,
-                client_id=_CLIENT_ID,
-            ) as inspector,
-            open_plain_nursery() as nursery,
-        ):
-            parts = Parts(
-                source=source,
-                inspector=inspector,
-                clock=clock,
-                sampler=Sampler(inspector, clock),
-                rendering=Rendering(clock),
-                is_read_only=settings.is_read_only,
-            )
-            server = HttpServer(Desk(guard, Routes(all_pages()), parts).answer)
-            nursery.start_soon(partial(trio.serve_listeners, server.serve, listeners))
+        async with open_plain_nursery() as nursery:
+            desk = Desk(guard, partial(nursery.start, _open_parts, source, settings, clock))
+            nursery.start_soon(partial(trio.serve_listeners, HttpServer(desk.answer).serve, listeners))
             yield OpenConsole(address=f"http://{address_text(settings.host, port)}", token=token)
             nursery.cancel_scope.cancel()
     finally:
         for listener in listeners:
             await trio.aclose_forcefully(listener)
+
+
+async def _open_parts(
+    source: Source,
+    settings: ConsoleSettings,
+    clock: Clock,
+    *,
+    task_status: trio.TaskStatus[Opened] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Import the pages and keep connections to the cluster; nobody has to wait for that who never looks."""
+    from splashdam.console.rendering import Rendering
+    from splashdam.console.routes import Parts, Routes
+    from splashdam.console.sampling import Sampler
+    from splashdam.net.inspector import open_inspector
+
+    async with open_inspector(
+        source.bootstrap,
+        connect=source.connect,
+        clock=clock,
+        authenticator=source.authenticator,
+        inside=source.inside,
+        client_id=_CLIENT_ID,
+    ) as inspector:
+        parts = Parts(
+            source=source,
+            inspector=inspector,
+            clock=clock,
+            sampler=Sampler(inspector, clock),
+            rendering=Rendering(clock),
+            is_read_only=settings.is_read_only,
+        )
+        task_status.started(Opened(Routes(all_pages()), parts))
+        await trio.sleep_forever()
 
 
 def all_pages() -> list[Page]:
@@ -151,19 +166,26 @@ def all_pages() -> list[Page]:
     return [importlib.import_module(each.name).PAGE for each in modules]
 
 
+class Opened(NamedTuple):
+    """What the first request opens."""
+
+    routes: Routes
+    parts: Parts
+
+
 class Desk:
     """Where every request arrives.
 
     Args:
         guard: admits it.
-        routes: find its page.
-        parts: for the page.
+        opens: opens what pages need; called for the first request that is admitted.
     """
 
-    def __init__(self, guard: Guard, routes: Routes, parts: Parts) -> None:
+    def __init__(self, guard: Guard, opens: Callable[[], Awaitable[Opened]]) -> None:
         self._guard = guard
-        self._routes = routes
-        self._parts = parts
+        self._opens = opens
+        self._opened: Opened | None = None
+        self._turn = trio.Lock()
 
     async def answer(self, request: HttpRequest) -> HttpAnswer:
         """Return the answer, with the headers that every answer has."""
@@ -178,11 +200,15 @@ class Desk:
         refusal = guard.refusal(request)
         if refusal is not None:
             return refusal
+        async with self._turn:
+            if self._opened is None:
+                self._opened = await self._opens()
+        routes, parts = self._opened
         folders = request.path.split("/")
         if len(folders) == 4 and folders[1] == "static":
-            return self._parts.rendering.static(folders[2], folders[3])
+            return parts.rendering.static(folders[2], folders[3])
         may_change = not guard.is_read_only and guard.has_token(request)
-        return await self._routes.answer(request, self._parts, may_change=may_change)
+        return await routes.answer(request, parts, may_change=may_change)
 
     def _kept_token(self, request: HttpRequest) -> HttpAnswer | None:
         """Return the answer to the printed link: the same address without the token."""

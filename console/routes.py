@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
 import attrs
 
+from splashdam.model.producer_view import PRODUCERS, Inspected
 from splashdam.net.http import HttpAnswer, HttpRequest, text_answer
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Parts:
         sampler: remembers what was asked, for rates.
         rendering: makes HTML.
         is_read_only: nothing may be changed.
+        producers: returns those of this process.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Parts:
         sampler: Sampler,
         rendering: Rendering,
         is_read_only: bool,
+        producers: Callable[[], Sequence[Inspected]] = PRODUCERS.snapshot,
     ) -> None:
         self.source = source
         self.title = source.title
@@ -49,6 +52,7 @@ class Parts:
         self.sampler = sampler
         self.rendering = rendering
         self.is_read_only = is_read_only
+        self.producers = producers
 
 
 @attrs.frozen(kw_only=True)

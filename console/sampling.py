@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
@@ -42,15 +42,17 @@ class Moment:
 
 @attrs.frozen
 class Lags:
-    """The lag of each group at one moment.
+    """How far groups had read at one moment.
 
     Attributes:
         at_ms: in milliseconds since the epoch.
-        of: by group id.
+        of: the lag, by group id.
+        read: the sum of all groups' committed offsets, by topic: it grows by the records that are read.
     """
 
     at_ms: int
     of: Mapping[str, int]
+    read: Mapping[str, int]
 
 
 @attrs.frozen(kw_only=True)
@@ -66,6 +68,18 @@ class SeenGroups:
     groups: Sequence[GroupView] | None
     failure: str | None
     lags: Sequence[Lags]
+
+    def read_per_second(self, topic: str | None = None) -> float | None:
+        """Return how many records groups read, of a topic or of all; None while that is not known."""
+        if len(self.lags) < 2:
+            return None
+        last = self.lags[-1]
+        first = next(each for each in self.lags if last.at_ms - each.at_ms <= _OVER_MS or each is last)
+        if first is last:
+            first = self.lags[-2]
+        names = last.read if topic is None else (topic,)
+        one, other = (sum(each.read.get(name, 0) for name in names) for each in (first, last))
+        return _per_second(one, other, last.at_ms - first.at_ms)
 
     def lag_history(self, group_id: str) -> list[tuple[int, int]]:
         """Return the lag of a group over time, in milliseconds since the epoch."""
@@ -199,9 +213,13 @@ class Sampler:
             moments=tuple(self._moments),
         )
 
-    async def look_at_groups(self) -> SeenGroups:
-        """Return what is known of consumer groups."""
-        groups = await self._groups.look()
+    async def look_at_groups(self, *, asks: bool = True) -> SeenGroups:
+        """Return what is known of consumer groups.
+
+        Args:
+            asks: False: only what is known already; many groups are many questions.
+        """
+        groups = await self._groups.look() if asks else self._groups.answer
         return SeenGroups(groups=groups, failure=self._groups.failure, lags=tuple(self._lags))
 
     def forget_groups(self) -> None:
@@ -222,5 +240,10 @@ class Sampler:
     async def _ask_groups(self) -> Sequence[GroupView]:
         overview = await self._overview.look()
         groups = await self._inspector.groups({} if overview is None else overview.end_offsets)
-        self._lags.append(Lags(self._clock.wall_ms(), {each.group_id: each.lag for each in groups}))
+        read: Counter[str] = Counter()
+        for group in groups:
+            for each in group.partitions:
+                read[each.topic_partition.topic] += each.committed_offset or 0
+        lags = {each.group_id: each.lag for each in groups}
+        self._lags.append(Lags(self._clock.wall_ms(), lags, read))
         return groups

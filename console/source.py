@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import attrs
 
-from splashdam.net.connect import Connect
-from splashdam.net.connection.connection import Authenticator
-from splashdam.net.inspector import Inside
-from splashdam.record.record import Record
+if TYPE_CHECKING:
+    from splashdam.net.connect import Connect
+    from splashdam.net.connection.connection import Authenticator
+    from splashdam.net.inspector import Inside
+    from splashdam.record.record import Record
 
 T = TypeVar("T")
 

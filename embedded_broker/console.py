@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import attrs
 
@@ -14,7 +15,10 @@ from splashdam.embedded_broker.execution.answers import ANYBODY
 from splashdam.embedded_broker.inside import BrokerInside, decode_internal
 from splashdam.embedded_broker.serving.socket_server import IN_PROCESS_ADDRESS, PLAINTEXT
 from splashdam.model.errors import KafkaConfigurationError
+from splashdam.net.clock import Clock
 from splashdam.net.listen import Listen, tcp_listen
+from splashdam.storage.background import Now
+from splashdam.storage.manager.log_looks import LogLooks
 
 
 @asynccontextmanager
@@ -45,7 +49,9 @@ async def open_broker_console(
             " whose permissions it has (--console-principal User:NAME, console_principal=…)"
         )
     requester = ANYBODY if principal is None else ANYBODY._replace(principal=principal)
-    inside = BrokerInside(broker.server, broker.groups, broker.clock, requester)
+    # The looks at logs go past the ACLs.
+    logs = None if broker.authorizer is not None else LogLooks(broker.logs, partial(_now, broker.clock))
+    inside = BrokerInside(broker.server, broker.groups, broker.clock, requester, logs)
     address = next(iter(broker.addresses), IN_PROCESS_ADDRESS)
     source = Source(
         title=broker.bootstrap_servers if broker.listeners else "this process",
@@ -66,3 +72,7 @@ async def open_broker_console(
             yield console
     finally:
         broker.interception.watch = None
+
+
+def _now(clock: Clock) -> Now:
+    return Now(clock.now_ms(), clock.wall_ms())

@@ -10,7 +10,7 @@ from splashdam.embedded_broker.execution.answers import ANYBODY, Address, Reques
 from splashdam.embedded_broker.groups.offset_records import OffsetKey, parse_key, parse_value
 from splashdam.embedded_broker.transactions.records import decode_key, decode_value
 from splashdam.model.broker_errors import BrokerResponseError, CorruptMessageError, ErrorCode, error_for
-from splashdam.model.inspection import AnsweredError, ClientView, RebalanceView
+from splashdam.model.log_view import Logs
 from splashdam.net.clock import Clock
 from splashdam.net.memory import MemoryStream, memory_stream_pair
 from splashdam.record.record import Record
@@ -21,6 +21,7 @@ from splashdam.wire.message import Request, Response
 if TYPE_CHECKING:
     from splashdam.embedded_broker.groups.group import Group
     from splashdam.embedded_broker.serving.registry import Client
+    from splashdam.model.inspection import ClientView, RebalanceView
 
 CONSOLE = "splashdam-console"
 """Client id of the console's own connections."""
@@ -54,11 +55,18 @@ class BrokerInside:
         groups: of the broker.
         clock: likewise.
         requester: who looks.
+        logs: of the broker; None where ACLs decide who reads what.
     """
 
     def __init__(
-        self, server: ServesClients, groups: FindsGroups, clock: Clock, requester: Requester = ANYBODY
+        self,
+        server: ServesClients,
+        groups: FindsGroups,
+        clock: Clock,
+        requester: Requester = ANYBODY,
+        logs: Logs | None = None,
     ) -> None:
+        self.logs = logs
         self._server = server
         self._groups = groups
         self._clock = clock
@@ -86,9 +94,16 @@ class BrokerInside:
             group = self._groups.find(group_id)
         except BrokerResponseError:  # another broker coordinates it
             return None
-        return None if group is None or group.membership is None else group.membership.last_rebalance
+        last = None if group is None or group.membership is None else group.membership.last_rebalance
+        if last is None:
+            return None
+        from splashdam.model.inspection import RebalanceView
+
+        return RebalanceView(timestamp_ms=last.timestamp_ms, generation=last.generation, reason=last.reason)
 
     def _view(self, client: Client) -> ClientView:
+        from splashdam.model.inspection import ClientView
+
         return ClientView(
             number=client.number,
             client_id=client.client_id,
@@ -104,6 +119,8 @@ class BrokerInside:
         """Note the first error in an answer."""
         code, where = next(errors_in(answer), (0, ""))
         if code:
+            from splashdam.model.inspection import AnsweredError
+
             client.errors += 1
             client.last_error = AnsweredError(
                 code=ErrorCode(error_for(code).code).name,

@@ -26,17 +26,19 @@ from splashdam.model.inspection import (
     TopicView,
     TransactionView,
 )
+from splashdam.model.log_view import Logs
 from splashdam.model.values import TopicPartition
+from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.admin.configs import Resource, describe_configs
 from splashdam.net.admin.groups import committed_offsets, describe_group, list_groups
 from splashdam.net.admin.log_dirs import LogDirDescription, describe_log_dirs
 from splashdam.net.admin.producers import describe_producers
 from splashdam.net.admin.topics import list_offsets, newest_timestamps
 from splashdam.net.admin.transactions import describe_transaction, list_transactions
-from splashdam.net.clock import Clock
+from splashdam.net.clock import Clock, SystemClock
 from splashdam.net.cluster.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
-from splashdam.net.connect import Connect
+from splashdam.net.connect import Connect, TcpConnect
 from splashdam.net.connection.connection import Authenticator
 
 T = TypeVar("T")
@@ -46,7 +48,14 @@ _SETTINGS_MS = 15_000
 
 
 class Inside(Protocol):
-    """What only the process of a broker knows."""
+    """What only the process of a broker knows.
+
+    Attributes:
+        logs: of the broker; None if they are not shown.
+    """
+
+    @property
+    def logs(self) -> Logs | None: ...
 
     def clients(self) -> Sequence[ClientView]:
         """Return the connections of clients, the oldest first."""
@@ -63,10 +72,10 @@ class Inside(Protocol):
 
 @asynccontextmanager
 async def open_inspector(
-    bootstrap: Sequence[tuple[str, int]],
+    bootstrap: str | Sequence[tuple[str, int]],
     *,
-    connect: Connect,
-    clock: Clock,
+    connect: Connect | None = None,
+    clock: Clock | None = None,
     authenticator: Authenticator | None = None,
     inside: Inside | None = None,
     client_id: str = "splashdam-inspect",
@@ -75,9 +84,9 @@ async def open_inspector(
     """Provide an `Inspector` for the block. It connects with the first question.
 
     Args:
-        bootstrap: addresses, see `splashdam.net.addresses.parse_bootstrap_servers`.
-        connect: opens streams, for example `splashdam.net.connect.TcpConnect`.
-        clock: for deadlines, and for the times of what is seen.
+        bootstrap: addresses as pairs, or as text: ``"a:9092,b:9092"``.
+        connect: opens streams; by TCP by default.
+        clock: for deadlines, and for the times of what is seen; the machine's by default.
         authenticator: authenticates connections, if the brokers require that.
         inside: the broker of this process.
         client_id: sent with each request.
@@ -86,6 +95,9 @@ async def open_inspector(
     settings = ClusterClientSettings(
         client_id=client_id, timeout_ms=timeout_ms, request_timeout_ms=timeout_ms
     )
+    if isinstance(bootstrap, str):
+        bootstrap = parse_bootstrap_servers(bootstrap)
+    connect, clock = connect or TcpConnect(), clock or SystemClock()
     async with open_cluster_client(
         bootstrap, connect=connect, clock=clock, settings=settings, authenticator=authenticator
     ) as client:

@@ -16,6 +16,7 @@ from splashdam.model.cluster import ClusterMetadata, Node
 from splashdam.model.errors import AuthenticationError, KafkaConnectionError, KafkaError, WrongListenerError
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.log_text import fields
+from splashdam.model.producer_view import Standing
 from splashdam.model.values import Buffer
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect, address_text
@@ -154,6 +155,21 @@ class BrokerLink:
         if self._connection is None or self._closing:
             return False
         return self._connection.can_send
+
+    def holds(self, now_ms: float) -> tuple[Standing | None, float]:
+        """Return what a request has to wait for, and for how many milliseconds; None if it is `sendable`.
+
+        Infinity: an event has to come first.
+        """
+        if self.sendable:
+            return None, 0.0
+        connection, delay_ms = self._connection, self.delay_ms(now_ms)
+        if connection is None or self._closing:
+            is_failed = self.state is LinkState.IDLE and delay_ms > 0
+            return (Standing.RECONNECTS if is_failed else Standing.CONNECTS), delay_ms or math.inf
+        if connection.throttled_ms:
+            return Standing.THROTTLED, delay_ms
+        return (Standing.WRITES if connection.is_writing else Standing.REQUESTS_FULL), math.inf
 
     def offers(self, api_key: int) -> bool:
         """Whether the broker supports this API; False without a connection."""

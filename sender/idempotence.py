@@ -15,10 +15,14 @@ from typing import NamedTuple
 
 from splashdam.accumulator.batch import NO_SEQUENCE, BatchState, ProducerBatch, is_earlier, sequence_after
 from splashdam.model.lifecycle import Stage, next_state
+from splashdam.model.producer_view import Standing
 from splashdam.model.values import TopicPartition
 
 MOST_IN_FLIGHT = 5
 """Brokers keep the last five batches of a producer to detect duplicates, so no more may be in flight."""
+
+_GAP, _NO_PRODUCER_ID, _EARLIER_RETRIES = Standing.GAP, Standing.NO_PRODUCER_ID, Standing.EARLIER_RETRIES
+_FIRST_IN_FLIGHT, _ALL_IN_FLIGHT = Standing.FIRST_IN_FLIGHT, Standing.ALL_IN_FLIGHT
 
 _ON_THE_WIRE = (BatchState.IN_FLIGHT, BatchState.ABANDONED)
 
@@ -65,26 +69,28 @@ class PartitionSequences:
         self.gap_cause: BaseException | None = None
         self.in_flight: list[ProducerBatch] = []
 
-    def admits_new(self) -> bool:
-        """Whether a batch without sequence numbers may be sent now.
+    def holds_new(self) -> Standing | None:
+        """Return what a batch without sequence numbers waits for; None if it may be sent now.
 
         Not while an earlier batch is retried: it may be in the log already, with others behind it, and the
         broker detects a duplicate only among the last five batches.
         """
         if self.unresolved or self.refused_from is not None:
-            return False
+            return _GAP
         # Until one batch is confirmed, the broker accepts any number from this producer id: if it refused the
         # first batch for the moment and took the second, the first could never be written in its place.
         if len(self.in_flight) >= (MOST_IN_FLIGHT if self.confirmed else 1):
-            return False
-        for batch in self.in_flight:  # noqa: SIM110 (any() would run a generator on every turn)
+            return _ALL_IN_FLIGHT if self.confirmed else _FIRST_IN_FLIGHT
+        for batch in self.in_flight:
             if batch.attempts:
-                return False
-        return True
+                return _EARLIER_RETRIES
+        return None
 
-    def admits_retry(self, batch: ProducerBatch) -> bool:
-        """Whether a batch may be retried now: only the one with the lowest sequence, until it is resolved."""
-        return self.is_lowest(batch) and self.may_follow(batch)
+    def holds_retry(self, batch: ProducerBatch) -> Standing | None:
+        """Return what a retry waits for: only the lowest sequence goes, until it is resolved."""
+        if not self.is_lowest(batch):
+            return _EARLIER_RETRIES
+        return None if self.may_follow(batch) else _GAP
 
     def may_follow(self, batch: ProducerBatch) -> bool:
         """Whether no earlier batch was refused, so that it can be written under this identity."""
@@ -288,16 +294,14 @@ class Idempotence:
         """Note that InitProducerId failed, so that it is sent again."""
         self._advance(IdEvent.REFUSE)
 
-    def admits(self, batch: ProducerBatch) -> bool:
-        """Whether the head of a queue may be sent now."""
+    def holds(self, batch: ProducerBatch) -> Standing | None:
+        """Return what the head of a queue waits for; None if it may be sent now."""
         partition = self._partitions.get(batch.topic_partition)
         if batch.base_sequence != NO_SEQUENCE:
-            return partition is not None and partition.admits_retry(batch)
-        if partition is None:
-            return self.state is IdState.READY
-        if not partition.in_flight and self.state is not IdState.READY:
-            return False
-        return partition.admits_new()
+            return _GAP if partition is None else partition.holds_retry(batch)
+        if self.state is not IdState.READY and (partition is None or not partition.in_flight):
+            return _NO_PRODUCER_ID
+        return None if partition is None else partition.holds_new()
 
     def drained(self, batch: ProducerBatch) -> None:
         """Number a new batch; a retried one keeps its numbers."""

@@ -30,7 +30,7 @@ from splashdam.sender.broker_links import BrokerLink, BrokerLinks, LinkState
 from splashdam.sender.cluster_requests import ClusterRequests
 from splashdam.sender.completion import Completion
 from splashdam.sender.context import SenderContext
-from splashdam.sender.idempotence import Idempotence
+from splashdam.sender.idempotence import Idempotence, Identity
 from splashdam.sender.metadata import Metadata, MetadataWaiter, run_waiters
 from splashdam.sender.settings import SenderSettings
 from splashdam.sender.shipping import NodeBatches, Shipping
@@ -39,6 +39,7 @@ from splashdam.sender.telemetry.telemetry_sender import TelemetrySender
 from splashdam.sender.wakeup import SharedLoopWakeup, Wakeup
 
 if TYPE_CHECKING:
+    from splashdam.sender.inspection import SenderView
     from splashdam.sender.transactions.coordination import Coordination
     from splashdam.sender.transactions.manager import TransactionManager
 
@@ -161,6 +162,18 @@ class Sender:
             connections=sum(link.state is LinkState.READY for link in links),
             in_flight_requests=sum(link.in_flight for link in links),
         )
+
+    def inspect(self, limit: int) -> SenderView:
+        """Return how queues and connections stand, of at most ``limit`` partitions; the guard is held."""
+        from splashdam.sender.inspection import inspect_sender
+
+        return inspect_sender(self._context, self._gate, self._links, self._completion.in_flight, limit)
+
+    @property
+    def identity(self) -> Identity | None:
+        """The producer id and epoch; None before a broker has assigned them, and without idempotence."""
+        idempotence = self._idempotence
+        return idempotence.identity if idempotence is not None and idempotence.identified else None
 
     async def run(self) -> None:
         """Send until closed, then fail what is left. On return no connection is open and no caller waits."""
@@ -325,7 +338,7 @@ class Sender:
             return None
         if now_ms >= context.counters.windows.due_ms or not completion.at_rest(now_ms):
             return None
-        if idempotence is not None and not (idempotence.at_rest and idempotence.admits(batch)):
+        if idempotence is not None and not (idempotence.at_rest and idempotence.holds(batch) is None):
             return None
         telemetry_ms = self.telemetry.due_in_ms(now_ms)
         metadata_ms = context.metadata.due_in_ms(now_ms, needed=True)

@@ -189,7 +189,11 @@ class Wakeup:
         read = None if self._signalled else read_soon(self._ends.reader, self._bytes, PATIENCE_US)
         self._rung = not (self._armed or read)  # a waker that took the flag will write
         self._armed = False
-        woken, self._signalled = self._signalled, False
+        woken = self._signalled
+        if (
+            woken
+        ):  # otherwise a wake that comes right here would be lost: only a turn may follow a cleared flag
+            self._signalled = False
         return woken
 
     async def wait(self, timeout_ms: float) -> None:

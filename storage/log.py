@@ -766,6 +766,15 @@ class Log:
             self.log_start_offset = offset
         return self.log_start_offset
 
+    def reasons_to_go(self, wall_ms: int) -> list[str]:
+        """Return why each of the oldest segments has to be removed at this time, as ``retention.py`` decides.
+
+        Raises:
+            KafkaStorageError: a segment cannot be read.
+        """
+        facts = LogFacts(self.settings, self.log_start_offset, self.high_watermark, self.size_bytes, wall_ms)
+        return reasons_to_go(self._segments.all, self.log_end_offset, self.largest_timestamp, facts)
+
     def delete_old_segments(self, *, wall_ms: int, now_ms: float) -> int:
         """Remove the segments that ``retention.py`` names; return how many.
 
@@ -782,8 +791,7 @@ class Log:
         if self.state is not LogState.OPEN:
             return 0
         self.swapper.finish()
-        facts = LogFacts(self.settings, self.log_start_offset, self.high_watermark, self.size_bytes, wall_ms)
-        reasons = reasons_to_go(self._segments.all, self.log_end_offset, self.largest_timestamp, facts)
+        reasons = self.reasons_to_go(wall_ms)
         if reasons and len(reasons) == len(self._segments.all) and not self._try_to_roll(wall_ms):
             del reasons[-1]
         if not reasons:

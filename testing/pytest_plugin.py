@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _KEEP = "--kafka-keep-data"
 _LONGEST_NAME = 60
+_MOST_COMMANDS = 10
 _MARKER = (
     "kafka(brokers=3, partitions=1, config={}): number of brokers of kafka_cluster, number of partitions of "
     "kafka_topic, and settings by Kafka's names. Of several markers the nearest counts, setting by setting."
@@ -41,16 +42,16 @@ _failed_key = pytest.StashKey[bool]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--kafka-keep-data``."""
     group = parser.getgroup("kafka", "splashdam's Kafka brokers")
-    text = "keep the data directories of failed tests, and print the commands that show them"
+    text = "keep the data directories of tests that passed, too; those of failed tests are always kept"
     group.addoption(_KEEP, action="store_true", default=False, help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker; with ``--kafka-keep-data`` also watch for failed tests."""
+    """Declare the marker."""
     config.addinivalue_line("markers", _MARKER)
-    # The hook runs for every test of the suite, so it is registered only if it has something to do.
-    if config.getoption(_KEEP):
-        config.pluginmanager.register(_DataKeeper(), "splashdam-data-keeper")
+
+
+_KEEPER = "splashdam-data-keeper"
 
 
 class _DataKeeper:
@@ -71,12 +72,13 @@ class _DataKeeper:
 
 
 def _how_to_look(path: Path) -> str:
-    """Return a dump-log command for each partition with records, without any for the directory."""
+    """Return the commands that show what a test has left: the page, and the records of each partition."""
     found = sorted(log.parent for log in path.rglob("*.log") if log.stat().st_size)
     own = [each for each in found if not each.name.startswith("__")]
-    return "\n".join(
-        f"splashdam dump-log --print-data {each}" for each in dict.fromkeys(own or found or [path])
-    )
+    broker = path / "broker"
+    page = [f"splashdam broker --data {broker} --port 0 --console 0"] if broker.exists() else []
+    dumps = [f"splashdam dump-log --print-data {each}" for each in dict.fromkeys(own or found or [path])]
+    return "\n".join([f"kept: {path}", *page, *dumps[:_MOST_COMMANDS]])
 
 
 class _Wanted:
@@ -99,13 +101,16 @@ class _Wanted:
 def _kafka_directory(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
+    # The hook runs for every test of the suite, so it is registered once it has something to do.
+    if not request.config.pluginmanager.has_plugin(_KEEPER):
+        request.config.pluginmanager.register(_DataKeeper(), _KEEPER)
     name = re.sub(r"\W+", "-", request.node.name)[:_LONGEST_NAME].strip("-")
     # Not numbered: pytest would count the directories there for each test, in suites of thousands a slow
     # step.
     path = tmp_path_factory.mktemp(f"kafka-{name}-{uuid.uuid4().hex[:8]}", numbered=False)
     request.node.stash.setdefault(_data_key, []).append(path)
     yield path
-    if not request.node.stash.get(_failed_key, False):
+    if not (request.node.stash.get(_failed_key, False) or request.config.getoption(_KEEP)):
         shutil.rmtree(path, ignore_errors=True)
 
 

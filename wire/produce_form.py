@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar, NamedTuple
 
+from splashdam.model.errors import ProtocolError
 from splashdam.model.values import Buffer, TopicPartition
 from splashdam.wire.header import encode_request, encode_response
 from splashdam.wire.messages.produce import (
@@ -110,14 +111,17 @@ class ProduceForm:
         """Return the parts of a request's frame; records of 64 KiB and more are a part of their own.
 
         Raises:
-            struct.error: the frame would have 2 GiB or more.
+            ProtocolError: the frame would have 2 GiB or more.
         """
         size_bytes = len(records)
         # As `_length`, without a call.
         length = uvarint(size_bytes + 1) if self._flexible else _INT32.pack(size_bytes)
         head, tail = self._head, self._tail
         frame_bytes = _START.size - _INT32.size + len(head) + len(length) + size_bytes + len(tail)
-        start = _START.pack(frame_bytes, ProduceRequest.API_KEY, self.version, correlation_id)
+        try:
+            start = _START.pack(frame_bytes, ProduceRequest.API_KEY, self.version, correlation_id)
+        except struct.error as error:
+            raise ProtocolError(f"a frame of {frame_bytes} bytes is too large") from error
         if size_bytes < UNCOPIED_BYTES:
             return [b"".join((start, head, length, records, tail))]
         return [b"".join((start, head, length)), records, tail] if tail else [start + head + length, records]

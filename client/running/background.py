@@ -53,6 +53,7 @@ class BackgroundLoop:
         try:
             if lease is not None:
                 core.connect.connect = lease.connect()
+            core.open_console()
             self.thread = threading.Thread(
                 target=_run,
                 args=(core, lease, ended),

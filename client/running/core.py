@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from splashdam.client.interceptors import BatchListener
     from splashdam.client.observing.metrics import Reporters
     from splashdam.client.reports import DeliveryReport, Stretch
+    from splashdam.client.running.console import ProducerConsole
     from splashdam.client.transactions.transactions import Transactions
+    from splashdam.model.producer_view import ProducerView
     from splashdam.sender.broker_links import BrokerLinks
     from splashdam.sender.context import SenderContext
     from splashdam.sender.telemetry.telemetry import Telemetry
@@ -81,6 +83,7 @@ class ProducerCore(Generic[FutureT]):
         state: see ``lifecycle.py``.
         connect: opens and tracks connections.
         finished: opens when the loop has ended and every future is done.
+        console: the page of ``console_port``; None without.
         identified: opens when a broker has assigned ``instance_id`` (KIP-714).
         transactions: with a transactional id; None without.
     """
@@ -140,6 +143,8 @@ class ProducerCore(Generic[FutureT]):
         if settings.enable_metrics_push:
             self.sender.telemetry.make = self._make_telemetry
         self._pid = os.getpid()
+        self.console: ProducerConsole | None = None
+        self._addresses = list(addresses)
         self._crash: BaseException | None = None
         self._forced: KafkaError | None = None
         self._abandoned = trio.Event()
@@ -185,6 +190,17 @@ class ProducerCore(Generic[FutureT]):
 
         self._reporters = Reporters(self.settings.metric_reporters, ProducerMetrics(self))
         self.sender.counters.on_new = partial(self.in_loop, self._reporters.refresh)
+
+    def open_console(self) -> None:
+        """Serve the page of ``console_port``, if there is one; called when ``connect`` is complete.
+
+        Raises:
+            KafkaConfigurationError, CannotListenError: as ``ProducerConsole``.
+        """
+        if self.settings.console_port is not None:
+            from splashdam.client.running.console import ProducerConsole
+
+            self.console = ProducerConsole(self.settings, self._addresses, self.connect)
 
     def bootstrap_lookup(self) -> BootstrapLookup | None:
         """The search for a first broker, where ``bootstrap_timeout_ms`` asks to wait for one."""
@@ -359,6 +375,19 @@ class ProducerCore(Generic[FutureT]):
         self._advance(Event.FORK)
         self.intake.refuse = self.refusal
         self.connect.close_in_child()
+        if self.console is not None:
+            self.console.close_in_child()
+
+    def inspect(self) -> ProducerView:
+        """Return how the producer is now; from any thread.
+
+        Raises:
+            IllegalStateError: this is a forked child.
+        """
+        from splashdam.client.observing.inspecting import inspect_producer
+
+        self.refuse_if_foreign()
+        return inspect_producer(self)
 
     def is_alive_here(self) -> bool:
         """Whether it runs in this process, so that its metrics are of interest."""
@@ -429,6 +458,8 @@ class ProducerCore(Generic[FutureT]):
             self.intake.close_plugins()
             if self._reporters is not None:
                 self._reporters.close()
+            if self.console is not None:
+                self.console.close()
         finally:
             self.finished.open()
             self._loop_calls.do_all()

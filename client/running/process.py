@@ -14,58 +14,16 @@ import atexit
 import os
 import threading
 import time
-import weakref
-from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 from splashdam.client.waiters import SENDER_THREADS
+from splashdam.model.alive import AliveSet
 from splashdam.model.errors import IllegalStateError
+from splashdam.model.producer_view import PRODUCERS, Inspected
 from splashdam.net.reentrant_lock import ReentrantLock
 
-T = TypeVar("T")
 
-
-class AliveSet(Generic[T]):
-    """A set of weak references for threads, signal handlers and ``__del__``, without a lock.
-
-    A ``WeakSet`` will not do: it is iterated in Python, and raises if a member is added meanwhile. Here each
-    change and the snapshot are a single dict operation, which the GIL makes atomic.
-    """
-
-    def __init__(self) -> None:
-        self._references: dict[int, weakref.ref[T]] = {}
-
-    def add(self, member: T) -> None:
-        """Add a complete object: other threads may find it at once."""
-        number = id(member)
-        self._references[number] = weakref.ref(member, _forgetter(self._references, number))
-
-    def discard(self, member: T) -> None:
-        """Remove a member, if it is there."""
-        self._references.pop(id(member), None)
-
-    def clear(self) -> None:
-        """Remove all members."""
-        self._references.clear()
-
-    def snapshot(self) -> list[T]:
-        """The members that are alive now."""
-        members = []
-        for reference in list(self._references.values()):
-            member = reference()
-            if member is not None:
-                members.append(member)
-        return members
-
-
-def _forgetter(references: dict[int, weakref.ref[T]], number: int) -> Callable[[weakref.ref[T]], None]:
-    def forget(_reference: weakref.ref[T]) -> None:
-        references.pop(number, None)
-
-    return forget
-
-
-class Living(Protocol):
+class Living(Inspected, Protocol):
     """A producer's core, as far as this module needs it."""
 
     def become_foreign(self) -> None:
@@ -85,6 +43,7 @@ _guards: AliveSet[ReentrantLock] = AliveSet()
 def keep_watch(core: Living) -> None:
     """Have ``core`` marked as foreign in a forked child, and closed at exit."""
     _alive.add(core)
+    PRODUCERS.add(core)
     # Exit hooks run last in, first out. Registered anew with each producer, this one runs before that of an
     # embedded broker the producer may deliver to, which was started before.
     atexit.unregister(_close_all_at_exit)
@@ -94,6 +53,7 @@ def keep_watch(core: Living) -> None:
 def forget(core: Living) -> None:
     """Stop watching a core that has ended."""
     _alive.discard(core)
+    PRODUCERS.discard(core)
 
 
 def make_guard() -> ReentrantLock:
@@ -143,6 +103,7 @@ def _after_fork_in_child() -> None:
     for core in _alive.snapshot():
         core.become_foreign()
     _alive.clear()
+    PRODUCERS.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

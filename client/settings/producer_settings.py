@@ -107,6 +107,12 @@ def int32(check: Any) -> Any:
     return check_both
 
 
+def _port_or_none(value: Any) -> str | None:
+    """Check a port; 0 is a free one."""
+    is_right = value is None or (type(value) is int and 0 <= value <= 65_535)
+    return None if is_right else "must be a port from 0 to 65535, or None"
+
+
 def optional_whole_number(minimum: int) -> Any:
     """Return a check that the value is None, or an integer not below ``minimum``."""
     check = whole_number(minimum)
@@ -491,6 +497,13 @@ class ProducerSettings(SecuritySettings):
         True,
         check=one_of(True, False),
         doc="Whether metrics are pushed to brokers that subscribe (KIP-714); needs splashdam[telemetry]",
+    )
+    console_port: int | None = option(
+        None,
+        check=_port_or_none,
+        parse=int,
+        doc="Port on 127.0.0.1 of a page that shows the cluster and the producers of this process; 0 for a"
+        " free one. Its link is console_link and a line on standard error; needs splashdam[console]",
     )
     exit_timeout_ms: float = option(
         5_000,

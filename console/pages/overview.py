@@ -14,12 +14,15 @@ _SHOWN = 200
 async def overview(visit: Visit) -> HttpAnswer:
     """Show the cluster."""
     seen = await visit.parts.sampler.look()
+    # The first picture is there at once; what groups read comes with the next one.
+    groups = await visit.parts.sampler.look_at_groups(asks=visit.is_live)
     wanted = visit.query.get("q", "").strip()
     shows_internal = "internal" in visit.query
     found = _topics(seen, wanted, shows_internal=shows_internal)
     return await visit.show(
         "overview.html",
         seen=seen,
+        groups=groups,
         overview=seen.overview,
         topics=found[:_SHOWN],
         found=len(found),

@@ -15,7 +15,6 @@ from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset
 from splashdam.embedded_broker.groups.timers import Timers
 from splashdam.model.broker_errors import ErrorCode, error_for
-from splashdam.model.inspection import RebalanceView
 from splashdam.model.log_text import quoted
 from splashdam.model.values import TopicPartition
 
@@ -61,10 +60,24 @@ class StoredOffset(NamedTuple):
     record_offset: int
 
 
+class Rebalance(NamedTuple):
+    """When and why a group's partitions were shared out anew.
+
+    Attributes:
+        timestamp_ms: when it began, wall clock.
+        generation: of a classic group the one before, else the group epoch behind it.
+        reason: why.
+    """
+
+    timestamp_ms: int
+    generation: int
+    reason: str
+
+
 class Membership(Protocol):
     """The members of a group in one of Kafka's protocols; its only I/O is through its `GroupHost`."""
 
-    last_rebalance: RebalanceView | None
+    last_rebalance: Rebalance | None
     """The last one since the broker has started."""
 
     @property

@@ -10,8 +10,9 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import threading
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -118,11 +119,24 @@ def run(directory: Path, limit: int, console: Console) -> list[str]:
     return compare(sent, received, expected=limit)
 
 
+def stay(directory: Path) -> None:
+    """Serves the records, with a page that looks into the broker, until Ctrl-C."""
+    with EmbeddedBroker(directory, port=0, console_port=0) as broker:
+        print(f"broker on {broker.bootstrap_servers}; Ctrl-C ends it", flush=True)
+        with suppress(KeyboardInterrupt):
+            threading.Event().wait()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--limit", type=int, default=ALL_FLIGHTS, help="send the first flights only")
     parser.add_argument(
         "--data", type=Path, help="keep the broker's files here; the folder must not exist yet"
+    )
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="leave the broker up, with a page that looks into it, until Ctrl-C",
     )
     arguments = parser.parse_args()
     if arguments.data is not None and arguments.data.exists():
@@ -140,10 +154,12 @@ def main() -> int:
         except MissingPackage as error:
             print(error, file=sys.stderr)
             return 2
-    if differences:
-        print("\n".join(["what came back is not what was sent:", *differences]), file=sys.stderr)
-        return 1
-    print(f"verified: {arguments.limit} {'record' if arguments.limit == 1 else 'records'}")
+        if differences:
+            print("\n".join(["what came back is not what was sent:", *differences]), file=sys.stderr)
+            return 1
+        print(f"verified: {arguments.limit} {'record' if arguments.limit == 1 else 'records'}", flush=True)
+        if arguments.keep:
+            stay(Path(directory))
     return 0
 
 

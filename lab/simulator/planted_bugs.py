@@ -14,6 +14,7 @@ from splashdam.accumulator.batch import ProducerBatch
 from splashdam.accumulator.readiness import PartitionQueues
 from splashdam.embedded_broker.handlers import produce
 from splashdam.embedded_broker.producing import appending, fast_produce
+from splashdam.model.producer_view import Standing
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.sender.idempotence import Idempotence, PartitionSequences
 from splashdam.sender.shipping import Shipping
@@ -100,10 +101,11 @@ def renumbered_at_once(patch: pytest.MonkeyPatch) -> None:
 def second_batch_does_not_wait_for_the_first(patch: pytest.MonkeyPatch) -> None:
     """A broker accepts any first number of an unknown producer, so a later batch can overtake the first."""
 
-    def admits_new(self: PartitionSequences) -> bool:
-        return not (self.unresolved or self.refused_from is not None or len(self.in_flight) >= 5)
+    def holds_new(self: PartitionSequences) -> Standing | None:
+        waits = self.unresolved or self.refused_from is not None or len(self.in_flight) >= 5
+        return Standing.GAP if waits else None
 
-    patch.setattr(PartitionSequences, "admits_new", admits_new)
+    patch.setattr(PartitionSequences, "holds_new", holds_new)
 
 
 def acknowledged_before_append(patch: pytest.MonkeyPatch) -> None:

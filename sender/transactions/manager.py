@@ -21,6 +21,7 @@ from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_
 from splashdam.model.cluster import Node
 from splashdam.model.errors import IllegalStateError, KafkaError, TransactionAbortedError
 from splashdam.model.lifecycle import Stage, next_state
+from splashdam.model.producer_view import Standing
 from splashdam.model.transactions import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction
 from splashdam.model.values import TopicPartition
 from splashdam.sender.idempotence import Idempotence
@@ -639,22 +640,21 @@ class TransactionPartitions:
         for partitions in (self.added, self.adding, self.wanted):
             partitions.clear()
 
-    def admits(self, batch: ProducerBatch) -> bool:
-        """As ``Idempotence.admits``; note partitions that are not in the transaction yet."""
-        if not self._sequences.admits(batch):
-            return False
-        if batch.sequenced:
-            return True
+    def holds(self, batch: ProducerBatch) -> Standing | None:
+        """As ``Idempotence.holds``; note partitions that are not in the transaction yet."""
+        standing = self._sequences.holds(batch)
+        if standing is not None or batch.sequenced:
+            return standing
         if not self.open:
-            return False
+            return Standing.NO_TRANSACTION
         # Before it is in the transaction, a partition's batch would be written outside of it: an abort would
         # not take it back.
         topic_partition = batch.topic_partition
         if self.implicit or topic_partition in self.added:
-            return True
+            return None
         if topic_partition not in self.adding:
             self.wanted.add(topic_partition)
-        return False
+        return Standing.JOINS_TRANSACTION
 
     def drained(self, batch: ProducerBatch) -> None:
         """See ``Idempotence.drained``."""

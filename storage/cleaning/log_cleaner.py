@@ -113,12 +113,7 @@ class LogCleaner:
 
     def _look_at(self, logs: Mapping[TopicPartition, Log], wall_ms: int) -> Iterator[Cleanable]:
         compacted = [
-            log
-            for log in logs.values()
-            if log.settings.is_compacted
-            and log.state is LogState.OPEN
-            and len(log.segments) > 1
-            and log not in self._uncleanable | self._refused
+            log for log in logs.values() if log.settings.is_compacted and self.hindrance(log) is None
         ]
         checkpointed = self._checkpoint.read() if compacted else {}
         for log in compacted:
@@ -126,6 +121,24 @@ class LogCleaner:
                 yield cleanable_of(log, checkpointed.get(log.topic_partition), wall_ms)
             except (CorruptMessageError, KafkaStorageError) as error:
                 self._skip(log, error)
+
+    def hindrance(self, log: Log) -> str | None:
+        """Return why the log of a compacted topic is not looked at; None if it is."""
+        if log.state is not LogState.OPEN:
+            return f"the log is {log.state.value}"
+        if len(log.segments) < 2:
+            return "all records are in the active segment, which is never cleaned"
+        if log in self._uncleanable:
+            return "the log is damaged; repair it and restart the broker"
+        return "its disk refused the last cleaning; it is tried again" if log in self._refused else None
+
+    def cleanable(self, log: Log, wall_ms: int) -> Cleanable:
+        """Return what there is to clean in a log that has no hindrance.
+
+        Raises:
+            KafkaStorageError, CorruptMessageError: as ``cleanable_of``.
+        """
+        return cleanable_of(log, self._checkpoint.read().get(log.topic_partition), wall_ms)
 
     async def _turn(self, cleaning: Cleaning, logs: Mapping[TopicPartition, Log], now: Now) -> int:
         """One turn of work; returns how many bytes it moved."""

@@ -84,6 +84,9 @@ class ScheduledTask(NamedTuple):
     covered_by: str = ""
 
 
+OLD_SEGMENTS, COMPACTION = "looking for old segments", "compacting logs"
+
+
 class Housekeeping:
     """Runs the tasks; knows when each ran last."""
 
@@ -109,6 +112,12 @@ class Housekeeping:
             del work[log]
         due = (task.due_ms(self._manager, self._done_ms.get(task.name), started_ms) for task in TASKS)
         return max(0.0, min(due) - now_ms)
+
+    def due_in_ms(self, name: str, now_ms: float) -> float:
+        """Return the milliseconds until a task is due; infinity if it never is."""
+        task = next(each for each in TASKS if each.name == name)
+        started_ms = now_ms if self._started_ms is None else self._started_ms
+        return max(0.0, task.due_ms(self._manager, self._done_ms.get(name), started_ms) - now_ms)
 
 
 # --- when ---------------------------------------------------------------------------------------------------
@@ -272,7 +281,7 @@ TASKS = (
         _for_each_log("flushing the log", _flush, among=_flush_due),
     ),
     ScheduledTask(
-        "looking for old segments",
+        OLD_SEGMENTS,
         _every(lambda settings: settings.log_retention_check_interval_ms),
         _for_each_log("removing old segments", _delete_old_segments),
     ),
@@ -303,6 +312,6 @@ TASKS = (
         _expire_producers,
     ),
     ScheduledTask("removing directories of deleted topics", _on_event(_unfinished), _retry_removals),
-    ScheduledTask("compacting logs", _compaction, _compact),
+    ScheduledTask(COMPACTION, _compaction, _compact),
     ScheduledTask("moving logs to other directories", _moving, _move),
 )

@@ -87,6 +87,7 @@ class LogManager:
         on_log_start: called with partitions whose log start offset retention has moved.
         prepared: partitions created before their topic has them, by topic name.
         removals: the directories to remove.
+        housekeeping: runs the scheduled tasks.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class LogManager:
         self.registry: TopicRegistry
         self.removals: DirectoryRemovals
         self._is_closed, self._pid = False, os.getpid()
-        self._housekeeping = Housekeeping(self)
+        self.housekeeping = Housekeeping(self)
         self._work = trio.Event()
 
     @classmethod
@@ -719,7 +720,7 @@ class LogManager:
         self.directories.check_exist()
         self._work = trio.Event()
         self.offline.process_failures()
-        return await self._housekeeping.step(now_ms, wall_ms)
+        return await self.housekeeping.step(now_ms, wall_ms)
 
     async def wait_for_work(self) -> None:
         """Wait for an event since the last turn that may need another turn at once."""

@@ -90,6 +90,13 @@ class OffsetIndex:
         slot = bisect_left(self._positions, position)
         return self.base_offset + self._offsets[slot] if slot < len(self._offsets) else None
 
+    def sample(self, most: int) -> list[tuple[int, int]]:
+        """Return offset and position of at most so many entries, evenly chosen."""
+        self._load()
+        step = max(1, -(-len(self._offsets) // most))
+        offsets, positions = self._offsets[::step], self._positions[::step]
+        return [(self.base_offset + offset, at) for offset, at in zip(offsets, positions, strict=True)]
+
     def append(self, last_offset: int, position: int) -> None:
         """Add the batch that ends with ``last_offset`` and starts at ``position``."""
         self._load()
@@ -187,6 +194,13 @@ class TimeIndex:
         self._load()
         slot = bisect_right(self._timestamps, timestamp_ms)
         return self.base_offset + (self._offsets[slot - 1] if slot else 0)
+
+    def sample(self, most: int) -> list[tuple[int, int]]:
+        """Return timestamp and offset of at most so many entries, evenly chosen."""
+        self._load()
+        step = max(1, -(-len(self._offsets) // most))
+        times, offsets = self._timestamps[::step], self._offsets[::step]
+        return [(time_ms, self.base_offset + offset) for time_ms, offset in zip(times, offsets, strict=True)]
 
     def maybe_append(self, timestamp_ms: int, offset: int) -> None:
         """Add an entry if its timestamp is later than that of the last one."""

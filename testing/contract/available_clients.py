@@ -123,6 +123,7 @@ class ExternalClient(Client):
     """
 
     def __init__(self, command: Sequence[str], bootstrap_servers: str, directory: Path) -> None:
+        self._started = command, bootstrap_servers, directory
         self._process = subprocess.Popen(
             command,
             cwd=directory,
@@ -153,6 +154,9 @@ class ExternalClient(Client):
         if "error" in answer:
             raise Refused(answer["error"], answer.get("text", ""))
         return answer.get("ok")
+
+    def twin(self) -> Client:
+        return ExternalClient(*self._started)
 
     def _exchange(self, request: str) -> str:
         assert self._process.stdin is not None

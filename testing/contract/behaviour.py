@@ -144,13 +144,13 @@ class Run:
         self._groups.append(name)
         return name
 
-    def eventually(self, look: Callable[[], object]) -> None:
+    def eventually(self, look: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
         """Repeat ``look`` for a few seconds: a change may take a moment to reach every broker.
 
         Raises:
             BrokenPromise, Refused: as raised by the last call.
         """
-        until = time.monotonic() + PATIENCE_SECONDS
+        until = time.monotonic() + seconds
         while True:
             try:
                 look()

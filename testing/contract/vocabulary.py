@@ -141,6 +141,14 @@ class Client:
         """
         raise Refused(NOT_IN_CLIENT, op)
 
+    def twin(self) -> Client:
+        """Return another client of this kind, which works while this one does.
+
+        Raises:
+            Refused: there is none.
+        """
+        raise Refused(NOT_IN_CLIENT, "twin")
+
     def close(self) -> None:
         """Close connections and processes."""
 

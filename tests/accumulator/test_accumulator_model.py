@@ -32,8 +32,8 @@ class Numbers:
         self.numbering = numbering
         self.next = dict.fromkeys(range(PARTITIONS), 0)
 
-    def admits(self, _batch: ProducerBatch) -> bool:
-        return True
+    def holds(self, _batch: ProducerBatch) -> None:
+        return None
 
     def drained(self, batch: ProducerBatch) -> None:
         if self.numbering and not batch.sequenced:

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from splashdam.model.producer_view import Standing
 from splashdam.model.values import TopicPartition
 
 
@@ -200,8 +201,8 @@ def test_held_partition_delays_nobody(make_bench, make_cluster):
     """A partition that the gate holds back is passed over, not waited for (Java's trap)."""
 
     class Gate:
-        def admits(self, batch):
-            return batch.topic_partition.partition != 0
+        def holds(self, batch):
+            return Standing.GAP if batch.topic_partition.partition == 0 else None
 
         def drained(self, batch):
             batch.base_sequence = 7
@@ -223,8 +224,8 @@ def test_retries_go_in_sequence_order(make_bench, make_cluster):
     numbers = iter([2**31 - 2, 2**31 - 1, 0, 1])
 
     class Gate:
-        def admits(self, _batch):
-            return True
+        def holds(self, _batch):
+            return None
 
         def drained(self, batch):
             if not batch.sequenced:
@@ -280,8 +281,8 @@ def test_gate_that_raises_loses_no_batch(make_bench, make_cluster):
     """Batches are numbered before any of them leaves its queue."""
 
     class Gate:
-        def admits(self, _batch):
-            return True
+        def holds(self, _batch):
+            return None
 
         def drained(self, batch):
             if batch.topic_partition.partition == 1:
@@ -294,3 +295,49 @@ def test_gate_that_raises_loses_no_batch(make_bench, make_cluster):
     assert bench.accumulator.statistics().queued_batches == 2
     drained = bench.drain(cluster)[1]
     assert [batch.outcome for batch in drained] == [future.outcome for future in futures]
+
+
+def test_a_decision_tells_how_each_partition_stands(make_bench, make_cluster):
+    """Whoever looks is told by the decision itself, of every partition, why it goes or waits and how long."""
+    bench = make_bench(linger_ms=50, batch_bytes=200)
+    cluster = make_cluster(1, 1, 1, -1, 1, 1)
+    for partition in (1, 3, 4):
+        bench.append(partition)
+    bench.append(0, value=b"x" * 131)
+    bench.append(2)
+    bench.accumulator.mute(TopicPartition("t", 2))
+    bench.append(5)
+    bench.append(5)
+    told = {}
+
+    class Gate:
+        def holds(self, batch):
+            return Standing.GAP if batch.topic_partition.partition == 4 else None
+
+        def drained(self, batch):
+            raise AssertionError(batch)
+
+    def note(queue, leader, standing, left_ms):
+        told[queue[0].topic_partition.partition] = (leader, standing, left_ms)
+
+    check = bench.accumulator.ready(cluster, 20, Gate(), note=note)
+    assert check == bench.accumulator.ready(cluster, 20, Gate())
+    assert told == {
+        0: (1, Standing.FULL, 0),
+        1: (1, Standing.LINGERS, 30),
+        2: (1, Standing.MUTED, math.inf),
+        3: (-1, Standing.NO_LEADER, math.inf),
+        4: (1, Standing.GAP, math.inf),
+        5: (1, Standing.FOLLOWED, 0),
+    }
+
+
+def test_a_retry_stands_in_its_backoff(make_bench, make_cluster):
+    """The time that is left is the backoff's."""
+    bench, cluster = make_bench(linger_ms=0), make_cluster(1)
+    bench.append()
+    (batch,) = bench.drain(cluster)[1]
+    bench.accumulator.reenqueue(batch, 0)
+    told = []
+    bench.accumulator.ready(cluster, 40, note=lambda *found: told.append(found[2:]))
+    assert told == [(Standing.BACKS_OFF, 60)]

@@ -72,7 +72,7 @@ def test_the_demonstration_installs_what_it_needs_alone(checkout: Path) -> None:
     """Neither Spark nor the tools of the tests."""
     interpreter(checkout, "python3.12", accepted=True)
     installed = [line for line in make(checkout, "-n", "demo").stdout.splitlines() if " install " in line]
-    assert any('--editable ".[cli,compression]"' in line for line in installed)
+    assert any('--editable ".[cli,compression,console]"' in line for line in installed)
     assert not any("dev" in line.split() for line in installed)
     assert any("--group dev" in line for line in make(checkout, "-n", "test").stdout.splitlines())
 

@@ -36,6 +36,16 @@ def test_every_python_file_is_in_a_package() -> None:
     assert lost == []
 
 
+def test_every_file_that_is_no_module_is_package_data() -> None:
+    """A template or a script that `pyproject.toml` does not name is missing from the wheel."""
+    data = PYPROJECT["tool"]["setuptools"]["package-data"]
+    for room in ROOMS:
+        patterns = data.get(f"splashdam.{room}", [])
+        named = {path for pattern in patterns for path in (ROOT / room).glob(pattern)}
+        there = set(files(room, ".html", ".css", ".js", ".svg", ".txt", ".json"))
+        assert there == named, room
+
+
 def test_every_part_of_the_compiled_twin_is_listed() -> None:
     """A part that `pyproject.toml` does not name is missing from the sdist, which then cannot be compiled."""
     extensions = {each["name"]: each for each in PYPROJECT["tool"]["setuptools"]["ext-modules"]}
@@ -82,7 +92,7 @@ def test_version_is_written_once_in_each_place() -> None:
 def test_extras() -> None:
     """The promised extras exist, and `all` names every other one that installs without a compiler."""
     extras = PYPROJECT["project"]["optional-dependencies"]
-    ours = {"compression", "arrow", "spark", "delta", "iceberg", "avro", "cli"}
+    ours = {"compression", "arrow", "spark", "delta", "iceberg", "avro", "cli", "console"}
     names = ours | {"otel", "telemetry", "prometheus", "gssapi", "proxy"}
     assert set(extras) == {*names, "all"}
     assert set(re.findall(r"\w+", extras["all"][0].partition("[")[2])) == names - {"gssapi"}

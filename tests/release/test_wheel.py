@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.running.house_tree import PACKAGE_DIR, ROOT, files
+from support.running.house_tree import PACKAGE_DIR, PYPROJECT, ROOT, files
 
 HOOK = """
 import sys
@@ -64,6 +64,13 @@ def test_wheel_from_sdist_holds_every_module(tmp_path: Path) -> None:
         "/".join([*package.split("."), *path.relative_to(ROOT / folder).parts])
         for package, folder in PACKAGE_DIR.items()
         for path in files(folder, ".py", ".pyi")
+    }
+    expected |= {
+        "/".join([*package.split("."), *path.relative_to(ROOT / PACKAGE_DIR[package]).parts])
+        for package, patterns in PYPROJECT["tool"]["setuptools"]["package-data"].items()
+        if package != "*"
+        for pattern in patterns
+        for path in (ROOT / PACKAGE_DIR[package]).glob(pattern)
     }
     names = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert names == expected | {"splashdam/py.typed"}

@@ -238,3 +238,30 @@ async def test_a_wake_right_after_the_wait_belongs_to_the_next_sleep(autojump_cl
     await sleep_at_most_a_second(wakeup)
     assert trio.current_time() == 1
     wakeup.close()
+
+
+async def test_a_wake_at_the_very_end_of_the_wait_was_lost(autojump_clock, monkeypatch):
+    """Another thread had its turn between the look at the flag and its clearing."""
+
+    class Late(Wakeup):
+        looks = 0
+        value = False
+
+        @property
+        def _signalled(self):
+            found = self.value
+            self.looks += 1
+            if self.looks == 2:
+                self.wake()
+            return found
+
+        @_signalled.setter
+        def _signalled(self, value):
+            self.value = value
+
+    monkeypatch.setattr(module, "PATIENCE_US", 0.0)
+    wakeup = Late()
+    assert not wakeup.is_woken_soon()
+    await sleep_at_most_a_second(wakeup)
+    assert trio.current_time() == 0
+    wakeup.close()

@@ -138,13 +138,17 @@ def test_faults_end_with_their_test(suite: pytest.Pytester) -> None:
     suite.runpytest().assert_outcomes(passed=2)
 
 
-def test_data_of_failed_tests_are_kept_where_wanted(suite: pytest.Pytester) -> None:
-    """The report says the command, and the command shows the records; passed tests leave nothing."""
+def test_data_of_failed_tests_are_kept(suite: pytest.Pytester) -> None:
+    """The report says where, and the commands; passed tests leave nothing."""
     suite.makepyfile(PRODUCES + "        assert False\n\n    def test_good(kafka_broker): pass\n")
-    result = suite.runpytest("--kafka-keep-data", "--basetemp", "kept")
+    result = suite.runpytest("--basetemp", "kept")
     result.assert_outcomes(passed=1, failed=1)
-    (found,) = re.findall(r"splashdam dump-log --print-data (\S+)", result.stdout.str())
-    assert [path.name[:14] for path in (suite.path / "kept").glob("kafka-*")] == ["kafka-test_it-"]
+    said = result.stdout.str()
+    (found,) = re.findall(r"splashdam dump-log --print-data (\S+)", said)
+    (kept,) = (suite.path / "kept").glob("kafka-*")
+    assert kept.name.startswith("kafka-test_it-")
+    assert f"kept: {kept}" in said
+    assert f"splashdam broker --data {kept}/broker --port 0 --console 0" in said
     pytest.importorskip("click")
     command = [sys.executable, "-m", "splashdam.cli", "dump-log", "--print-data", found]
     shown = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -154,16 +158,17 @@ def test_data_of_failed_tests_are_kept_where_wanted(suite: pytest.Pytester) -> N
 def test_a_test_that_failed_before_its_broker_began_has_no_data_to_look_into(suite: pytest.Pytester) -> None:
     """The report once gave a command for an empty directory."""
     suite.makepyfile("import pytest\n@pytest.mark.kafka(partition=3)\ndef test_it(kafka_broker): pass")
-    result = suite.runpytest("--kafka-keep-data", "--basetemp", "kept")
+    result = suite.runpytest("--basetemp", "kept")
     result.assert_outcomes(errors=1)
     result.stdout.no_fnmatch_line("*dump-log*")
 
 
-def test_nothing_is_kept_without_the_option(suite: pytest.Pytester) -> None:
-    """A failed test leaves no data."""
-    suite.makepyfile("def test_it(kafka_broker): assert False")
-    suite.runpytest("--basetemp", "kept").assert_outcomes(failed=1)
-    assert list((suite.path / "kept").glob("kafka-*")) == []
+def test_data_of_passed_tests_are_kept_with_the_option(suite: pytest.Pytester) -> None:
+    """Without it they are gone."""
+    suite.makepyfile("def test_it(kafka_broker): pass")
+    for option, count in (("--kafka-keep-data", 1), ("-q", 0)):
+        suite.runpytest(option, "--basetemp", "kept").assert_outcomes(passed=1)
+        assert len(list((suite.path / "kept").glob("kafka-*"))) == count
 
 
 def test_a_wrong_marker_is_an_error(suite: pytest.Pytester) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from splashdam.model.errors import ProtocolError
 from splashdam.model.values import TopicPartition
 from splashdam.wire.header import decode_response, encode_request, encode_response
 from splashdam.wire.messages.produce import (
@@ -64,6 +65,17 @@ def test_requests(version: int, acks: int, transactional_id: str | None) -> None
             filled = ours.fill(77, records)
             assert b"".join(filled) == b"".join(declared)
             assert (records in filled) == (size >= 65_536), "large records are not copied"
+
+
+def test_a_frame_that_is_too_large() -> None:
+    """It ends the batch and not the sender, as the codec's error does."""
+
+    class Huge(bytes):
+        def __len__(self) -> int:
+            return (1 << 31) - 8
+
+    with pytest.raises(ProtocolError, match="too large"):
+        form(9).fill(1, Huge())
 
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

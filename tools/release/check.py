@@ -208,7 +208,14 @@ EXTENSIONS = {each["name"].replace(".", "/") for each in PYPROJECT["tool"]["setu
 def expected_contents() -> set[str]:
     """Return what a wheel has to hold beside compiled modules: the files of the rooms that are installed."""
     folders: dict[str, str] = PYPROJECT["tool"]["setuptools"]["package-dir"]
-    return {
+    data: dict[str, list[str]] = PYPROJECT["tool"]["setuptools"]["package-data"]
+    others = {
+        f"{package.replace('.', '/')}/{path.relative_to(ROOT / folders[package]).as_posix()}"
+        for package in data.keys() & folders.keys()
+        for pattern in data[package]
+        for path in (ROOT / folders[package]).glob(pattern)
+    }
+    return others | {
         f"{package.replace('.', '/')}/{path.relative_to(ROOT / folder).as_posix()}"
         for package, folder in folders.items()
         for path in (ROOT / folder).rglob("*")

@@ -48,6 +48,14 @@ import splashdam.client.observing.telemetry
 """,
     "prometheus": "import splashdam.client.observing.prometheus",
     "proxy": "import splashdam.net.proxy",
+    "console": """
+import tempfile, urllib.request
+import re2
+from splashdam import EmbeddedBroker
+with tempfile.TemporaryDirectory() as data, EmbeddedBroker(data, console_port=0) as broker:
+    with urllib.request.urlopen(broker.console_link.partition("?")[0], timeout=30) as page:
+        assert "splashdam" in page.read().decode()
+""",
     "cli": """
 import subprocess, sys
 command = [sys.executable, "-m", "splashdam.cli", "broker", "--help"]

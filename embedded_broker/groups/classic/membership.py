@@ -27,11 +27,10 @@ from splashdam.embedded_broker.groups.classic.records import (
     subscribed_topics,
     to_record,
 )
-from splashdam.embedded_broker.groups.group import GroupHost, Member
+from splashdam.embedded_broker.groups.group import GroupHost, Member, Rebalance
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset
 from splashdam.embedded_broker.groups.timers import TimerKey
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
-from splashdam.model.inspection import RebalanceView
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.log_text import quoted
 from splashdam.model.values import Buffer
@@ -120,7 +119,7 @@ class ClassicMembership:
         self.protocol_name: str | None = None
         self.topics: frozenset[str] | None = None
         self.state_since_ms: int | None = host.wall_ms()
-        self.last_rebalance: RebalanceView | None = None
+        self.last_rebalance: Rebalance | None = None
         self._is_initial = False
         self._has_newcomers = False
 
@@ -337,9 +336,7 @@ class ClassicMembership:
         self.host.timers.cancel(self.sync_timer)
         self._is_initial = self.is_empty
         self.go(GroupEvent.REBALANCE)
-        self.last_rebalance = RebalanceView(
-            timestamp_ms=self.host.wall_ms(), generation=self.generation_id, reason=reason
-        )
+        self.last_rebalance = Rebalance(self.host.wall_ms(), self.generation_id, reason)
         _log.info(
             "group %s rebalances after generation %d: %s", quoted(self.group_id), self.generation_id, reason
         )

@@ -20,10 +20,14 @@ from splashdam.embedded_broker.groups.consumer.member import (
 )
 from splashdam.embedded_broker.groups.consumer.migration import to_classic
 from splashdam.embedded_broker.groups.consumer.records import by_topic, encode_change
-from splashdam.embedded_broker.groups.group import FIRST_TRANSACTIONAL_EPOCH_VERSION, GroupHost, Member
+from splashdam.embedded_broker.groups.group import (
+    FIRST_TRANSACTIONAL_EPOCH_VERSION,
+    GroupHost,
+    Member,
+    Rebalance,
+)
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset
 from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_for
-from splashdam.model.inspection import RebalanceView
 from splashdam.model.log_text import quoted
 
 _log = logging.getLogger(__name__)
@@ -155,7 +159,7 @@ class ConsumerMembership:
         self.group = ConsumerGroup(group_id)
         self.host = host
         self._matches = PatternMatches()
-        self.last_rebalance: RebalanceView | None = None
+        self.last_rebalance: Rebalance | None = None
         self._waits: set[tuple[str, str]] = set()
         self._is_over = False
 
@@ -391,9 +395,7 @@ class ConsumerMembership:
         return decided.result
 
     def _note_rebalance(self, reason: str) -> None:
-        self.last_rebalance = RebalanceView(
-            timestamp_ms=self.host.wall_ms(), generation=self.group.epoch, reason=reason
-        )
+        self.last_rebalance = Rebalance(self.host.wall_ms(), self.group.epoch, reason)
 
     def _must_downgrade(self, after: ConsumerGroup) -> bool:
         """Whether the last member of the consumer protocol left, and the group may be downgraded."""

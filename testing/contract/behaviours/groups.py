@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from splashdam.testing.contract.behaviour import Run, behaviour, expect
 from splashdam.testing.contract.behaviours.produce import values
 from splashdam.testing.contract.behaviours.share_of_partitions import need_this_protocol
+from splashdam.testing.contract.raw_connection import coordinator_of
 from splashdam.testing.contract.vocabulary import Record
+from splashdam.wire.messages.describe_groups import DescribeGroupsRequest
+
+_EACH = 5
+_SHARING_SECONDS = 30
+"""How long two members may take to join: a JVM starts for one of them."""
 
 
 @behaviour("consume")
@@ -18,6 +26,37 @@ def a_group_reads_everything_once(run: Run) -> None:
     run.helper.produce(topic, values("more"))
     second = run.client.consume(topic, group, count=1)
     expect([each.value for each in second], [b"more"], "values after the commit")
+
+
+@behaviour("consume")
+def two_members_share_a_topic(run: Run) -> None:
+    """Each of two members has one of two partitions, and together they read each record once."""
+    topic, group = run.topic(partitions=2), run.group()
+    sent = {partition: [f"{partition}-{number}" for number in range(_EACH)] for partition in range(2)}
+    with run.client.twin() as other, ThreadPoolExecutor(2) as threads:
+        reading = [
+            threads.submit(each.consume, topic, group, count=_EACH, timeout_ms=_SHARING_SECONDS * 1500)
+            for each in (run.client, other)
+        ]
+        try:
+            run.eventually(lambda: _expect_two_members(run, group), _SHARING_SECONDS)
+        finally:  # otherwise both would wait in vain
+            records = [
+                Record(value.encode(), partition=partition)
+                for partition, values_ in sent.items()
+                for value in values_
+            ]
+            run.helper.produce(topic, records)
+        found = [each.result() for each in reading]
+    shares = sorted([(each.value or b"").decode() for each in share] for share in found)
+    expect(shares, [sent[0], sent[1]], "what each member read")
+
+
+def _expect_two_members(run: Run, group: str) -> None:
+    with coordinator_of(run, group) as conn:
+        (described,) = conn.ask(DescribeGroupsRequest(groups=[group])).groups
+    shares = [bool(member.member_assignment) for member in described.members]
+    expect((described.group_state, shares), ("Stable", [True, True]), "state, and who has partitions")
 
 
 @behaviour("consume_by_coordinator")

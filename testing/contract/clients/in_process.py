@@ -60,6 +60,9 @@ class InProcessClient(Client):
         logging.getLogger(self.logger).addHandler(logging.NullHandler())
         self.ops = frozenset(name.removeprefix(_PREFIX) for name in dir(self) if name.startswith(_PREFIX))
 
+    def twin(self) -> Client:
+        return type(self)(self.bootstrap_servers)
+
     def call(self, op: str, /, **args: Any) -> Any:
         do = getattr(self, _PREFIX + op, None)
         if do is None:

@@ -6,7 +6,8 @@ import gc
 import sys
 import threading
 
-from splashdam.client.running.process import AliveSet, make_guard, refuse_inside_a_send
+from splashdam.client.running.process import make_guard, refuse_inside_a_send
+from splashdam.model.alive import AliveSet
 
 
 def test_making_producers_does_not_disturb_who_looks_for_an_interrupted_send() -> None:

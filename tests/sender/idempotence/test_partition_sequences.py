@@ -34,7 +34,7 @@ def new_batch(records=1, topic_partition=TP):
 
 def send(idempotence, batch):
     """What a drain does."""
-    assert idempotence.admits(batch)
+    assert idempotence.holds(batch) is None
     batch.advance(BatchEvent.DRAIN)
     idempotence.drained(batch)
 
@@ -79,7 +79,7 @@ def test_nothing_goes_without_an_id():
     """The first batch waits for the producer id, and only for that."""
     made = Idempotence()
     assert made.wants_id
-    assert not made.admits(new_batch())
+    assert made.holds(new_batch())
     made.requested()
     assert not made.wants_id
     made.granted(9, 0)
@@ -95,7 +95,7 @@ def test_first_batch_goes_alone():
     made.granted(9, 0)
     first = new_batch()
     send(made, first)
-    assert not made.admits(new_batch())
+    assert made.holds(new_batch())
     made.delivered(first)
     fly(made, 1, 1)
 
@@ -104,9 +104,9 @@ def test_five_in_flight(idempotence):
     """Five numbered batches, without muting; the sixth waits for an answer."""
     batches = fly(idempotence, 2, 3, 1, 1, 1)
     assert [batch.base_sequence for batch in batches] == [1, 3, 6, 7, 8]
-    assert not idempotence.admits(new_batch())
+    assert idempotence.holds(new_batch())
     idempotence.delivered(batches[0])
-    assert idempotence.admits(new_batch())
+    assert idempotence.holds(new_batch()) is None
 
 
 def test_retries_go_one_at_a_time_lowest_first(idempotence):
@@ -114,11 +114,11 @@ def test_retries_go_one_at_a_time_lowest_first(idempotence):
     a, b, c = fly(idempotence, 1, 1, 1)
     for batch in (c, b, a):
         back(batch)
-    assert [idempotence.admits(batch) for batch in (a, b, c)] == [True, False, False]
+    assert [idempotence.holds(batch) is None for batch in (a, b, c)] == [True, False, False]
     send(idempotence, a)
-    assert not idempotence.admits(b)
+    assert idempotence.holds(b)
     idempotence.delivered(a)
-    assert idempotence.admits(b)
+    assert idempotence.holds(b) is None
 
 
 def test_nothing_new_while_one_is_repeated(idempotence):
@@ -126,9 +126,9 @@ def test_nothing_new_while_one_is_repeated(idempotence):
     (a,) = fly(idempotence, 1)
     back(a)
     send(idempotence, a)
-    assert not idempotence.admits(new_batch())
+    assert idempotence.holds(new_batch())
     idempotence.delivered(a)
-    assert idempotence.admits(new_batch())
+    assert idempotence.holds(new_batch()) is None
 
 
 def test_gap_behind_a_failure_is_only_retried(idempotence):
@@ -139,7 +139,7 @@ def test_gap_behind_a_failure_is_only_retried(idempotence):
     assert idempotence.bumps == 0
     back(b)
     idempotence.delivered(a)
-    assert idempotence.admits(b)
+    assert idempotence.holds(b) is None
 
 
 def test_real_gap_raises_the_epoch(idempotence):
@@ -149,11 +149,11 @@ def test_real_gap_raises_the_epoch(idempotence):
     back(a)
     idempotence.settle()
     assert idempotence.bumps == 0  # b is on the wire
-    assert not idempotence.admits(a)
+    assert idempotence.holds(a)
     back(b)
     idempotence.settle()
     assert [(x.producer_epoch, x.base_sequence) for x in (a, b)] == [(1, 0), (1, 2)]
-    assert idempotence.admits(a)
+    assert idempotence.holds(a) is None
     send(idempotence, a)
     idempotence.delivered(a)
     send(idempotence, b)
@@ -165,7 +165,7 @@ def test_refused_batch_leaves_no_gap(idempotence):
     """After a refusal the next number the broker sees is legal: 0 in a new epoch (R3)."""
     (a,) = fly(idempotence, 4)
     idempotence.refused(a)
-    assert not idempotence.admits(new_batch())
+    assert idempotence.holds(new_batch())
     idempotence.settle()
     (b,) = fly(idempotence, 1)
     assert (b.producer_epoch, b.base_sequence) == (1, 0)
@@ -179,7 +179,7 @@ def test_batches_before_a_refused_one_keep_their_numbers(idempotence):
     back(c)
     idempotence.settle()
     assert idempotence.bumps == 0
-    assert idempotence.admits(a)
+    assert idempotence.holds(a) is None
     send(idempotence, a)
     assert (a.producer_epoch, a.base_sequence) == (0, 1)
     idempotence.delivered(a)
@@ -191,10 +191,10 @@ def test_unresolved_batch_stops_new_ones(idempotence):
     """A batch given up without an answer: nothing new until in-flight is empty, then a new epoch."""
     a, b = fly(idempotence, 1, 1)
     idempotence.lost(a)
-    assert not idempotence.admits(new_batch())
+    assert idempotence.holds(new_batch())
     back(b)
     idempotence.settle()
-    assert idempotence.admits(b)
+    assert idempotence.holds(b) is None
     idempotence.lost(b)
     idempotence.settle()
     assert idempotence.bumps == 1
@@ -217,7 +217,7 @@ def test_abandoned_batch_is_awaited(idempotence):
     a.advance(BatchEvent.ABANDON)
     idempotence.abandoned(a)
     idempotence.settle()
-    assert not idempotence.admits(new_batch())
+    assert idempotence.holds(new_batch())
     idempotence.delivered(a)
     idempotence.settle()
     assert idempotence.bumps == 0
@@ -232,7 +232,7 @@ def test_split_parts_share_the_numbers(idempotence):
         part.producer_id, part.producer_epoch, part.base_sequence = 1, 0, sequence
     idempotence.split(a, parts)
     back(b)
-    assert [idempotence.admits(batch) for batch in (*parts, b)] == [True, False, False]
+    assert [idempotence.holds(batch) is None for batch in (*parts, b)] == [True, False, False]
 
 
 def test_one_raise_serves_all_partitions(idempotence):
@@ -270,14 +270,14 @@ def test_last_epoch_asks_for_a_new_id():
     back(a)
     made.settle()
     assert made.wants_id
-    assert not made.admits(a)
+    assert made.holds(a)
     back(other)
-    assert made.admits(other)  # other partitions go on under the old id
+    assert made.holds(other) is None  # other partitions go on under the old id
     made.requested()
     made.granted(2, 0)
     made.settle()
     assert (a.producer_id, a.producer_epoch, a.base_sequence) == (2, 0, 0)
-    assert made.admits(a)
+    assert made.holds(a) is None
 
 
 def test_late_trouble_takes_the_present_identity(idempotence):
@@ -343,7 +343,7 @@ def test_forgetting_at_the_last_epoch_waits_for_a_new_id(idempotence, monkeypatc
     assert set(idempotence._partitions) == {TP}
     idempotence.expect_expiry(())
     assert not idempotence._partitions
-    assert not idempotence.admits(new_batch())
+    assert idempotence.holds(new_batch())
     idempotence.requested()
     idempotence.granted(2, 0)
     batch = new_batch()

@@ -195,7 +195,7 @@ class TransactionMachine(RuleBasedStateMachine):
     def drain(self, where: TopicPartition, fate: str) -> None:
         """All batches of a partition that may go are sent, and the first one has its answer, or none."""
         queue, wire = self.queues[where], self.wire[where]
-        while queue and self.gate.admits(queue[0]):
+        while queue and self.gate.holds(queue[0]) is None:
             batch = queue.popleft()
             batch.advance(BatchEvent.DRAIN)
             self.gate.drained(batch)

@@ -123,7 +123,7 @@ class Talk:
         """A record of the open transaction, on the wire; its partition is added first."""
         batch = batch or new_batch()
         gate = self.manager.partitions
-        while not gate.admits(batch):
+        while gate.holds(batch):
             question = self.next(batches_left=True)
             assert question is not None
             self.reply(question)
@@ -150,7 +150,7 @@ class Talk:
             return self.until(asked)
         if asked is RequestKind.ADD_PARTITIONS:
             self.ready().manager.begin()
-            assert not manager.partitions.admits(new_batch())
+            assert manager.partitions.holds(new_batch())
             return self.until(asked)
         self.begun()
         if asked is RequestKind.END:

@@ -1,0 +1,1 @@
+../../facade/inspect.py
