@@ -25,7 +25,7 @@ from splashdam.record.batch import HEADER_BYTES
 from splashdam.record.kernel import record_size_upper_bound
 
 
-class AIOKafkaProducer(AsyncioKafkaProducer):
+class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
     """A drop-in for ``aiokafka.AIOKafkaProducer``, of which it has the constructor, methods and arguments.
 
     Where it differs: records are acknowledged by all replicas and idempotent, unless ``acks`` or

@@ -6,7 +6,7 @@ import math
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 import trio
 
@@ -20,6 +20,7 @@ from splashdam.client.running.lifecycle import State
 from splashdam.client.sending.intake import PendingSend
 from splashdam.client.sending.lookup import BootstrapLookup
 from splashdam.client.sending.waiting import Deadline, drive_in_trio
+from splashdam.client.serializers import KeyT, ValueT
 from splashdam.client.settings.rules import producer_settings, refuse_positional
 from splashdam.client.waiters import wait_in_trio
 from splashdam.model.errors import IllegalStateError, KafkaError
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @fast_path_first
-class AsyncKafkaProducer(ProducerBase[RecordFuture]):
+class AsyncKafkaProducer(ProducerBase[RecordFuture], Generic[KeyT, ValueT]):
     """Sends records to Kafka from trio tasks::
 
         async with AsyncKafkaProducer(bootstrap_servers="kafka-1:9092") as producer:
@@ -64,7 +65,7 @@ class AsyncKafkaProducer(ProducerBase[RecordFuture]):
         *others: Never,
         connect: Connect | None = None,
         clock: Clock | None = None,
-        **options: Unpack[ProducerOptions],
+        **options: Unpack[ProducerOptions[KeyT, ValueT]],
     ) -> None:
         if others:
             refuse_positional("AsyncKafkaProducer", others)
@@ -85,8 +86,8 @@ class AsyncKafkaProducer(ProducerBase[RecordFuture]):
     async def send(  # noqa: PLR0917 (kafka-python's signature)
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: ValueT | None = None,
+        key: KeyT | None = None,
         headers: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -109,8 +110,8 @@ class AsyncKafkaProducer(ProducerBase[RecordFuture]):
     def send_nowait(  # noqa: PLR0917 (kafka-python's signature)
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: ValueT | None = None,
+        key: KeyT | None = None,
         headers: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -128,10 +129,10 @@ class AsyncKafkaProducer(ProducerBase[RecordFuture]):
     async def send_many(
         self,
         topic: str,
-        values: Iterable[Any],
+        values: Iterable[ValueT | None],
         *,
         key: Any = None,
-        keys: Iterable[Any] | None = None,
+        keys: Iterable[KeyT | None] | None = None,
         headers: Any = None,
         partition: int | Iterable[int | None] | None = None,
         partitions: Iterable[int | None] | None = None,

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 import attrs
 
@@ -23,6 +23,7 @@ from splashdam.client.running.core import FORCED_SECONDS, ProducerCore
 from splashdam.client.running.lifecycle import State
 from splashdam.client.sending.intake import PendingSend
 from splashdam.client.sending.waiting import Deadline, drive_in_asyncio
+from splashdam.client.serializers import KeyT, ValueT
 from splashdam.client.settings.rules import producer_settings, refuse_positional
 from splashdam.client.waiters import wait_in_asyncio
 from splashdam.model.errors import KafkaError
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @fast_path_first
-class AsyncioKafkaProducer(ProducerBase[DeliveryFuture]):
+class AsyncioKafkaProducer(ProducerBase[DeliveryFuture], Generic[KeyT, ValueT]):
     """Sends records to Kafka from asyncio tasks::
 
         async with AsyncioKafkaProducer(bootstrap_servers="kafka-1:9092") as producer:
@@ -66,7 +67,7 @@ class AsyncioKafkaProducer(ProducerBase[DeliveryFuture]):
         KafkaConfigurationError, TypeError: as for ``KafkaProducer``.
     """
 
-    def __init__(self, *others: Never, **options: Unpack[ProducerOptions]) -> None:
+    def __init__(self, *others: Never, **options: Unpack[ProducerOptions[KeyT, ValueT]]) -> None:
         if others:
             refuse_positional("AsyncioKafkaProducer", others)
         self._settings = settings = producer_settings(options)
@@ -115,8 +116,8 @@ class AsyncioKafkaProducer(ProducerBase[DeliveryFuture]):
     async def send(  # noqa: PLR0917 (kafka-python's signature)
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: ValueT | None = None,
+        key: KeyT | None = None,
         headers: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -142,8 +143,8 @@ class AsyncioKafkaProducer(ProducerBase[DeliveryFuture]):
     async def send_and_wait(  # noqa: PLR0917 (kafka-python's signature)
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: ValueT | None = None,
+        key: KeyT | None = None,
         headers: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -161,8 +162,8 @@ class AsyncioKafkaProducer(ProducerBase[DeliveryFuture]):
     def send_nowait(  # noqa: PLR0917 (kafka-python's signature)
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: ValueT | None = None,
+        key: KeyT | None = None,
         headers: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -180,10 +181,10 @@ class AsyncioKafkaProducer(ProducerBase[DeliveryFuture]):
     async def send_many(
         self,
         topic: str,
-        values: Iterable[Any],
+        values: Iterable[ValueT | None],
         *,
         key: Any = None,
-        keys: Iterable[Any] | None = None,
+        keys: Iterable[KeyT | None] | None = None,
         headers: Any = None,
         partition: int | Iterable[int | None] | None = None,
         partitions: Iterable[int | None] | None = None,

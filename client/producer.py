@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 from splashdam.client.base import ProducerBase
 from splashdam.client.future import RecordFuture, Subscription, in_callback
@@ -18,6 +18,7 @@ from splashdam.client.running.lifecycle import State
 from splashdam.client.sending.intake import PendingSend
 from splashdam.client.sending.lookup import BootstrapLookup
 from splashdam.client.sending.waiting import Deadline, drive_in_thread
+from splashdam.client.serializers import KeyT, ValueT
 from splashdam.client.settings.rules import producer_settings, refuse_positional
 from splashdam.client.waiters import SENDER_THREADS, wait_in_thread
 from splashdam.model.errors import KafkaError
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @fast_path_first
-class KafkaProducer(ProducerBase[RecordFuture], Sends[RecordFuture]):
+class KafkaProducer(ProducerBase[RecordFuture], Sends[RecordFuture], Generic[KeyT, ValueT]):
     """Sends records to Kafka from any number of threads.
 
     ``send`` appends a record to a batch and returns a future; a background thread sends the batches. Use the
@@ -64,7 +65,7 @@ class KafkaProducer(ProducerBase[RecordFuture], Sends[RecordFuture]):
     The constructor opens no connection and returns at once, unless ``bootstrap_timeout_ms`` is given.
     """
 
-    def __init__(self, *others: Never, **options: Unpack[ProducerOptions]) -> None:
+    def __init__(self, *others: Never, **options: Unpack[ProducerOptions[KeyT, ValueT]]) -> None:
         if others:
             refuse_positional("KafkaProducer", others)
         process.refuse_at_exit()
@@ -89,8 +90,8 @@ class KafkaProducer(ProducerBase[RecordFuture], Sends[RecordFuture]):
     def send(  # noqa: PLR0917 (kafka-python's signature)
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: ValueT | None = None,
+        key: KeyT | None = None,
         headers: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -130,8 +131,8 @@ class KafkaProducer(ProducerBase[RecordFuture], Sends[RecordFuture]):
     def send_nowait(  # noqa: PLR0917 (kafka-python's signature)
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: ValueT | None = None,
+        key: KeyT | None = None,
         headers: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -149,10 +150,10 @@ class KafkaProducer(ProducerBase[RecordFuture], Sends[RecordFuture]):
     def send_many(
         self,
         topic: str,
-        values: Iterable[Any],
+        values: Iterable[ValueT | None],
         *,
         key: Any = None,
-        keys: Iterable[Any] | None = None,
+        keys: Iterable[KeyT | None] | None = None,
         headers: Any = None,
         partition: int | Iterable[int | None] | None = None,
         partitions: Iterable[int | None] | None = None,

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from splashdam.client.sending.arguments import positional_count
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.log_text import shown
 from splashdam.model.values import Buffer
+
+if TYPE_CHECKING:  # type checkers know it; at run time there is no need for it, nor for the defaults
+    from typing_extensions import TypeVar
+
+    DataT = TypeVar("DataT", default=Any)
+    KeyT = TypeVar("KeyT", default=Any)
+    ValueT = TypeVar("ValueT", default=Any)
+else:
+    from typing import TypeVar
+
+    DataT, KeyT, ValueT = TypeVar("DataT"), TypeVar("KeyT"), TypeVar("ValueT")
 
 SerializerHeaders: TypeAlias = list[tuple[str, bytes | None]]
 """The record's headers; a serializer may append to them, for example a schema id."""
@@ -18,11 +29,14 @@ SerializeFunction: TypeAlias = Callable[[str, SerializerHeaders, Any], Buffer | 
 """The calling convention of adapted serializers: ``(topic, headers, data) -> bytes or None``."""
 
 
-class Serializer(ABC):
-    """Turns a key or a value into bytes. One instance may be called by several threads at once."""
+class Serializer(ABC, Generic[DataT]):
+    """Turns a key or a value into bytes. One instance may be called by several threads at once.
+
+    ``Serializer[Order]`` says to type checkers what it takes, and so what the producer's ``send`` takes.
+    """
 
     @abstractmethod
-    def serialize(self, topic: str, headers: SerializerHeaders, data: Any) -> Buffer | None:
+    def serialize(self, topic: str, headers: SerializerHeaders, data: DataT) -> Buffer | None:
         """Return the bytes of ``data``; ``None`` for a null key or value.
 
         Args:
@@ -34,11 +48,11 @@ class Serializer(ABC):
             Exception: any; it propagates to the caller of ``send``, and nothing is queued.
         """
 
-    def close(self) -> None:  # noqa: B027 (most have nothing to close)
+    def close(self) -> None:
         """Called once when the producer is closed."""
 
 
-class DefaultSerializer(Serializer):
+class DefaultSerializer(Serializer[Any]):
     """Encodes text with ``encoding``; bytes-like values and ``None`` pass unchanged.
 
     Args:

@@ -155,6 +155,26 @@ STARTING = (
     Contender("aiokafka", "aiokafka", "first_ack", 1, AIOKAFKA),
 )
 
+CK_AIO = "confluent-kafka AIOProducer"
+GATHERED = (
+    Contender("splashdam asyncio, gather()", OURS, "gathered", 400_000),
+    Contender("aiokafka, gather()", "aiokafka", "gathered", 100_000, AIOKAFKA),
+    Contender(f"{CK_AIO}, gather()", "confluent-kafka", "gathered", 200_000, CONFLUENT),
+)
+GATHERED_WITH_HEADERS = (
+    Contender("splashdam asyncio, gather()", OURS, "gathered_with_headers", 400_000),
+    Contender("aiokafka, gather()", "aiokafka", "gathered_with_headers", 100_000, AIOKAFKA),
+)
+IN_TASKS = (
+    Contender("splashdam asyncio, 100 tasks", OURS, "in_tasks", 200_000),
+    Contender("aiokafka, 100 tasks", "aiokafka", "in_tasks", 50_000, AIOKAFKA),
+    Contender(f"{CK_AIO}, 100 tasks", "confluent-kafka", "in_tasks", 50_000, CONFLUENT),
+)
+AWAITED = (
+    Contender("splashdam send_and_wait()", OURS, "awaited", 0),
+    Contender("aiokafka send_and_wait()", "aiokafka", "awaited", 0, AIOKAFKA),
+)
+
 QUEUE = "produce() without a callback only fills a queue and reports no outcome: see its memory"
 PER_BATCH = (
     "aiokafka has one future for each batch and produce_batch() none; splashdam has one for each record;"
@@ -162,6 +182,8 @@ PER_BATCH = (
 )
 ITS_OWN = "every client's own defaults, but acks=all and idempotence for all"
 PACE = "1,000 records a second; from the call until the program learns of the acknowledgement"
+REFUSED = "confluent-kafka's AIOProducer takes no headers"
+BUFFERED = "AIOProducer collects as many records as there are tasks; by default it would wait for a second"
 NO_PACE = "each record follows when the program knows that the last one is acknowledged"
 FRESH = "a fresh process, files in the page cache; acks=all and idempotence"
 
@@ -267,6 +289,30 @@ SCENARIOS: Sequence[Scenario] = (
         title="latency, steady stream, linger 5 ms",
         contenders=STEADY,
         kind="latency",
+        note=PACE,
+    ),
+    Scenario(
+        name="asyncio-gather", title="asyncio: send all, gather the futures, 100 B", contenders=GATHERED
+    ),
+    Scenario(
+        name="asyncio-headers",
+        title="asyncio: the same with two headers for each record",
+        contenders=GATHERED_WITH_HEADERS,
+        note=REFUSED,
+    ),
+    Scenario(
+        name="asyncio-tasks",
+        title="asyncio: 100 tasks that wait for each record, 100 B, linger 0",
+        contenders=IN_TASKS,
+        linger_ms=0,
+        note=BUFFERED,
+    ),
+    Scenario(
+        name="asyncio-wait",
+        title="asyncio: latency of await send_and_wait(), linger 0",
+        contenders=AWAITED,
+        kind="latency",
+        linger_ms=0,
         note=PACE,
     ),
     Scenario(

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict
 
 from splashdam.client.observing.metrics import MetricsReporter
 from splashdam.client.partitioning.partitioners import Partitioner
-from splashdam.client.serializers import Serializer
+from splashdam.client.serializers import DataT, KeyT, Serializer, ValueT
 from splashdam.model.values import BatchMetadata, Buffer
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-SerializerLike: TypeAlias = Serializer | Callable[[Any], Buffer | None] | None
+SerializerLike: TypeAlias = Serializer[DataT] | Callable[[DataT], Buffer | None] | None
 PartitionerLike: TypeAlias = Partitioner | Callable[[bytes | None, list[int], list[int]], int] | str
 
 
-class ProducerOptions(TypedDict, total=False):
-    """All of them may be left out."""
+class ProducerOptions(TypedDict, Generic[KeyT, ValueT], total=False):
+    """All of them may be left out. The serializers tell the types of keys and values."""
 
     bootstrap_servers: str | Sequence[str]
     bootstrap_timeout_ms: float | None
@@ -32,8 +32,8 @@ class ProducerOptions(TypedDict, total=False):
     selector: Any
     kafka_client: Any
     client_id: str | None
-    key_serializer: SerializerLike
-    value_serializer: SerializerLike
+    key_serializer: SerializerLike[KeyT]
+    value_serializer: SerializerLike[ValueT]
     acks: Literal[-1, 0, 1, "all"]
     enable_idempotence: bool
     transactional_id: str | None

@@ -20,6 +20,7 @@ SHOWN = {
     "asyncio_worker.py": "200 words measured",
     "asyncio_tracing.py": "POST /orders/2: send orders, delivered at offset 2, one trace: True",
     "fastapi_app.py": "the last record is at offset 20",
+    "typed_records.py": "at offset 0",
     "callbacks_and_errors.py": "delivered at offsets [0, 1]",
     "interceptors.py": "{'delivered': 100, 'in batches': 101, 'PurgedError': 1}",
     "keys_and_partitions.py": "asked for 3, got 3",

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from splashdam.cli.measuring.clients import asyncio_like
 from splashdam.cli.measuring.clients.security import security_options, with_ssl_context
 from splashdam.cli.measuring.clock import Acks, Clock, Measurement, due_times, latency_figures
 from splashdam.cli.measuring.task import (
@@ -142,7 +143,10 @@ async def _measure(task: Task) -> Measurement:
     await producer.start()
     try:
         await producer.send_and_wait(task.topic, b"warm")
-        result = await CALLS[task.call](producer, task)
+        if task.call in asyncio_like.CALLS:
+            result = await asyncio_like.CALLS[task.call](producer.send, task)
+        else:
+            result = await CALLS[task.call](producer, task)
     finally:
         await producer.stop()
     return {**result, "options": without_address(made_with)}

@@ -6,10 +6,12 @@ rate together with its memory.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from splashdam.cli.measuring.clients import asyncio_like
 from splashdam.cli.measuring.clients.security import security_options
 from splashdam.cli.measuring.clock import (
     DELIVERY_SECONDS,
@@ -192,9 +194,27 @@ def measure(task: Task) -> Measurement:
     """Measure with a new producer, after it has delivered a first record."""
     from confluent_kafka import Producer
 
+    if task.call in asyncio_like.CALLS:
+        return asyncio.run(_measure_under_asyncio(task))
     made_with = options(task)
     producer = Producer({**made_with, **security_options()})
     # As for the other clients: connections, metadata and the producer id are not part of the measurement.
     producer.produce(task.topic, b"warm")
     _flush(producer)
     return {**CALLS[task.call](producer, task), "options": without_address(made_with)}
+
+
+async def _measure_under_asyncio(task: Task) -> Measurement:
+    from confluent_kafka.aio import AIOProducer
+
+    # Records wait in its buffer until it has so many: as many as there are tasks. Else each would wait for
+    # `buffer_timeout`, a second by default; so a single task that waits for each record is not measured.
+    batch_size = asyncio_like.TASKS if task.call == "in_tasks" else 1000
+    made_with = options(task)
+    producer = AIOProducer({**made_with, **security_options()}, batch_size=batch_size, buffer_timeout=0.005)
+    warm = await producer.produce(task.topic, value=b"warm")
+    await producer.flush()
+    await warm
+    result = await asyncio_like.CALLS[task.call](producer.produce, task)
+    await producer.close()
+    return {**result, "options": without_address(made_with)}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from splashdam.cli.measuring.clients import kafka_like
+from splashdam.cli.measuring.clients import asyncio_like, kafka_like
 from splashdam.cli.measuring.clients.security import security_options
 from splashdam.cli.measuring.clock import Clock, Measurement, due_times, latency_figures
 from splashdam.cli.measuring.task import Task, chunks, values, without_address
@@ -70,6 +71,8 @@ CALLS: Mapping[str, Callable[[Any, Task], Measurement]] = {
 
 def measure(task: Task) -> Measurement:
     """Measure with a new producer; the result names the kernel's twin (``c`` or ``python``)."""
+    if task.call in asyncio_like.CALLS:
+        return {**asyncio.run(_measure_under_asyncio(task)), "twin": IMPL}
     if task.call == "awaiting":
         import trio
 
@@ -77,3 +80,13 @@ def measure(task: Task) -> Measurement:
     from splashdam.client.producer import KafkaProducer
 
     return {**kafka_like.measure(KafkaProducer, CALLS[task.call], task), "twin": IMPL}
+
+
+async def _measure_under_asyncio(task: Task) -> Measurement:
+    from splashdam.client.asyncio_producer import AsyncioKafkaProducer
+
+    made_with = kafka_like.options(task)
+    async with AsyncioKafkaProducer(**made_with, **security_options()) as producer:
+        await producer.send_and_wait(task.topic, b"warm")
+        result = await asyncio_like.CALLS[task.call](producer.send, task)
+    return {**result, "options": without_address(made_with)}
