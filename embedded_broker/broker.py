@@ -43,7 +43,7 @@ from splashdam.embedded_broker.topics.disk_failures import DiskFailures
 from splashdam.embedded_broker.topics.parking import FetchParking
 from splashdam.embedded_broker.topics.topics import Topics
 from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
-from splashdam.embedded_broker.transactions.verification import RemoteEnrolments
+from splashdam.embedded_broker.transactions.verification import Enrolments
 from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError
 from splashdam.model.errors import IllegalStateError
 from splashdam.net.clock import Clock, SystemClock
@@ -93,7 +93,7 @@ class Broker:
         groups: the coordinator of consumer groups.
         offsets: the committed offsets of groups.
         transactions: the coordinator of transactions.
-        enrolments: asks coordinators on other brokers about transactions.
+        enrolments: asks coordinators about transactions, on this broker or another one.
         configs: the dynamic configs.
         telemetry: metrics that clients push (KIP-714).
         interception: holds an interceptor of requests, if there is one; it may be replaced.
@@ -154,7 +154,7 @@ class Broker:
         self.groups = GroupCoordinator(self)
         self.offsets = GroupOffsets(self, self.groups)
         self.transactions = TransactionCoordinator(self, nursery.start_soon)
-        self.enrolments = RemoteEnrolments(self)
+        self.enrolments = Enrolments(self)
         self.member = ClusterMember(
             self, {CONSUMER_OFFSETS: self.groups, TRANSACTION_STATE: self.transactions}
         )

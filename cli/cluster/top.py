@@ -21,12 +21,8 @@ from splashdam.cli.parameters import json_option
 from splashdam.console.sampling import Sampler, Seen
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.errors import KafkaConnectionError, message_of
-from splashdam.model.inspection import TopicView
-from splashdam.net.admin.groups import committed_offsets, describe_group, list_groups
-from splashdam.net.admin.topics import list_offsets
+from splashdam.model.inspection import GroupPartitionView, GroupView, TopicView
 from splashdam.net.clock import SystemClock
-from splashdam.net.cluster.cluster_client import ClusterClient
-from splashdam.net.cluster.fetch_client import LATEST
 from splashdam.net.inspector import Inspector, open_inspector
 
 if TYPE_CHECKING:
@@ -39,40 +35,17 @@ _QUIT = frozenset("qQ\x03\x04\x1b")
 
 
 @attrs.frozen(kw_only=True)
-class GroupLag:
-    """A consumer group.
-
-    Attributes:
-        group: its id.
-        state: Kafka's word.
-        members: how many it has.
-        lag: records that it has not committed, of all its partitions.
-        worst: the partition that lags most, as ``topic-partition``; None without lag.
-        worst_lag: of that one.
-    """
-
-    group: str
-    state: str
-    members: int
-    lag: int
-    worst: str | None
-    worst_lag: int
-
-
-@attrs.frozen(kw_only=True)
 class Look:
     """What is shown at one moment.
 
     Attributes:
         seen: the cluster.
         groups: those that lag most first.
-        count_of_groups: how many there are.
         refusal: why the groups are not known; None if they are.
     """
 
     seen: Seen
-    groups: Sequence[GroupLag]
-    count_of_groups: int
+    groups: Sequence[GroupView]
     refusal: str | None = None
 
 
@@ -188,41 +161,20 @@ async def _end_at_key(descriptor: int, scope: trio.CancelScope) -> None:
 async def _look(inspector: Inspector, sampler: Sampler) -> Look:
     seen = await sampler.look()
     if seen.failure is not None:
-        return Look(seen=seen, groups=(), count_of_groups=0)
+        return Look(seen=seen, groups=())
+    assert seen.overview is not None
+    ends = {each.topic_partition: each.end_offset for t in seen.overview.topics for each in t.partitions}
     try:
-        groups, count = await inspector.ask(_groups)
+        groups = await inspector.groups(ends, _MOST_GROUPS)
     except BrokerResponseError as error:  # who may see topics may not always see groups
-        return Look(seen=seen, groups=(), count_of_groups=0, refusal=message_of(error))
-    return Look(seen=seen, groups=groups, count_of_groups=count)
+        return Look(seen=seen, groups=(), refusal=message_of(error))
+    return Look(seen=seen, groups=sorted(groups, key=lambda each: (-each.lag, each.group_id)))
 
 
-async def _groups(client: ClusterClient) -> tuple[list[GroupLag], int]:
-    listed = [each for each in await list_groups(client) if each.protocol_type in {"consumer", ""}]
-    found = [
-        lag for each in listed[:_MOST_GROUPS] if (lag := await _lag_of(client, each.group_id)) is not None
-    ]
-    return sorted(found, key=lambda each: (-each.lag, each.group)), len(listed)
-
-
-async def _lag_of(client: ClusterClient, group_id: str) -> GroupLag | None:
-    described = await describe_group(client, group_id)
-    if described is None:  # deleted meanwhile
-        return None
-    committed = await committed_offsets(client, group_id)
-    ends = await list_offsets(client, list(committed), LATEST)
-    lags = {
-        where: max(0, ends[where] - offset.offset) for where, offset in committed.items() if where in ends
-    }
-    worst = max(lags, key=lambda where: lags[where], default=None)
-    lag = lags[worst] if worst is not None else 0
-    return GroupLag(
-        group=group_id,
-        state=described.state,
-        members=len(described.members),
-        lag=sum(lags.values()),
-        worst=None if worst is None or not lag else f"{worst.topic}-{worst.partition}",
-        worst_lag=lag,
-    )
+def _worst(group: GroupView) -> GroupPartitionView | None:
+    """Return the partition that lags most; None if none does."""
+    lagging = [each for each in group.partitions if each.lag]
+    return max(lagging, key=lambda each: each.lag or 0, default=None)
 
 
 def as_fields(look: Look) -> dict[str, object]:
@@ -250,7 +202,23 @@ def as_fields(look: Look) -> dict[str, object]:
             for topic in overview.topics
             if not topic.is_internal
         ],
-        "groups": [attrs.asdict(each) for each in look.groups],
+        "groups": [
+            {
+                "group": group.group_id,
+                "state": group.state,
+                "type": group.group_type,
+                "members": len(group.members),
+                "lag": group.lag,
+                "worst": None
+                if (worst := _worst(group)) is None
+                else {
+                    "topic": worst.topic_partition.topic,
+                    "partition": worst.topic_partition.partition,
+                    "lag": worst.lag,
+                },
+            }
+            for group in look.groups
+        ],
     }
 
 
@@ -318,14 +286,19 @@ def _groups_table(look: Look, most: int) -> RichTable:
 
     table = _table(("group", False), ("state", False), ("members", True), ("lag", True), ("lags most", False))
     for each in look.groups[:most]:
-        worst = "" if each.worst is None else f"{each.worst}: {each.worst_lag:,}"
-        table.add_row(Text(each.group), each.state, str(each.members), f"{each.lag:,}", Text(worst))
-    hidden = look.count_of_groups - min(len(look.groups), most)
-    if hidden > 0:
-        table.add_row(f"{hidden} more", style="dim")
+        worst = _worst(each)
+        table.add_row(
+            Text(each.group_id),
+            each.state,
+            str(len(each.members)),
+            f"{each.lag:,}",
+            Text(each.problem if worst is None else f"{worst.topic_partition}: {worst.lag:,}"),
+        )
+    if len(look.groups) > most:
+        table.add_row(f"{len(look.groups) - most} more", style="dim")
     if look.refusal is not None:
         table.add_row(Text(f"not shown: {look.refusal}"), style="dim")
-    elif not look.count_of_groups:
+    elif not look.groups:
         table.add_row("no group", style="dim")
     return table
 

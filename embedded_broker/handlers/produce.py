@@ -90,7 +90,7 @@ def produce(request: ProduceRequest, context: RequestContext) -> Steps[Answer]:
     if context.version >= _FIRST_TOPIC_ID_VERSION:
         yield from _name_topics(request, context.broker.topics)
     if request.transactional_id is not None:
-        coordinator = context.broker.enrolments.coordinator_elsewhere(request.transactional_id)
+        coordinator = context.broker.enrolments.coordinator_to_ask(request.transactional_id)
         if coordinator is not None:
             return Parked(partial(_append_verified, coordinator, request, context))
     return (yield from _append_in_order(_Asked(request, context)))
@@ -106,7 +106,7 @@ def _append_in_order(asked: _Asked) -> Steps[Answer]:
 async def _append_verified(
     coordinator: int, request: ProduceRequest, context: RequestContext
 ) -> Response | None:
-    """Append after the other broker that coordinates the transaction has enrolled the partitions."""
+    """Append after the coordinator of the transaction has enrolled the partitions."""
     broker, transactional_id = context.broker, request.transactional_id or ""
     is_implicit = context.version >= FIRST_IMPLICIT_PRODUCE
     wanted = await broker.turns.finish_steps(_to_enrol(request, broker), context.account)

@@ -40,7 +40,7 @@ _FIRST_TOPIC_ID_VERSION = 6
 @handles(TxnOffsetCommitRequest, versions=range(7))
 def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) -> Steps[Answer]:
     """Append the legal offsets to the transaction; answer with a code for each partition."""
-    coordinator = context.broker.enrolments.coordinator_elsewhere(request.transactional_id)
+    coordinator = context.broker.enrolments.coordinator_to_ask(request.transactional_id)
     if coordinator is not None:
         return Parked(partial(_commit_verified, coordinator, request, context))
     return (yield from _commit_all(request, context, None))
@@ -49,7 +49,7 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) 
 async def _commit_verified(
     coordinator: int, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> Response | None:
-    """Commit after the other broker that coordinates the transaction has enrolled the partition."""
+    """Commit after the coordinator of the transaction has enrolled the partition."""
     broker, wanted = context.broker, []
     with suppress(BrokerResponseError):  # raised again, and answered, at the commit
         producer = ProducerIdentity(request.producer_id, request.producer_epoch)

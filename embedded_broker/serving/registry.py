@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.topics.parking import FetchParking
     from splashdam.embedded_broker.topics.topics import Topics
     from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
-    from splashdam.embedded_broker.transactions.verification import RemoteEnrolments
+    from splashdam.embedded_broker.transactions.verification import Enrolments
     from splashdam.model.inspection import AnsweredError
     from splashdam.model.values import TopicPartition
     from splashdam.net.clock import Clock
@@ -70,7 +70,7 @@ class AskedBroker(Protocol):
     configs: DynamicConfigs
     controller: Controller
     disk_failures: DiskFailures
-    enrolments: RemoteEnrolments
+    enrolments: Enrolments
     fetch_sessions: FetchSessions
     groups: GroupCoordinator
     leadership: Leadership

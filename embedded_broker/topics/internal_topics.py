@@ -271,11 +271,16 @@ class Appended:
 async def _when_safe(due: Iterable[tuple[Log, int, bool, int]], answer: Response, refuse: Refuse) -> Response:
     try:
         for log, end_offset, needs_sync, term in due:
-            with _as_coordinator():
-                await wait_safe(log, end_offset, term, needs_sync=needs_sync)
+            await wait_coordinated(log, end_offset, term, needs_sync=needs_sync)
     except BrokerResponseError as error:
         return refuse(error)
     return answer
+
+
+async def wait_coordinated(log: Log, end_offset: int, term: int, *, needs_sync: bool) -> None:
+    """As ``wait_safe``, with the errors of a coordinator: NOT_COORDINATOR (16), COORDINATOR_NOT_AVAILABLE."""
+    with _as_coordinator():
+        await wait_safe(log, end_offset, term, needs_sync=needs_sync)
 
 
 def term_of(log: Log) -> int:

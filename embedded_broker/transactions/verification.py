@@ -1,8 +1,9 @@
 """A transactional batch is appended only in an open transaction that has its partition (KIP-890).
 
-The coordinator is asked whether the partition was added, or told to add it. A coordinator on another broker
-is asked by AddPartitionsToTxn 4 or 5 before the batch is appended; its answer counts for this request only,
-and for each partition until the producer's next marker there.
+The coordinator is asked whether the partition was added, or told to add it. In a cluster that comes before
+the batch is appended: a coordinator on another broker is asked by AddPartitionsToTxn 4 or 5, and its own
+broker waits, too, until the coordinator's log is replicated. The answer counts for this request only, and for
+each partition until the producer's next marker there.
 """
 
 from __future__ import annotations
@@ -10,7 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from splashdam.embedded_broker.topics.internal_topics import InternalTopic, OwnsTopics
+from splashdam.embedded_broker.topics.internal_topics import (
+    InternalTopic,
+    OwnsTopics,
+    term_of,
+    wait_coordinated,
+)
 from splashdam.embedded_broker.topics.partitions import KnowsPartitions
 from splashdam.embedded_broker.transactions.error_mapping import FIRST_IMPLICIT_PRODUCE, produce_error
 from splashdam.embedded_broker.transactions.metadata import ProducerIdentity
@@ -48,7 +54,7 @@ class Enrols(Protocol):
 
     settings: BrokerSettings
     logs: LogManager
-    enrolments: RemoteEnrolments
+    enrolments: Enrolments
     transactions: TransactionCoordinator
 
 
@@ -111,7 +117,7 @@ def join_transaction(
         producer: its id and epoch.
         topic_partition: that it is about to write to.
         is_implicit: the request adds the partition to the transaction, as since KIP-890.
-        verdict: the answer of a coordinator on another broker, if the request asked one.
+        verdict: the coordinator's answer, if ``Enrolments.coordinator_to_ask`` named one.
 
     Raises:
         BrokerResponseError: from the coordinator.
@@ -121,11 +127,11 @@ def join_transaction(
         return None
     if not is_implicit and not broker.settings.transactions.transaction_partition_verification_enable:
         return None
-    if broker.enrolments.coordinator_elsewhere(transactional_id) is not None:
-        if verdict is None:
-            raise NotCoordinatorError("the coordinator has moved to another broker, which was not asked")
+    if verdict is not None:
         verdict.check(Enrolment(topic_partition, producer))
         return None
+    if broker.enrolments.coordinator_to_ask(transactional_id) is not None:
+        raise NotCoordinatorError("the coordinator has moved, and the new one was not asked")
     coordinator = broker.transactions
     if is_implicit:
         coordinator.add_partitions(transactional_id, *producer, [topic_partition])
@@ -142,7 +148,7 @@ class Enrolment(NamedTuple):
 
 
 class CoordinatorVerdict:
-    """The answer of a coordinator on another broker about the partitions of one request.
+    """The answer of a coordinator about the partitions of one request.
 
     The request may take many turns, and its transaction may end meanwhile. So the answer for a partition is
     valid until the producer's next marker is written there, or the partition is truncated.
@@ -173,7 +179,7 @@ class CoordinatorVerdict:
             InvalidTxnStateError: the transaction has ended since.
         """
         if enrolment not in self._errors:
-            raise NotCoordinatorError("the coordinator, another broker, was not asked about the partition")
+            raise NotCoordinatorError("the coordinator was not asked about the partition")
         error = self._errors[enrolment]
         if error is not None:
             raise error
@@ -192,14 +198,19 @@ class CoordinatorVerdict:
 
 
 class AsksCoordinators(OwnsTopics, KnowsPartitions, Protocol):
-    """What `RemoteEnrolments` needs of its broker; the attributes are those of `Broker`."""
+    """What `Enrolments` needs of its broker; the attributes are those of `Broker`."""
 
     controller: Controller
     peers: InterBrokerClient
+    transactions: TransactionCoordinator
 
 
-class RemoteEnrolments:
-    """Asks coordinators on other brokers (Kafka's ``AddPartitionsToTxnManager``).
+class Enrolments:
+    """Asks coordinators before a batch is appended (Kafka's ``AddPartitionsToTxnManager``).
+
+    The coordinator must not forget that a partition has joined once the partition has a batch: an abort would
+    leave that open, and the producer's next commit would commit it. So where the state of transactions has
+    replicas, even the coordinator of the same broker is asked, and it answers when they have the change.
 
     Args:
         broker: that asks.
@@ -209,14 +220,20 @@ class RemoteEnrolments:
         self._broker = broker
         self._topic = InternalTopic(TRANSACTION_STATE, broker)
 
-    def coordinator_elsewhere(self, transactional_id: str) -> int | None:
-        """Return the node that coordinates a transactional id; None if it is this one, -1 if none."""
+    def coordinator_to_ask(self, transactional_id: str) -> int | None:
+        """Return the node to ask about a transactional id before an append, -1 if nobody coordinates it.
+
+        None: this broker coordinates it, and what it appends is safe at once, or as safe as the batch.
+        """
         if self._broker.controller.is_alone:
             return None
         where = TopicPartition(TRANSACTION_STATE, self._topic.partition_for(transactional_id))
         leader = self._broker.leadership.leader_of(where)
-        if leader is None or leader.node_id == self._broker.node_id:
+        if leader is None:
             return None
+        if leader.node_id == self._broker.node_id:
+            log = self._broker.logs.logs.get(where)
+            return None if log is None or log.replication is None else leader.node_id
         return leader.node_id
 
     async def ask(
@@ -237,13 +254,49 @@ class RemoteEnrolments:
         errors: dict[Enrolment, BrokerResponseError | None] = {}
         for producer in dict.fromkeys(each.producer for each in verifications):
             partitions = [each.topic_partition for each in verifications if each.producer == producer]
-            asked = _request(transactional_id, producer, partitions, is_implicit)
-            errors.update(await self._ask(node_id, asked, producer, partitions))
+            if node_id == self._broker.node_id:
+                answers = await self._ask_here(transactional_id, producer, partitions, is_implicit)
+            else:
+                asked = _request(transactional_id, producer, partitions, is_implicit)
+                answers = await self._ask(node_id, asked, producer, partitions)
+            errors.update(answers)
         return CoordinatorVerdict(self._broker.logs, verifications, errors)
 
     def _verification(self, enrolment: Enrolment) -> Verification | None:
         log = self._broker.logs.logs.get(enrolment.topic_partition)
         return None if log is None else log.producers.verification(enrolment.producer.producer_id)
+
+    async def _ask_here(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: list[TopicPartition],
+        is_implicit: bool,
+    ) -> dict[Enrolment, BrokerResponseError | None]:
+        coordinator, logs = self._broker.transactions, self._broker.logs.logs
+        answers: dict[Enrolment, BrokerResponseError | None] = {}
+        try:
+            if is_implicit:
+                coordinator.add_partitions(transactional_id, *producer, partitions)
+                log = coordinator.log_of(transactional_id)
+                end_offset, term = log.log_end_offset, term_of(log)
+                # A synced batch must not be left by a power cut without the transaction that it is in.
+                is_promised = any(
+                    each in logs and logs[each].settings.flush_messages == 1 for each in partitions
+                )
+                needs_sync = log.must_flush or (is_promised and not log.is_synced)
+                await wait_coordinated(log, end_offset, term, needs_sync=needs_sync)
+        except BrokerResponseError as error:
+            return dict.fromkeys((Enrolment(each, producer) for each in partitions), error)
+        for topic_partition in partitions:
+            enrolment = Enrolment(topic_partition, producer)
+            answers[enrolment] = None
+            if not is_implicit:
+                try:
+                    coordinator.verify_partition(transactional_id, *producer, topic_partition)
+                except BrokerResponseError as error:
+                    answers[enrolment] = error
+        return answers
 
     async def _ask(
         self,

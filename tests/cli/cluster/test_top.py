@@ -12,10 +12,17 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from splashdam import EmbeddedBroker, KafkaProducer
-from splashdam.cli.cluster.top import GroupLag, Look, picture
+from splashdam.cli.cluster.top import Look, picture
 from splashdam.cli.commands import splashdam
 from splashdam.console.sampling import Moment, Seen
-from splashdam.model.inspection import BrokerView, Overview, PartitionView, TopicView
+from splashdam.model.inspection import (
+    BrokerView,
+    GroupPartitionView,
+    GroupView,
+    Overview,
+    PartitionView,
+    TopicView,
+)
 from splashdam.model.values import TopicPartition
 
 
@@ -44,9 +51,9 @@ def test_one_look_as_json(servers: str) -> None:
     look = json.loads(line)
     (topic,) = look["topics"]
     assert (topic["topic"], topic["records"], topic["records_per_second"]) == ("orders", 10, 0)
-    assert look["groups"] == [
-        {"group": "billing", "state": "Empty", "members": 0, "lag": 3, "worst": "orders-1", "worst_lag": 3}
-    ]
+    (group,) = look["groups"]
+    assert (group["group"], group["state"], group["members"], group["lag"]) == ("billing", "Empty", 0, 3)
+    assert group["worst"] == {"topic": "orders", "partition": 1, "lag": 3}
 
 
 def test_a_pipe_gets_one_look(servers: str) -> None:
@@ -93,8 +100,9 @@ def test_the_busiest_come_first_and_all_fits() -> None:
     before, after = dict.fromkeys(names, 0), {**dict.fromkeys(names, 0), "[bold]loud[/bold]": 50}
     moments = (Moment(0, before, {}), Moment(1000, after, {}))
     seen = Seen(overview=overview, failure=None, failing_since_ms=None, moments=moments)
-    group = GroupLag(group="billing", state="Stable", members=2, lag=7, worst="t1-0", worst_lag=7)
-    lines = drawn(Look(seen=seen, groups=(group,), count_of_groups=1), height=24).splitlines()
+    behind = GroupPartitionView(topic_partition=TopicPartition("t1", 0), committed_offset=3, end_offset=10)
+    group = GroupView(group_id="billing", state="Stable", group_type="classic", partitions=(behind,))
+    lines = drawn(Look(seen=seen, groups=(group,)), height=24).splitlines()
     assert len(lines) <= 24
     assert lines[2].split() == ["[bold]loud[/bold]", "1", "5", "0", "B", "50", "-"]
     assert any("more" in line for line in lines)

@@ -32,6 +32,8 @@ PATHS = (
     "/log/orders/0?batch=3",
     "/log/users/0?forecast=1",
     "/producers",
+    "/groups",
+    "/transactions",
 )
 RULES = "wcag2a, wcag2aa, wcag21a, wcag21aa, wcag22aa, best-practice"
 
@@ -174,6 +176,29 @@ def test_a_search_finds_streams_and_can_be_stopped(
     )
     assert page.inner_text("#status").startswith("Stopped.")
     assert page.inner_text(".finder button[type=submit]") == "Search"
+
+
+def test_a_reset_shows_what_it_would_do_before_it_does(
+    page: Page, broker: EmbeddedBroker, producer: KafkaProducer
+) -> None:
+    """The offsets change with the second button alone."""
+    fill(producer, 9)
+    where = kafka.TopicPartition("orders", 0)
+    consumer = kafka.KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, group_id="billing")
+    consumer.assign([where])
+    consumer.commit({where: kafka.structs.OffsetAndMetadata(9, "", -1)})
+    page.goto(broker.console_link)
+    page.goto(f"{address_of(broker)}/groups/billing/reset")
+    page.select_option("select[name=to]", "earliest")
+    page.click("text=Show what would change")
+    page.wait_for_selector("text=nothing has been changed yet")
+    assert consumer.committed(where) == 9
+    consumer.close()
+    page.click("button.danger")
+    page.wait_for_url(re.compile("/groups/billing$"))
+    again = kafka.KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, group_id="billing")
+    assert again.committed(where) == 0
+    again.close()
 
 
 def test_keys(page: Page, broker: EmbeddedBroker, producer: KafkaProducer) -> None:

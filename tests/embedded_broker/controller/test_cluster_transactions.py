@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from trio.testing import MockClock
 from splashdam.embedded_broker.cluster import Cluster
 from splashdam.embedded_broker.topics.internal_topics import partition_for
 from splashdam.embedded_broker.transactions import markers
+from splashdam.model.broker_errors import CorruptMessageError
+from splashdam.model.errors import KafkaError
 from splashdam.model.transactions import ConsumerGroupMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.record.reader import read_records
@@ -114,14 +117,57 @@ async def test_a_late_marker_of_an_earlier_coordinator_ends_no_later_transaction
         await sends.abort_transaction()
     for partition in range(3):
         log = cluster.broker(cluster.leader_of("t", partition)).logs.logs[TopicPartition("t", partition)]
-        told: list[object] = []
-        for header, data in log.batches():
-            marker = (
-                parse_marker(data, header.producer_id, header.producer_epoch) if header.is_control else None
-            )
-            told += [record.value for record in read_records(data)] if marker is None else [marker.is_commit]
+        told = told_by(log)
         assert told[0] == b"committed"
         assert told[told.index(b"aborted") + 1 :] == [False]
+
+
+def told_by(log: Log) -> list[object]:
+    """Values and decisions in a log: True for a commit marker, False for one of an abort."""
+    told: list[object] = []
+    for header, data in log.batches():
+        marker = parse_marker(data, header.producer_id, header.producer_epoch) if header.is_control else None
+        told += [record.value for record in read_records(data)] if marker is None else [marker.is_commit]
+    return told
+
+
+async def test_an_aborted_batch_was_committed_after_its_coordinator_had_forgotten_the_partition(
+    cluster: Cluster, kit: Kit, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partition joins a transaction on the coordinator's own broker, and no other broker hears of it.
+
+    The batch was in the log before. The next coordinator did not know of the partition and wrote no abort
+    marker there, so the producer's next commit committed the aborted batch.
+    """
+    append, is_held = Log.append_as_follower, False
+
+    def append_unless_held(self: Log, batches: memoryview, *, now_ms: int) -> int:
+        if is_held and self.topic_partition.topic == TRANSACTION_STATE:
+            raise CorruptMessageError("held")  # the follower asks again after its backoff
+        return append(self, batches, now_ms=now_ms)
+
+    monkeypatch.setattr(Log, "append_as_follower", append_unless_held)
+    async with kit.producer(cluster, transactional_id=ID, request_timeout_ms=2_000) as sends:
+        await sends.init_transactions()
+        coordinator = cluster.leader_of(TRANSACTION_STATE)
+        partition = next(each for each in range(3) if cluster.leader_of("t", each) == coordinator)
+        await sends.begin_transaction()
+        await sends.send("t", b"in time", partition=(partition + 1) % 3)
+        await sends.flush()
+        is_held = True
+        future = await sends.send("t", b"aborted", partition=partition)
+        await trio.sleep(1)
+        cluster.move_leader(TRANSACTION_STATE, 0, coordinator % 3 + 1)
+        is_held = False
+        with suppress(KafkaError):
+            await future
+        await sends.abort_transaction()
+        async with sends.transaction():
+            await sends.send("t", b"committed", partition=partition)
+    log = cluster.broker(cluster.leader_of("t", partition)).logs.logs[TopicPartition("t", partition)]
+    told = told_by(log)
+    assert told[-2:] == [b"committed", True]
+    assert told[:-2] in ([], [False], [b"aborted", False])
 
 
 async def test_offsets_are_committed_with_a_transaction(
