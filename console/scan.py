@@ -34,6 +34,9 @@ _BETWEEN = 64
 CHUNK_BYTES = 512 * 1024
 """One fetch: the loop copies it in one go."""
 
+_CHUNKS = 8
+"""Fetches in the largest window: the last one of a window is mostly a small rest."""
+
 _LEAST_BYTES = 4096
 _FIRST_WINDOW = 64
 _REST = 9
@@ -217,7 +220,7 @@ class Scan:
         self._work_seen = work_of_others() if work_of_others else 0
         # What is shown as it is ends after some records; what is searched mostly goes on for long.
         self._window = {
-            partition: _FIRST_WINDOW if wanted.matches is None else self._widest(span)
+            partition: _FIRST_WINDOW if wanted.matches is None else self._per_chunk(span)
             for partition, span in spans.items()
         }
         self._line = [partition for partition, span in spans.items() if span.end > span.first]
@@ -258,13 +261,18 @@ class Scan:
         low = max(span.first, high - self._window[partition])
         hits = await self._search(partition, low, high)
         self.searched_to[partition] = low
-        self._window[partition] = min(self._window[partition] * 2, self._widest(span))
+        # Where much is found a window is small: the page wants the newest, and not thousands at once.
+        window = self._window[partition]
+        is_rich = len(hits) > _FIRST_WINDOW and self._wanted.matches is not None
+        self._window[partition] = (
+            max(1, window // 4) if is_rich else min(window * 2, _CHUNKS * self._per_chunk(span))
+        )
         if low > span.first:
             self._line.append(partition)
         hits.reverse()
         return hits
 
-    def _widest(self, span: Span) -> int:
+    def _per_chunk(self, span: Span) -> int:
         """Return how many offsets one fetch holds."""
         return max(1, int(CHUNK_BYTES / span.bytes_per_offset)) if span.bytes_per_offset else _FIRST_WINDOW
 
