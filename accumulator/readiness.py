@@ -94,14 +94,22 @@ class PartitionQueues:
 
     def append(self, batch: ProducerBatch) -> None:
         """Queue a new batch at the end."""
-        self._queue_for(batch.topic_partition).append(batch)
+        queue = self.by_partition.get(batch.topic_partition)
+        if queue is None:
+            # In one step: a Ctrl-C in between would leave an empty queue, which ends the sender.
+            self.by_partition[batch.topic_partition] = deque((batch,))
+        else:
+            queue.append(batch)
 
     def insert(self, batch: ProducerBatch) -> None:
         """Queue a batch again at its place in the order of records, and so of sequences.
 
         Java puts an unnumbered retry in front, which reorders two that come back in the wrong order.
         """
-        queue = self._queue_for(batch.topic_partition)
+        queue = self.by_partition.get(batch.topic_partition)
+        if queue is None:
+            self.by_partition[batch.topic_partition] = deque((batch,))
+            return
         earlier = takewhile(lambda other: other.place < batch.place, queue)
         queue.insert(sum(1 for _ in earlier), batch)
 
@@ -275,12 +283,6 @@ class PartitionQueues:
             else:
                 del self.by_partition[topic_partition]
         return taken
-
-    def _queue_for(self, topic_partition: TopicPartition) -> deque[ProducerBatch]:
-        queue = self.by_partition.get(topic_partition)
-        if queue is None:
-            queue = self.by_partition[topic_partition] = deque()
-        return queue
 
     def _backoff_left_ms(self, batch: ProducerBatch, cluster: ClusterMetadata, now_ms: float) -> float:
         """Return what is left of the backoff; 0 if the leader has changed since (KIP-951)."""

@@ -41,13 +41,16 @@ def write_txn_markers(request: WriteTxnMarkersRequest, context: RequestContext) 
     for marker in request.markers:
         of_marker = WritableTxnMarkerResult(producer_id=marker.producer_id)
         answer.markers.append(of_marker)
+        written = set[TopicPartition]()  # a partition that is named again gets no second marker, as in Kafka
         for topic in marker.topics:
             of_topic = WritableTxnMarkerTopicResult(name=topic.name)
             of_marker.topics.append(of_topic)
             for partition in topic.partition_indexes:
                 yield 1
                 where = TopicPartition(topic.name, partition)
-                of_topic.partitions.append(_write(where, marker, context, due))
+                if where not in written:
+                    written.add(where)
+                    of_topic.partitions.append(_write(where, marker, context, due))
     if not due:
         return answer
 

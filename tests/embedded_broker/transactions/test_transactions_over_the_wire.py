@@ -312,6 +312,19 @@ async def test_markers_of_another_coordinator(talk: Talk, broker: Broker) -> Non
     assert committed_values(broker) == [b"0"]
 
 
+async def test_a_partition_named_a_thousand_times_got_as_many_markers(talk: Talk, broker: Broker) -> None:
+    """One request wrote megabytes and took the loop's time for seconds; Kafka writes one marker as well."""
+    before = broker.logs.logs[TopicPartition("t", 0)].log_end_offset
+    topic = WritableTxnMarkerTopic(name="t", partition_indexes=[0, 9] * 500)
+    marker = WritableTxnMarker(
+        producer_id=7, producer_epoch=0, transaction_result=True, topics=[topic, topic]
+    )
+    (result,) = (await talk.ask(WriteTxnMarkersRequest(markers=[marker]), 1)).markers
+    told = [(each.partition_index, each.error_code) for each in result.topics[0].partitions]
+    assert told == [(0, 0), (9, 3)]
+    assert broker.logs.logs[TopicPartition("t", 0)].log_end_offset == before + 1
+
+
 async def test_a_topic_that_was_deleted_meanwhile(talk: Talk, broker: Broker) -> None:
     """Its partitions need no marker; the others get theirs."""
     broker.topics.create("u", 1)
