@@ -149,12 +149,12 @@ def clock_time(timestamp_ms: int | None) -> str:
 
 
 def bytes_of(size: int, total: int) -> str:
-    """Return a size as a part of another, in the unit of the other: ``412 of 1,024 MB``."""
+    """Return a size as a part of another, in the unit of the other: ``412 of 1,024 MiB``."""
     shown, unit = float(total), "B"
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if shown < 10_000 or unit == "TB":
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if shown < 10_000 or unit == "TiB":
             break
-        shown /= 1000
+        shown /= 1024
     part = size * shown / total if total else 0
     return f"{count(part)} of {count(shown)} {unit}"
 
