@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.serving.registry import Client
     from splashdam.model.inspection import ClientView, RebalanceView
 
+_ORDINARY = frozenset({ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS})
+"""Every consumer is answered so now and then, and goes on."""
+
 CONSOLE = "splashdam-console"
 """Client id of the console's own connections."""
 
@@ -117,7 +120,8 @@ class BrokerInside:
 
     def answered(self, client: Client, request: type[Request[Any]], answer: Response) -> None:
         """Note the first error in an answer."""
-        code, where = next(errors_in(answer), (0, ""))
+        found = ((code, where) for code, where in errors_in(answer) if code not in _ORDINARY)
+        code, where = next(found, (0, ""))
         if code:
             from splashdam.model.inspection import AnsweredError
 

@@ -183,6 +183,8 @@ async def test_a_group_with_members_is_not_reset(
         text = (await visitor.get("/groups/billing/reset?to=earliest")).text
         assert "has 1 member; stop them" in text
         group = (await visitor.get("/groups/billing")).text
+        # Who joins is told to come again with an id: that is how it goes, and no error of a client.
+        assert "MEMBER_ID_REQUIRED" not in (await visitor.get("/")).text
     assert "is new" in group.partition("Last rebalance")[2].partition("</div>")[0]
     assert not cells(group, "orders-0").endswith("nobody")
 
