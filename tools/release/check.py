@@ -319,6 +319,7 @@ def check_sdist_install(python: Path, *, compiler: bool) -> str:
 
 def check_extra(extra: str, python: Path) -> str:
     """The extra alone brings what it is for, without a compiler."""
+    require(extra == "all" or extra in PROBES, f"no program in tools/release/extras.py tries {extra}")
     _, wheels = built()
     version = run([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).strip()
     (wheel,) = wheels_for(version, wheels)
