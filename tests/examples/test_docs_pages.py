@@ -72,7 +72,7 @@ def run_suite(pytester: pytest.Pytester, page: str) -> pytest.RunResult:
     assert write_files(page, pytester.path)
     pytester.makeini("[pytest]\nfilterwarnings = error\n ignore:(read|open)_:DeprecationWarning")
     pytester.syspathinsert()
-    return pytester.runpytest("-p", "no:cacheprovider")
+    return pytester.runpytest("-p", "no:cacheprovider", "-p", "no:asyncio")
 
 
 def test_the_first_test(pytester: pytest.Pytester) -> None:
@@ -186,4 +186,4 @@ def place_order(to, *arguments):
     pytester.makepyfile(
         test_fixture=fixture.text, test_one=place_order + ours[0].text, test_two=place_order + ours[1].text
     )
-    pytester.runpytest("-p", "no:cacheprovider").assert_outcomes(passed=3)
+    pytester.runpytest("-p", "no:cacheprovider", "-p", "no:asyncio").assert_outcomes(passed=3)

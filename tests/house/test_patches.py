@@ -171,7 +171,7 @@ def test_the_fixture(pytester: pytest.Pytester) -> None:
             pytest.skip("no")
         """
     )
-    result = pytester.runpytest("-p", "no:cacheprovider")
+    result = pytester.runpytest("-p", "no:cacheprovider", "-p", "no:asyncio")
     result.assert_outcomes(passed=2, failed=1, skipped=1, errors=1)
     result.stdout.fnmatch_lines(["*os.getpid was never called*"])
 

@@ -24,7 +24,18 @@ PRODUCES = """
 """
 
 
-QUICK = ("-p", "no:hypothesispytest", "-p", "no:pytest_cov", "-p", "no:trio", "-p", "no:timeout")
+QUICK = (
+    "-p",
+    "no:hypothesispytest",
+    "-p",
+    "no:pytest_cov",
+    "-p",
+    "no:trio",
+    "-p",
+    "no:timeout",
+    "-p",
+    "no:anyio",
+)
 """A process of its own starts sooner without them."""
 
 
@@ -50,7 +61,8 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
 def suite(pytester: pytest.Pytester) -> pytest.Pytester:
     """A folder for somebody's tests, in which warnings of ours would be errors."""
     pytester.makeini(
-        "[pytest]\nfilterwarnings = error\n ignore:(read|open):DeprecationWarning\naddopts = --strict-markers"
+        "[pytest]\nfilterwarnings = error\n ignore:(read|open):DeprecationWarning\n"
+        "addopts = --strict-markers -p no:asyncio"
     )
     return pytester
 
