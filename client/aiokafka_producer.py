@@ -103,7 +103,7 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
                 await self.stop(0)
                 raise
 
-    async def send(  # type: ignore[override]  # noqa: PLR0917 (aiokafka's signature)
+    async def send(  # type: ignore[override]  # noqa: PLR0917 (aiokafka's order of arguments)
         self,
         topic: str,
         value: Any = None,
@@ -115,7 +115,7 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
         """See ``AsyncioKafkaProducer.send``; the order of the arguments is aiokafka's."""
         return await super().send(topic, value, key, headers, partition, timestamp_ms)
 
-    async def send_and_wait(  # type: ignore[override]  # noqa: PLR0917 (aiokafka's signature)
+    async def send_and_wait(  # type: ignore[override]  # noqa: PLR0917 (aiokafka's order of arguments)
         self,
         topic: str,
         value: Any = None,

@@ -90,7 +90,7 @@ def linear_pattern(text: str) -> Callable[[bytes], bool]:
     ``(a+)+$``, and nothing else of the process would run meanwhile.
 
     Raises:
-        CriteriaError: it is none, or google-re2 is not installed.
+        CriteriaError: the text is not a regular expression, or google-re2 is not installed.
     """
     if find_spec("re2") is None:
         raise CriteriaError(

@@ -19,7 +19,7 @@ Fields: TypeAlias = "Mapping[str, Any]"
 """What a record of an internal topic says, by Kafka's names."""
 
 Decode: TypeAlias = "Callable[[str, Record], Fields | None]"
-"""Decodes the record of an internal topic; None if it is none, or of an unknown version."""
+"""Decodes a record of an internal topic; None if the topic is not internal or the version is unknown."""
 
 
 class RunBeside(Protocol):

@@ -24,6 +24,7 @@ import attrs
 import trio
 from trio.testing import MockClock
 
+from lab.simulator.simulation import deterministic
 from splashdam.client.async_producer import AsyncKafkaProducer
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.model.broker_errors import KafkaStorageError
@@ -96,7 +97,7 @@ class Runner:
     def work(self) -> None:
         """Run the workload until it ends, or until the process does."""
         clock = MockClock(autojump_threshold=0)
-        with suppress(PowerCutError):
+        with suppress(PowerCutError), deterministic(seed=0):
             try:
                 trio.run(self._work, clock, clock=clock)
             except* PowerCutError:

@@ -15,7 +15,7 @@ class PartitionView:
 
     Attributes:
         topic_partition: which one.
-        leader: id of the broker that leads it; -1 while there is none.
+        leader: id of the broker that leads it; -1 while no broker does.
         replicas: ids of the brokers that hold it, the preferred leader first.
         isr: ids of those that are in sync.
         first_offset: of its oldest record; None if its leader did not say.

@@ -231,7 +231,7 @@ class Serving(NamedTuple):
         topics: created if they are missing.
         ready_file: exists while clients can connect.
         tells_errors: errors in answers are lines on standard error.
-        console: of the page that looks into the broker, with its principal; None: there is none.
+        console: settings of the console and the principal that it acts as; None: no console is served.
     """
 
     data: Path | None

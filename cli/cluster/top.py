@@ -136,7 +136,7 @@ async def _show_live(inspector: Inspector, sampler: Sampler, interval: float, ti
 
 @contextmanager
 def _keys() -> Iterator[int | None]:
-    """Let single keys of the terminal be read for the block; None if standard input is none."""
+    """Read single keys from standard input for the block; yield None if it is not a terminal."""
     if not is_terminal(sys.stdin):
         yield None
         return

@@ -24,7 +24,7 @@ from splashdam.record.json_lines import render_json
 
 _ON_A_PAGE = 50
 _PAGE_MS = 1_500.0
-"""A page that needs no script searches as long, and then says how far it came."""
+"""How long a page without script searches; it then shows how many bytes it has searched."""
 
 _MOST_FOUND = 500
 """A search that streams pauses at as many, and says so."""

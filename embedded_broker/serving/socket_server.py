@@ -164,7 +164,7 @@ class SocketServer:
             security: TLS and SASL of the listener; None: PLAINTEXT.
             advertised: the address that answers name instead of ``address``.
             is_trusted: a broker of the same cluster is at the other end, which needs no ACLs.
-            requester: who is at the other end, if it is in this process.
+            requester: the principal that a client in this process acts as; None: the connection tells.
         """
         interceptor = self._broker.interception.interceptor
         if interceptor is not None and not interceptor.admits(self._broker.node_id):

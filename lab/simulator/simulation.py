@@ -61,7 +61,7 @@ def simulate(seed: int, *, replicated: bool = False) -> Outcome:
         replicated: whether brokers replicate.
     """
     plan, record = replicated_scenario(seed) if replicated else scenario(seed), RunRecord()
-    with _no_other_chance(seed), _errors_logged(record):
+    with deterministic(seed), _errors_logged(record):
         simulation = Simulation(plan, record)
         try:
             trio.run(simulation.run, clock=simulation.mock_clock)
@@ -152,7 +152,7 @@ class Simulation:
 
 
 @contextmanager
-def _no_other_chance(seed: int) -> Iterator[None]:
+def deterministic(seed: int) -> Iterator[None]:
     """Make the block deterministic: seed Python's and trio's random numbers, stop garbage collection."""
     run = trio._core._run
     of_trio = vars(run)  # trio's plugin for Hypothesis sets the same switches

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -26,7 +27,7 @@ _SILENCE_SECONDS = 300
 """So long a reader may see nothing while its writer is acknowledged: a broker is down for seconds."""
 
 
-class Workload:
+class Workload(ABC):
     """A thread that works until it is stopped.
 
     Args:
@@ -56,9 +57,9 @@ class Workload:
             for work in self.work()
         ]
 
+    @abstractmethod
     def work(self) -> Sequence[Callable[[], None]]:
         """Return the loops to run, each in a thread of its own, until ``ending`` is set."""
-        raise NotImplementedError
 
     def start(self) -> None:
         """Make the topic, and start the threads."""

@@ -157,7 +157,7 @@ def test_a_token_comes_from_the_applications_loop() -> None:
         tokens = TokensFromTheLoop(Provider())
         tokens.loop = loops[0]
         assert await asyncio.to_thread(tokens.token) == "token"
-        assert tokens.extensions() == {"a": "b"}  # type: ignore[attr-defined]
+        assert tokens.extensions() == {"a": "b"}  # type: ignore[attr-defined]  # the provider's own method
 
     asyncio.run(main())
     producer = AIOKafkaProducer(

@@ -293,7 +293,7 @@ def test_the_start_and_the_end(tcp_cluster: Any, closed_port: str) -> None:
 
     asyncio.run(main())
     with pytest.raises(KafkaConfigurationError, match="bootstrap_servers"):
-        AsyncioKafkaProducer(bootstrap_server="x")  # type: ignore[call-arg]
+        AsyncioKafkaProducer(bootstrap_server="x")  # type: ignore[call-arg]  # misspelt on purpose
     with pytest.raises(TypeError, match="AsyncioKafkaProducer"):
         AsyncioKafkaProducer({"bootstrap.servers": "x"})  # type: ignore[arg-type]
 

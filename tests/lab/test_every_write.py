@@ -10,10 +10,8 @@ from splashdam.storage.files.memory import MemoryFiles
 
 @pytest.mark.slow
 def test_workload_without_a_failure_breaks_no_promise() -> None:
-    """And its operations are counted, so that each can fail; a busy machine may add a checkpoint or two."""
-    counts = count_operations(), count_operations()
-    assert min(counts) > 300
-    assert max(counts) - min(counts) < 5
+    """And its operations are counted: the same number each time, or the runs would not be all of them."""
+    assert count_operations() == count_operations() > 300
 
 
 @pytest.mark.slow
