@@ -164,7 +164,7 @@ class SocketServer:
             security: TLS and SASL of the listener; None: PLAINTEXT.
             advertised: the address that answers name instead of ``address``.
             is_trusted: a broker of the same cluster is at the other end, which needs no ACLs.
-            requester: the principal that a client in this process acts as; None: the connection tells.
+            requester: the principal that the client acts as until it logs in; by default the anonymous one.
         """
         interceptor = self._broker.interception.interceptor
         if interceptor is not None and not interceptor.admits(self._broker.node_id):
