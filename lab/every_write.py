@@ -1,12 +1,13 @@
-"""Fails every single operation of a broker on its disk, one run for each: ``make every-write``.
+"""Makes each disk operation of a broker fail, one run per operation and kind: ``make every-write``.
 
-A broker in memory does everything that writes: records, rolled segments, transactions, compaction, topics
-that come and go, configurations, offsets. For each write, rename, truncation and sync of that, and each kind
-of failure, the workload runs anew with the failure there: EIO and ENOSPC once, a short write, EIO from there
-on, the end of the process, a power cut. Then the directory is opened again, and must need no hand: what was
-acknowledged is there once and in order (after a power cut: what is there is a part of what was sent, without
-a hole), a transaction is there as a whole or not at all, and everything can be written. Nothing is drawn:
-these are all the runs that there are. The status is 1 if a promise is broken.
+A broker with files in memory runs a workload with every kind of write: records, rolled segments,
+transactions, compaction, topics that are created and deleted, configs, committed offsets. For each write,
+rename, truncation and sync of this workload, and each kind of failure, the workload runs again with that
+failure at that operation: EIO or ENOSPC once, a short write, EIO from that operation on, the end of the
+process, a power cut. Then a new broker opens the directory, without any repair by hand. Every acknowledged
+record must be there once and in order (after a power cut the end of a log may be missing, but nothing before
+it), each transaction as a whole or not at all, and every topic must take new records. No choice is random:
+these are all the runs. The exit status is 1 if a promise is broken.
 """
 
 from __future__ import annotations
@@ -67,13 +68,13 @@ _VALUE = b"." * 120
 
 @attrs.define
 class Books:
-    """What the clients know.
+    """The records that the clients have sent, and the broker's answers to them.
 
     Attributes:
-        sent: values by topic; a record's number is its place.
-        acknowledged: numbers of records by topic.
-        committed: numbers of transactions.
-        offset: the last that was committed for the group; -1 before the first.
+        sent: values by topic; a record's number is its index in the list.
+        acknowledged: numbers of the acknowledged records, by topic.
+        committed: numbers of the committed transactions.
+        offset: the group's last committed offset; -1 before the first commit.
     """
 
     sent: dict[str, list[bytes]] = attrs.field(factory=dict)
@@ -83,10 +84,13 @@ class Books:
 
 
 class Runner:
-    """One run: a workload with a failure, and the directory's next life.
+    """One run: the workload with a failure, then a new broker on the same directory.
 
     Args:
         files: the disk.
+
+    Attributes:
+        violations: the promises that were broken.
     """
 
     def __init__(self, files: MemoryFiles) -> None:
@@ -95,7 +99,7 @@ class Runner:
         self.violations: list[str] = []
 
     def work(self) -> None:
-        """Run the workload until it ends, or until the process does."""
+        """Run the workload until it ends, or until the failure ends the process."""
         clock = MockClock(autojump_threshold=0)
         with suppress(PowerCutError), deterministic(seed=0):
             try:
@@ -104,7 +108,7 @@ class Runner:
                 pass
 
     def look(self, *, is_power_cut: bool) -> None:
-        """Open the directory again, and compare."""
+        """Open the directory with a new broker, and compare it with the books."""
         clock = MockClock(autojump_threshold=0)
         try:
             trio.run(self._look, clock, is_power_cut, clock=clock)
@@ -129,7 +133,7 @@ class Runner:
             await _try(lambda: create_partitions(admin, _PLAIN, 2))
             await _try(lambda: create_topic(admin, "short-lived"))
             await _try(lambda: delete_topic(admin, "short-lived"))
-            await trio.sleep(10)  # the cleaner, and files whose time is over
+            await trio.sleep(10)  # time for the cleaner, and to delete the files of deleted topics
             await self._send(network, virtual, _COMPACTED, 3)
 
     def _broker(self, network: MemoryNetwork, clock: VirtualClock) -> AbstractAsyncContextManager[Broker]:
@@ -265,7 +269,7 @@ def _producer(network: MemoryNetwork, clock: VirtualClock, **options: Any) -> As
 
 
 async def _try(step: Callable[[], Awaitable[object]]) -> None:
-    """A refused step is no failure: the client was told."""
+    """Run a step. An error that the client gets is no violation: the books do not count the step as done."""
     with suppress(KafkaError):
         await step()
 
@@ -291,7 +295,7 @@ def run_once(kind: str, operation: int) -> list[str]:
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
-        if not isinstance(_first(error), KafkaStorageError):  # a start that the disk refuses says so
+        if not isinstance(_first(error), KafkaStorageError):  # a broker may refuse to start on a failing disk
             runner.violations.append(f"the broker ended with {_shown(error)}")
     files.heal()
     if kind == "a power cut":
@@ -303,7 +307,7 @@ def run_once(kind: str, operation: int) -> list[str]:
 
 
 def count_operations() -> int:
-    """Return the number of operations of the workload without a failure."""
+    """Run the workload without a failure, and return the number of its disk operations."""
     files = MemoryFiles()
     runner = Runner(files)
     runner.work()
@@ -314,10 +318,10 @@ def count_operations() -> int:
 
 
 def main() -> int:
-    """Run all of them, or those of one kind; return 1 if a promise was broken."""
+    """Run every failure, or those of one kind; return 1 if a promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m lab.every_write", description=__doc__)
     parser.add_argument("--kind", choices=sorted(KINDS), help="only this kind of failure")
-    parser.add_argument("--every", type=int, default=1, help="only every so many operations (1)")
+    parser.add_argument("--every", metavar="N", type=int, default=1, help="only every N-th operation (1)")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     kinds = [options.kind] if options.kind else list(KINDS)
