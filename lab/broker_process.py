@@ -24,19 +24,19 @@ _END_SECONDS = 60
 
 
 class BrokerDied(Exception):
-    """The broker ended by itself, or did not start; the text has the end of its output."""
+    """The broker ended by itself, or did not start; the message has the end of its output."""
 
 
 class Broker:
-    """A broker with one directory and one port, in one process after the other.
+    """A broker with one data directory and one port, run by one process after the other.
 
     Args:
-        data: its directory.
-        log: the file for the standard error of its processes.
-        properties: its settings, by Kafka's names.
+        data: the data directory.
+        log: file to which its processes write their standard error.
+        properties: the broker's settings, by Kafka's names.
 
     Attributes:
-        address: for clients.
+        address: host and port, for ``bootstrap_servers``.
     """
 
     def __init__(self, data: Path, log: Path, properties: Mapping[str, str] = PROPERTIES) -> None:
@@ -58,7 +58,7 @@ class Broker:
         return self._process.poll()
 
     def start(self, environment: Mapping[str, str] | None = None, prefix: Sequence[str] = ()) -> None:
-        """Start a process, and return when it listens.
+        """Start a process, and return when the broker listens.
 
         Args:
             environment: of the process; this one's by default.
@@ -104,15 +104,15 @@ class Broker:
         os.kill(self._process.pid, number)
 
     def resident_bytes(self) -> int:
-        """Return its resident memory; 0 if there is no process."""
+        """Return the resident memory of the process; 0 if there is no process."""
         return 0 if self._process is None else resident_bytes(self._process.pid)
 
     def output(self) -> str:
-        """Return what its processes have written to standard error."""
+        """Return all that its processes have written to standard error."""
         return self._log.read_text() if self._log.exists() else ""
 
     def last_output(self) -> str:
-        """Return the end of that."""
+        """Return the end of the processes' standard error."""
         return self.output()[-2000:]
 
     def _ended(self) -> int:

@@ -1,16 +1,17 @@
-"""Fails every single operation of a broker on its disk, one run for each: ``make every-write``.
+"""Makes each disk operation of a broker fail, one run per operation and kind: ``make every-write``.
 
-A broker does everything that writes: records, rolled segments, transactions, compaction, retention, topics
-that come and go, configurations, offsets. For each write, rename, truncation and sync of that, and each kind
-of failure, the workload runs anew with the failure there: EIO and ENOSPC once or for good, a short write, the
-end of the process, a power cut. Then the directory is opened again, and must need no hand: what was
-acknowledged is there once and in order (after a power cut: what is there is a part of what was sent, without
-a hole), a transaction is there as a whole or not at all, and everything can be written.
+A broker runs a workload with every kind of write: records, rolled segments, transactions, compaction,
+retention, topics that are created and deleted, configs, committed offsets. For each write, rename, truncation
+and sync of this workload, and each kind of failure, the workload runs again with that failure at that
+operation: EIO or ENOSPC once or from that operation on, a short write, the end of the process, a power cut.
+Then a new broker opens the directory, without any repair by hand. Every acknowledged record must be there
+once and in order (after a power cut the end of a log may be missing, but nothing before it), each transaction
+as a whole or not at all, and every topic must take new records.
 
-First the files are in memory, and these are all the runs that there are. Then ``splashdam broker`` runs as a
-process with real files, and a library in C that is preloaded into it fails its system calls. A run takes some
-seconds: so many as ten minutes allow are drawn, and with ``--all`` each is made. Where there is no C
-compiler, the closing line says so. The status is 1 if a promise is broken.
+First the files are in memory; no choice is random, and these are all the runs. Then ``splashdam broker`` runs
+as a process with real files, and a library in C that is preloaded into it makes its system calls fail. Such a
+run takes seconds: as many as ten minutes allow are drawn, and with ``--all`` each is made. Without a C
+compiler there are none, and the closing line says so. The exit status is 1 if a promise is broken.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _MOST_REFUSED = 100
 
 
 class Runner:
-    """One run: a workload with a failure, and the directory's next life.
+    """One run: the workload with a failure, then a new broker on the same directory.
 
     Args:
         files: the disk.
@@ -47,7 +47,7 @@ class Runner:
         self._most_refused = most_refused
 
     def work(self) -> None:
-        """Run the workload until it ends, or until the process does."""
+        """Run the workload until it ends, or until the failure ends the process."""
         clock = MockClock(autojump_threshold=0)
         with suppress(PowerCutError), deterministic(seed=0):
             try:
@@ -56,7 +56,7 @@ class Runner:
                 pass
 
     def look(self, *, is_power_cut: bool) -> None:
-        """Open the directory again, and compare."""
+        """Open the directory with a new broker, and compare it with the books."""
         clock = MockClock(autojump_threshold=0)
         try:
             trio.run(self._look, clock, is_power_cut, clock=clock)
@@ -113,7 +113,7 @@ def run_once(kind: str, operation: int) -> list[str]:
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
-        if not isinstance(first_of(error), KafkaStorageError):  # a start that the disk refuses says so
+        if not isinstance(first_of(error), KafkaStorageError):  # a broker may refuse to start
             runner.books.violations.append(f"the broker ended with {shown(error)}")
     files.heal()
     if kind == "a power cut":
@@ -125,7 +125,7 @@ def run_once(kind: str, operation: int) -> list[str]:
 
 
 def count_operations() -> int:
-    """Return the number of operations of the workload without a failure."""
+    """Run the workload without a failure, and return the number of its disk operations."""
     files = MemoryFiles()
     runner = Runner(files)
     runner.work()

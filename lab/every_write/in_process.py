@@ -43,7 +43,7 @@ _HOUSEKEEPING_MS = 100
 _HOUSEKEEPING_S = 1.0
 _PATIENCE_MS = 5000
 _SHORT_PATIENCE_MS = 500
-"""With a disk that fails for good: every step is refused, and takes so long. A busy machine may take longer."""
+"""With a disk that fails for good: each refused step takes so long. A busy machine may take longer."""
 _LONGEST_S = 120
 _READING_S = 60
 _WATCH_S = 0.05

@@ -61,13 +61,13 @@ def broker_config(*, housekeeping_ms: int) -> dict[str, int | float]:
 
 @attrs.define
 class Books:
-    """What the clients know, and what is wrong with the directory.
+    """The records that the clients have sent, the broker's answers to them, and what is wrong on disk.
 
     Attributes:
-        sent: values by topic; a record's number is its place.
-        acknowledged: numbers of records by topic.
-        committed: numbers of transactions.
-        offset: the last that was committed for the group; -1 before the first.
+        sent: values by topic; a record's number is its index in the list.
+        acknowledged: numbers of the acknowledged records, by topic.
+        committed: numbers of the committed transactions.
+        offset: the group's last committed offset; -1 before the first commit.
         refusals: the texts of the errors that clients got.
         violations: the promises that were broken.
     """
@@ -173,12 +173,12 @@ class Clients:
 
 @attrs.frozen
 class Workload:
-    """The first life of a directory.
+    """What clients do with the first broker on a directory.
 
     Attributes:
         clients: of the broker.
         books: are written.
-        housekeeping_s: a pause in which the broker cleans, and removes what is to go.
+        housekeeping_s: time for the cleaner, and to delete the files of deleted topics and segments.
     """
 
     clients: Clients
@@ -186,7 +186,7 @@ class Workload:
     housekeeping_s: float
 
     async def run(self) -> None:
-        """Do everything that writes; a refused step is no failure, since its client was told."""
+        """Do everything that writes."""
         async with self.clients.admin() as admin:
             for topic in TOPICS:
                 await self._try(partial(create_topic, admin, topic, configs=_CONFIGS.get(topic)))
@@ -205,6 +205,7 @@ class Workload:
             await self._send(COMPACTED, 3)
 
     async def _try(self, step: Callable[[], Awaitable[object]]) -> None:
+        """Run a step; an error that the client gets is no violation, for the books do not count the step."""
         try:
             await step()
         except KafkaError as error:
@@ -252,10 +253,10 @@ class Workload:
 async def look(
     clients: Clients, books: Books, there: Collection[str], *, is_power_cut: bool, seconds: float
 ) -> None:
-    """Compare the directory's next life with the books; afterwards everything can be written.
+    """Compare the topics with the books; then every topic must take new records.
 
     Args:
-        clients: of the broker that has opened the directory again.
+        clients: of a new broker on the directory.
         books: get the violations.
         there: the topics that the broker has.
         is_power_cut: whether the end of what was written may be missing.
