@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lab.ledger import PARTITIONS
@@ -47,18 +47,38 @@ class Broker:
         self.address = f"127.0.0.1:{self._port}"
         self._process: subprocess.Popen[str] | None = None
 
-    def start(self) -> None:
-        """Start a process, and return when the broker listens."""
-        command = [sys.executable, "-m", "splashdam.cli", "broker", "--data", str(self._data)]
+    @property
+    def port(self) -> int:
+        return self._port
+
+    @property
+    def status(self) -> int | None:
+        """The status of the last process: None while it runs, negative after a signal."""
+        assert self._process is not None
+        return self._process.poll()
+
+    def start(self, environment: Mapping[str, str] | None = None, prefix: Sequence[str] = ()) -> None:
+        """Start a process, and return when the broker listens.
+
+        Args:
+            environment: of the process; this one's by default.
+            prefix: a program and its arguments, which runs the command in its own place.
+
+        Raises:
+            BrokerDied: it ended instead.
+        """
+        command = [*prefix, sys.executable, "-m", "splashdam.cli", "broker", "--data", str(self._data)]
         command += ["--port", str(self._port)]
         for name, value in self._properties.items():
             command += ["--property", f"{name}={value}"]
         with self._log.open("a") as log:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+            )
         self._process = process
         assert process.stdout is not None
         if not process.stdout.readline().startswith("listening on"):
-            process.wait(_END_SECONDS)
+            self._ended()
             raise BrokerDied(self.last_output())
 
     def check(self) -> None:
@@ -87,9 +107,13 @@ class Broker:
         """Return the resident memory of the process; 0 if there is no process."""
         return 0 if self._process is None else resident_bytes(self._process.pid)
 
+    def output(self) -> str:
+        """Return all that its processes have written to standard error."""
+        return self._log.read_text() if self._log.exists() else ""
+
     def last_output(self) -> str:
-        """Return the end of what its processes have written to standard error."""
-        return self._log.read_text()[-2000:] if self._log.exists() else ""
+        """Return the end of the processes' standard error."""
+        return self.output()[-2000:]
 
     def _ended(self) -> int:
         assert self._process is not None
