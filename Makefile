@@ -151,8 +151,8 @@ storm: setup  ## send to three brokers that are killed, moved and slowed down, t
 soak: setup  ## run a cluster on small disks for hours, with everything that comes and goes; it must be flat: HOURS=2 SEED=0
 	$(BIN)/python -m lab.soak --hours $(HOURS) --seed $(SEED)
 
-every-write: setup  ## fail every single write of a broker in six ways, one run each, and open its directory again
-	$(BIN)/python -m lab.every_write
+every-write: setup  ## fail every single write of a broker, in memory and as a process, and open its directory again: MINUTES=10 SEED=0, or ALL=1
+	$(BIN)/python -m lab.every_write --minutes $(MINUTES) --seed $(SEED) $(if $(ALL),--all)
 
 fuzz: setup  ## send hostile requests of every API to brokers in memory: MINUTES=10
 	$(BIN)/python -m lab.fuzzing.broker --minutes $(MINUTES)

@@ -1,10 +1,10 @@
 """Runs aiokafka's tests of its producer with ours in its place: ``python -m lab.aiokafka_suite CHECKOUT``.
 
-aiokafka's source distribution holds no tests, so it takes a checkout of its repository. The tests run
+aiokafka's source distribution holds no tests, so CHECKOUT is a checkout of its repository. The tests run
 unchanged, in a copy, against ``splashdam broker``; the fixtures that start Kafka in Docker are replaced by
-ones that name the broker. In the tests, the names that ``splashdam.aiokafka`` has are its own: the producer
-and the errors. The consumers that read are aiokafka's. The closing line is the score; the status is 1 if a
-test failed that is not listed.
+fixtures with the broker's address. In the test modules, each name that ``splashdam.aiokafka`` exports (the
+producer and the errors) is replaced by that export; the consumers stay aiokafka's. The last line is the
+score; the exit status is 1 if a test failed that `DIFFERS` does not list.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ DIFFERS = {
     "test_producer_transactional_raise_out_of_sequence": _PATCHES + "`_txn_manager`",
     "test_producer_transactional_aborting_previous_failure": _PATCHES + "`_txn_manager`",
     "test_producer_transactional_cancel_txn_methods": _PATCHES + "`_txn_manager`",
-    "test_producer_warn_unclosed": "one without references closes itself, and warns only of lost records",
-    "test_producer_send_noack": "expects None with acks=0; here it is metadata with offset -1",
-    "test_producer_arguments": "expects aiokafka's texts of errors",
+    "test_producer_warn_unclosed": "an unreferenced producer closes itself, and warns only of lost records",
+    "test_producer_send_noack": "expects None with acks=0; splashdam returns metadata with offset -1",
+    "test_producer_arguments": "expects the wording of aiokafka's error messages",
 }
-"""Tests that fail for a known reason; docs/how-to/migration.md tells the users what it means for them."""
+"""Tests that fail for a known reason; docs/how-to/migration.md says what the differences mean for users."""
 
 _CONFTEST = """
 import asyncio, gc, os, pathlib
@@ -79,7 +79,7 @@ def setup_test_class(request):
 
 
 def run_tests(tests: Path, address: str, report: Path) -> None:
-    """Run the tests in a copy of ``tests``, with the results as JUnit's XML."""
+    """Run the tests in a copy of ``tests``, and write the results to ``report`` as JUnit's XML."""
     environment = os.environ | {"KAFKA_ADDRESS": address, "KAFKA_VERSION": KAFKA_VERSION}
     with tempfile.TemporaryDirectory(prefix="splashdam-aiokafka-") as folder:
         copy = Path(folder) / "tests"

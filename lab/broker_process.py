@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lab.ledger import PARTITIONS
@@ -24,19 +24,19 @@ _END_SECONDS = 60
 
 
 class BrokerDied(Exception):
-    """The broker ended by itself, or did not start; the text has the end of its output."""
+    """The broker ended by itself, or did not start; the message has the end of its output."""
 
 
 class Broker:
-    """A broker with one directory and one port, in one process after the other.
+    """A broker with one data directory and one port, run by one process after the other.
 
     Args:
-        data: its directory.
-        log: the file for the standard error of its processes.
-        properties: its settings, by Kafka's names.
+        data: the data directory.
+        log: file to which its processes write their standard error.
+        properties: the broker's settings, by Kafka's names.
 
     Attributes:
-        address: for clients.
+        address: host and port, for ``bootstrap_servers``.
     """
 
     def __init__(self, data: Path, log: Path, properties: Mapping[str, str] = PROPERTIES) -> None:
@@ -47,18 +47,38 @@ class Broker:
         self.address = f"127.0.0.1:{self._port}"
         self._process: subprocess.Popen[str] | None = None
 
-    def start(self) -> None:
-        """Start a process, and return when it listens."""
-        command = [sys.executable, "-m", "splashdam.cli", "broker", "--data", str(self._data)]
+    @property
+    def port(self) -> int:
+        return self._port
+
+    @property
+    def status(self) -> int | None:
+        """The status of the last process: None while it runs, negative after a signal."""
+        assert self._process is not None
+        return self._process.poll()
+
+    def start(self, environment: Mapping[str, str] | None = None, prefix: Sequence[str] = ()) -> None:
+        """Start a process, and return when the broker listens.
+
+        Args:
+            environment: of the process; this one's by default.
+            prefix: a program and its arguments, which runs the command in its own place.
+
+        Raises:
+            BrokerDied: it ended instead.
+        """
+        command = [*prefix, sys.executable, "-m", "splashdam.cli", "broker", "--data", str(self._data)]
         command += ["--port", str(self._port)]
         for name, value in self._properties.items():
             command += ["--property", f"{name}={value}"]
         with self._log.open("a") as log:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+            )
         self._process = process
         assert process.stdout is not None
         if not process.stdout.readline().startswith("listening on"):
-            process.wait(_END_SECONDS)
+            self._ended()
             raise BrokerDied(self.last_output())
 
     def check(self) -> None:
@@ -84,12 +104,16 @@ class Broker:
         os.kill(self._process.pid, number)
 
     def resident_bytes(self) -> int:
-        """Return its resident memory; 0 if there is no process."""
+        """Return the resident memory of the process; 0 if there is no process."""
         return 0 if self._process is None else resident_bytes(self._process.pid)
 
+    def output(self) -> str:
+        """Return all that its processes have written to standard error."""
+        return self._log.read_text() if self._log.exists() else ""
+
     def last_output(self) -> str:
-        """Return the end of what its processes have written to standard error."""
-        return self._log.read_text()[-2000:] if self._log.exists() else ""
+        """Return the end of the processes' standard error."""
+        return self.output()[-2000:]
 
     def _ended(self) -> int:
         assert self._process is not None

@@ -1,8 +1,9 @@
 """Writes the tables of docs/reference/contract.md: every behaviour through every client, on every cluster.
 
-``python -m lab.contract_page run NAME`` checks one cluster, and stores the results in ``build/contract``;
-NAME is ``embedded``, or a version of Kafka whose jars are in ``KAFKA_JARS``. ``python -m lab.contract_page
-page NAME…`` writes the page from stored results. `make contract` does both.
+``python -m lab.contract_page run NAME JAVA`` checks one cluster, and stores the results in
+``build/contract``. NAME is ``embedded``, or a version of Kafka whose jars are in ``KAFKA_JARS``; JAVA is the
+version of Kafka whose Java clients take part. ``python -m lab.contract_page page NAME…`` writes the page from
+stored results. `make contract` does both.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from splashdam.wire.messages.api_versions import ApiVersionsRequest
 PAGE = ROOT / "docs" / "reference" / "contract.md"
 KEPT = ROOT / "build" / "contract"
 REAL_CONFIG = {**EMBEDDED_CONFIG, "log.initial.task.delay.ms": "300"}
-"""Kafka waits half a minute before it begins to clean and delete logs."""
+"""By default Kafka waits 30 seconds before it cleans and deletes logs for the first time."""
 
 
 @contextmanager
@@ -79,13 +80,13 @@ def ranges_at(address: str) -> dict[int, tuple[int, int]]:
 
 
 def kept_ranges(name: str) -> dict[int, tuple[int, int]]:
-    """Load what `ranges_at` has found for a cluster."""
+    """Load the stored answer of `ranges_at` for a cluster."""
     found = json.loads((KEPT / f"{name}-ranges.json").read_text())
     return {int(key): (first, last) for key, (first, last) in found.items()}
 
 
 def kept(name: str) -> list[Result]:
-    """Load the results of a cluster."""
+    """Load the stored results of a cluster; those of behaviours that are gone are left out."""
     behaviours = {each.name: each for each in all_behaviours()}
     return [
         Result(behaviours[behaviour], client, Verdict(verdict), why, seconds)

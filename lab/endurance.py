@@ -102,7 +102,7 @@ def _check(
 
 
 class ProcessFaults:
-    """Kills, stops and restarts one broker, which runs before and afterwards.
+    """Kills, freezes and restarts one broker; it runs before the first fault and after the last.
 
     Args:
         broker: a running broker.

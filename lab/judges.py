@@ -41,10 +41,11 @@ class Judge(NamedTuple):
 
     Attributes:
         name: for ``--only``.
-        about: what it tests with, or against.
-        command: runs it; its status says whether the product passed.
+        about: what the product is tested with, or against.
+        command: runs the judge; its exit status says whether the product passed.
         needs: programs that must be on the path.
-        closing: a pattern for the line that sums up the run: the last match counts, else the last line.
+        closing: pattern of the line that sums up the run: the last match is stored, or the last line if
+            nothing matches.
     """
 
     name: str
@@ -138,7 +139,7 @@ class Court:
             if ruling is None:
                 table.add_row(judge.name, "has not run", "", "", "", judge.about)
                 continue
-            commit = ruling.commit if ruling.commit == self._commit else f"{ruling.commit} (before)"
+            commit = ruling.commit if ruling.commit == self._commit else f"{ruling.commit} (old code)"
             row = (judge.name, ruling.outcome, commit, ruling.date, f"{ruling.seconds:,.0f}", ruling.closing)
             table.add_row(*row)
         self._console.print(table)
@@ -246,7 +247,9 @@ def main(
     """Run the command; return 1 if a judge failed, 2 if there is no complete run to write."""
     parser = argparse.ArgumentParser(prog="python -m lab.judges", description=__doc__)
     parser.add_argument("--list", action="store_true", help="print the table and run nothing")
-    parser.add_argument("--only", metavar="NAME,…", default="", help="run these, passed or not")
+    parser.add_argument(
+        "--only", metavar="NAME,…", default="", help="run these judges, even if they have passed"
+    )
     parser.add_argument(
         "--page", action="store_true", help="write the last complete run into docs/reference/contract.md"
     )
@@ -271,7 +274,7 @@ def main(
     try:
         return court.run(only)
     except KeyboardInterrupt:
-        print("interrupted; `make judges` goes on with what has not passed", file=sys.stderr)
+        print("interrupted; `make judges` continues with the judges that have not passed", file=sys.stderr)
         return _INTERRUPTED
 
 

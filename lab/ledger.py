@@ -37,12 +37,12 @@ class Fate(enum.IntEnum):
 
     ACKNOWLEDGED = 1
     """Delivered, and committed if it was in a transaction."""
-    PERHAPS = 2
+    PERHAPS_WRITTEN = 2
     """Given up, but perhaps written."""
     NOT_WRITTEN = 3
-    """Given up; by its error it was never sent."""
+    """Given up; its error says that it was never sent."""
     ABORTED = 4
-    """Its transaction was aborted, by its producer or by the successor."""
+    """Its transaction was aborted, by its producer or by the next one with the same transactional id."""
 
 
 class Entry(NamedTuple):
@@ -58,8 +58,8 @@ class Ledger:
     """Numbers the records of one stream by partition, and stores their results on disk.
 
     Args:
-        folder: for its file.
-        name: of the stream; its records carry it.
+        folder: where its file is written.
+        name: name of the stream; the value of each record begins with it.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -82,7 +82,7 @@ class Ledger:
             self._file.write(_ENTRY.pack(partition, fate, number, offset))
 
     def note_future(self, partition: int, number: int, future: RecordFuture) -> None:
-        """Store the result of a record's future, which is done."""
+        """Store the result of a record from its future, which must be done."""
         metadata = future.value
         if metadata is not None:
             self.note(partition, number, Fate.ACKNOWLEDGED, metadata.offset)
@@ -118,11 +118,11 @@ def fate_of(error: BaseException | None) -> Fate:
     if isinstance(error, TransactionAbortedError):
         return Fate.NOT_WRITTEN
     if isinstance(error, PurgedError):
-        return Fate.NOT_WRITTEN if "not sent" in text else Fate.PERHAPS
+        return Fate.NOT_WRITTEN if "not sent" in text else Fate.PERHAPS_WRITTEN
     if isinstance(error, KafkaTimeoutError) and " 0 attempts failed;" in text:
-        return Fate.PERHAPS if "has not answered the last one" in text else Fate.NOT_WRITTEN
+        return Fate.PERHAPS_WRITTEN if "has not answered the last one" in text else Fate.NOT_WRITTEN
     if isinstance(error, KafkaError):
-        return Fate.PERHAPS
+        return Fate.PERHAPS_WRITTEN
     raise TypeError(f"a record failed with an error that is no KafkaError: {error!r}")
 
 
@@ -132,14 +132,14 @@ _SILENCE_MS = 60_000
 _PROMISES = {
     (Fate.ACKNOWLEDGED, "read_committed"): (1, 1),
     (Fate.ACKNOWLEDGED, "read_uncommitted"): (1, 1),
-    (Fate.PERHAPS, "read_committed"): (0, 1),
-    (Fate.PERHAPS, "read_uncommitted"): (0, 1),
+    (Fate.PERHAPS_WRITTEN, "read_committed"): (0, 1),
+    (Fate.PERHAPS_WRITTEN, "read_uncommitted"): (0, 1),
     (Fate.NOT_WRITTEN, "read_committed"): (0, 0),
     (Fate.NOT_WRITTEN, "read_uncommitted"): (0, 0),
     (Fate.ABORTED, "read_committed"): (0, 0),
     (Fate.ABORTED, "read_uncommitted"): (0, 1),
 }
-"""How often a record may be in the log, at least and at most."""
+"""How often a record must and may be in the log: the least and the greatest number of times."""
 
 
 @attrs.define
@@ -149,7 +149,9 @@ class Found:
     Attributes:
         times: how often it has read each number.
         offsets: the last offset of each number.
-        wrong: faults that show without the ledger: changed values, a wrong order, records that nobody sent.
+        last: the last number; -1 before the first record.
+        wrong: faults that are seen without the ledger: changed values, a wrong order, records that nobody
+            sent.
     """
 
     times: bytearray
@@ -208,7 +210,7 @@ Log = dict[tuple[str, int], Found]
 
 
 def empty_log(taken: dict[str, list[int]]) -> Log:
-    """Return a log of which nothing is read yet; ``taken`` as for `compared_with_log`."""
+    """Return the log before the first record is read; ``taken`` as for `compared_with_log`."""
     return {
         (name, partition): Found(bytearray(count), [-1] * count)
         for name, counts in taken.items()
@@ -280,11 +282,11 @@ def _broken(entry: Entry, found: Found, isolation: str, name: str) -> list[str]:
     least, most = _PROMISES[entry.fate, isolation]
     fate = entry.fate.name.lower().replace("_", " ")
     if times < least:
-        return [f"{name}: records {fate} and missing"]
+        return [f"{name}: records {fate}, but missing in the log"]
     if times > max(1, most):
-        return [f"{name}: records {fate} and there more than once"]
+        return [f"{name}: records {fate}, but in the log more than once"]
     if times > most:
-        return [f"{name}: records {fate} and there"]
+        return [f"{name}: records {fate}, but in the log"]
     if times and entry.offset not in {-1, found.offsets[entry.number]}:
-        return [f"{name}: records {fate} at another offset than where they are"]
+        return [f"{name}: records {fate}, but in the log at another offset"]
     return []

@@ -34,15 +34,15 @@ def descriptors() -> int:
 
 @attrs.define
 class Curve:
-    """What something holds over a run: memory, descriptors, files.
+    """The samples of one quantity over a run: memory, descriptors or files.
 
     Attributes:
-        name: of what is measured.
+        name: name of the quantity.
         allowed: how much it may grow between warm-up and end, by linear regression.
-        unit: the number that is shown as 1.
-        word: of that unit.
+        unit: the value that is shown as 1.
+        word: name of that unit, after a space.
         judged_seconds: shorter runs are not judged.
-        points: seconds and values.
+        points: the samples: seconds and values.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Curve:
     points: list[tuple[float, int]] = attrs.field(factory=list)
 
     def add(self, seconds: float, held: int) -> None:
-        """Add a sample; 0, of a process that is gone, is ignored."""
+        """Add a sample; a 0 is ignored, because it comes from a process that has ended."""
         if held:
             self.points.append((seconds, held))
 

@@ -1,4 +1,4 @@
-"""Processes as Linux shows them in /proc: those of a session, and those that work."""
+"""Finds processes in Linux's /proc: all of a session, and Spark's busy Python workers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Process(NamedTuple):
     """A living process.
 
     Attributes:
-        pid: its number.
-        parent: of the process that started it.
-        session: of its session; with ``start_new_session`` that is the first process of a family.
-        words: its command line, with NUL between the words.
+        pid: process id.
+        parent: process id of the process that started it.
+        session: session id: the process id of the process that was started with ``start_new_session``.
+        words: command line, with NUL between the words.
     """
 
     pid: int
@@ -58,7 +58,7 @@ def python_worker_ticks(processes: Iterable[Process]) -> dict[int, int]:
 
 
 def busiest_python_worker(processes: Callable[[], Iterable[Process]], seconds: float) -> int | None:
-    """Return the process id of a Python worker in the middle of a task; None if all are idle for so long."""
+    """Return the process id of a Python worker in the middle of a task; None if none has one in time."""
     deadline = time.monotonic() + seconds
     before: Mapping[int, int] = python_worker_ticks(processes())
     while time.monotonic() < deadline:

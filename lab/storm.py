@@ -1,6 +1,6 @@
-"""Sends with acks=all for minutes while brokers are killed, restarted and slowed down and leaders move.
+"""Sends with acks=all for minutes while brokers are killed, restarted and slowed down, and leaders move.
 
-Then kafka-python must read every acknowledged record once, in order, at its offset, whichever replica leads;
+Then kafka-python must read every acknowledged record once, in order, at its offset, whichever replica leads,
 and all records of a transaction or none. The status is 1 if a promise is broken.
 """
 

@@ -2,8 +2,9 @@
 
 kafka-python's source distribution has its integration tests, which take any broker's address. They run
 unchanged against ``splashdam broker``, with the settings that they expect. Tests that cannot run, and those
-with a known difference, are listed below with the reason. aiokafka's distribution and kafkajs's npm package
-have no tests. The closing line is the score; the status is 1 if a test failed that is not listed.
+with a known difference, are listed below with the reason. aiokafka's source distribution and kafkajs's npm
+package have no such tests; ``lab.aiokafka_suite`` runs aiokafka's from a checkout. The last line is the
+score; the status is 1 if a test failed that is not listed.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def fetched() -> Path:
 
 
 def run_kafka_python(address: str, report: Path) -> None:
-    """Run kafka-python's integration tests against a broker, with the results as JUnit's XML."""
+    """Run kafka-python's integration tests on a broker; write the results to ``report`` as JUnit's XML."""
     environment = os.environ | {
         "KAFKA_URI": f"kafka://{address}",
         "KAFKA_VERSION": KAFKA_VERSION,

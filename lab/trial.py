@@ -1,7 +1,7 @@
 """A trial: a program that causes faults for a while, counts records afterwards, and ends with a verdict.
 
-Endurance, storm and pipeline chaos share this: arguments, a folder, the wait between two faults, the handling
-of interrupts, and the summary with the closing line.
+All trials of the laboratory share this: arguments, a folder, the wait between two faults, the handling of
+interrupts, and the summary with the closing line.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def trial_parser(
 ) -> argparse.ArgumentParser:
     """Return a parser with the arguments of every trial; with a rate, also with ``--rate``."""
     parser = argparse.ArgumentParser(prog=f"python -m lab.{name}", description=doc)
-    parser.add_argument("--seed", type=int, default=0, help="of the random choices; timing differs (0)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the random choices; timing differs between runs (0)"
+    )
     if rate is not None:
         parser.add_argument("--rate", type=float, default=rate, help=f"records per second in all ({rate:g})")
     parser.add_argument("--pause", type=float, default=pause, help=f"{pause_help} ({pause:g})")
@@ -67,7 +69,7 @@ def trial_parser(
 
 def add_minutes(parser: argparse.ArgumentParser, minutes: float) -> None:
     """Add ``--minutes``, for trials of any length."""
-    parser.add_argument("--minutes", type=float, default=minutes, help=f"of sending ({minutes:g})")
+    parser.add_argument("--minutes", type=float, default=minutes, help=f"minutes of sending ({minutes:g})")
 
 
 def run_trial(name: str, trial: Trial, options: argparse.Namespace, console: Console | None = None) -> int:

@@ -1,4 +1,5 @@
-// Kafka's own Java clients behind the contract's vocabulary: one JSON object a line in, one out. See ../vocabulary.py.
+// Kafka's own Java clients behind the contract's vocabulary: one JSON object a line in, one out.
+// See testing/contract/vocabulary.py.
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;

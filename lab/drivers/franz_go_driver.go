@@ -1,4 +1,5 @@
-// franz-go behind the contract's vocabulary: one JSON object a line in, one out. See ../vocabulary.py.
+// franz-go behind the contract's vocabulary: one JSON object a line in, one out.
+// See testing/contract/vocabulary.py.
 package main
 
 import (
@@ -183,7 +184,7 @@ func produce(ctx context.Context, a arguments) (any, error) {
 	for _, each := range a.Records {
 		records = append(records, kgoRecord(a.Topic, each))
 	}
-	// Results come as deliveries end; the records themselves keep the order in which they were given.
+	// ProduceSync returns results in the order of deliveries; outcomes are in the order of the given records.
 	failed := map[*kgo.Record]error{}
 	for _, each := range c.ProduceSync(ctx, records...) {
 		failed[each.Record] = each.Err
@@ -340,7 +341,8 @@ func offsets(ctx context.Context, a arguments) (any, error) {
 	return found.Offset, found.Err
 }
 
-// kadm answers the end of the log where no record is so late; the contract is about what the broker says.
+// kadm returns the log end offset if no record has such a late timestamp; the contract is about the broker's
+// own answer.
 func offsetsAt(ctx context.Context, topic string, partition int32, ms int64) (kadm.ListedOffsets, error) {
 	request := kmsg.NewPtrListOffsetsRequest()
 	asked := kmsg.NewListOffsetsRequestTopic()
@@ -521,7 +523,7 @@ type operation func(context.Context, arguments) (any, error)
 
 var ops map[string]operation
 
-func init() { // not in the declaration: open() reads it
+func init() { // not in the declaration: open() reads ops, which would be an initialization cycle
 	ops = map[string]operation{
 		"open": open, "produce": produce, "fetch": fetch, "consume": consume, "committed": committed,
 		"commit": commit, "offsets": offsets, "create_topic": createTopic, "delete_topic": deleteTopic,

@@ -1,4 +1,5 @@
-// kafkajs behind the contract's vocabulary: one JSON object a line in, one out. See ../vocabulary.py.
+// kafkajs behind the contract's vocabulary: one JSON object a line in, one out.
+// See testing/contract/vocabulary.py.
 "use strict";
 
 const readline = require("node:readline");
@@ -13,7 +14,7 @@ class Stopped extends Error {}
 
 let kafka;
 
-/** One admin client for one task: it never forgets a topic it has asked for, not even a deleted one. */
+/** Runs a task with a new admin client: an old one asks for every topic it has ever seen, deleted ones too. */
 async function administer(task) {
   const admin = kafka.admin();
   await admin.connect();
@@ -262,7 +263,7 @@ const ops = {
   async delete_records({ topic, partition, before_offset }) {
     const partitions = [{ partition, offset: String(before_offset) }];
     await administer(async (admin) => {
-      await admin.fetchTopicMetadata({ topics: [topic] }); // it does not ask for this by itself
+      await admin.fetchTopicMetadata({ topics: [topic] }); // deleteTopicRecords needs it, and does not fetch it
       await admin.deleteTopicRecords({ topic, partitions });
     });
     return null;
@@ -296,7 +297,7 @@ const ops = {
   },
 };
 
-/** Kafka's name of an error; kafkajs wraps one in another, and lists those of several. */
+/** Returns Kafka's name of an error; kafkajs wraps errors in each other, and lists them if there are several. */
 function nameOf(error) {
   for (let each = error; each; each = each.cause || each.originalError || each.error || (each.errors || each.groups || each.partitions || [])[0]) {
     if (each.type) return each.type;

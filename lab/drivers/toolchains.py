@@ -1,7 +1,7 @@
 """Fetches and builds the drivers in other languages, once, into a cache.
 
-Each needs the tools of its language and the registry of its client. If something is missing, it is named, and
-the contract runs without that client.
+Each driver needs the tools of its language and the package registry of its client. If something is missing,
+the error names it, and the contract runs without that client.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from splashdam.testing.contract.available_clients import Driver, MissingToolError
 
 DRIVERS = Path(__file__).parent
-"""Their sources."""
+"""The folder with the drivers' sources."""
 
 KAFKAJS = "2.2.4"
 FRANZ_GO = "1.22.2"
@@ -36,7 +36,7 @@ def kafkajs(cache: Path) -> Driver:
     """Build the driver for kafkajs, from npm.
 
     Raises:
-        MissingToolError: node or npm are not installed, or npm cannot fetch it.
+        MissingToolError: node or npm is not installed, or npm cannot fetch kafkajs.
     """
     node, npm = _need("node"), _need("npm")
 
@@ -52,7 +52,7 @@ def franz_go(cache: Path) -> Driver:
     """Build the driver for franz-go, a Go module.
 
     Raises:
-        MissingToolError: Go is not installed, or cannot fetch it.
+        MissingToolError: Go is not installed, or cannot fetch franz-go.
     """
     go = _need("go")
 
@@ -72,10 +72,12 @@ def franz_go(cache: Path) -> Driver:
 def java(cache: Path, jars: Path) -> Driver:
     """Build the driver for Kafka's own clients.
 
-    The folder has their jars, and their version as its name.
+    Args:
+        cache: folder for the built driver.
+        jars: folder with Kafka's jars; its name is their version.
 
     Raises:
-        MissingToolError: there is no such folder, no Java, or no Java compiler.
+        MissingToolError: the folder, Java or the Java compiler is missing.
     """
     if not jars.is_dir():
         raise MissingToolError(f"{jars} is missing: `make kafka` fetches Kafka's jars")
@@ -91,7 +93,7 @@ def java(cache: Path, jars: Path) -> Driver:
 
 
 def all_drivers(jars: Sequence[Path], cache: Path | None = None) -> Mapping[str, Callable[[], Driver]]:
-    """Return a function that builds each driver, by the client's name; one for each folder of jars."""
+    """Return functions that build the drivers, by the client's name; Java has one for each folder of jars."""
     cache = cache or cache_directory()
     return {
         "kafkajs": partial(kafkajs, cache),

@@ -1,1 +1,1 @@
-"""Hostile requests to brokers (``broker``), and mutated batches for both kernels (``records``)."""
+"""Hostile requests to brokers (``broker``), and mutated batches for the twins of the kernel (``records``)."""

@@ -1,6 +1,6 @@
-"""Sends hostile requests to brokers, and checks that they stay sane: ``make fuzz``.
+"""Sends hostile requests to brokers, and checks the answers, their cost and the log: ``make fuzz``.
 
-A finding is printed with the ``--seed`` and ``--kind`` that repeat it, and becomes a test in
+A finding is printed with the ``--seed`` and ``--kind`` that repeat it. Add a test for it to
 ``tests/embedded_broker/serving/test_what_the_fuzzer_found.py``.
 """
 
@@ -43,18 +43,20 @@ from splashdam.wire.registry import API_KEYS
 KINDS = ("alone", "with ACLs", "cluster")
 
 MOST_CPU_SECONDS = 2.0
-"""Limit of CPU for one request, of all steps of the loop but the fuzzer's: answers take milliseconds."""
+"""Limit of CPU time for one request, over all steps of the loop but the fuzzer's: most take milliseconds."""
 MOST_HOLD_SECONDS = 0.06
-"""Limit of CPU for one step of a broker's task, which nobody else can interrupt. The broker aims at a third;
-but caches are cold here, and all of one topic is made in one step."""
+"""Limit of CPU time for one step of a broker's task; no other client is served meanwhile. A turn has
+256 units of about 30 µs (docs/decisions/turns.md); but here caches are cold, and a topic is created in one
+step."""
 MOST_BYTES = 200 << 20
 """Limit of the process's growth with one request."""
 _PATIENCE_SECONDS = 4.0
-"""Virtual time: a request without an answer by then waits for other clients, or lacks bytes."""
+"""Virtual time that a request has for its answer. After it the request is parked until other clients act, or
+the broker waits for more bytes of the frame."""
 _HONEST_SECONDS = 3600.0
 _LINES = 3
 _REPLAYS = 2
-"""A step that is slow once may have met a garbage collection, an import, or a busy machine."""
+"""Replays of a round with a slow step: a single slow step may be due to an import or a busy machine."""
 _ACLS = {
     "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow_everyone_if_no_acl_found": True,
@@ -63,11 +65,11 @@ _COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "1048576"}
 
 
 class FindingError(AssertionError):
-    """A broker has done what it must not."""
+    """A broker broke a rule; the message names the rule and the request."""
 
 
 class Hold(NamedTuple):
-    """A long step of the loop, during which nobody else was served."""
+    """A long step of the loop: no other client was served meanwhile."""
 
     seconds: float
     task: str
@@ -99,12 +101,12 @@ class Watch(logging.Handler):
             self.closings.append(text)
 
     def check(self, asked: object, *, is_whole: bool, unread: int = 0) -> None:
-        """Raise for a line that a broker must not log.
+        """Raise FindingError if a broker has logged an error, or closed a connection without good reason.
 
         Args:
             asked: the last request.
             is_whole: whether it was well-formed.
-            unread: number of damaged requests behind a parked one, which may be read only now.
+            unread: number of damaged requests behind a parked one: the broker may read them only now.
         """
         closings, self.closings = self.closings, []
         if self.failures:
@@ -133,10 +135,10 @@ def watched() -> Iterator[Watch]:
 
 
 class Session:
-    """Hostile clients of some brokers, which share what they learn from answers.
+    """Hostile clients of the brokers; they share the values that they learn from answers.
 
     Args:
-        noise: chooses requests.
+        noise: source of all random choices.
         brokers: the brokers under test.
         watch: watches them.
     """
@@ -238,7 +240,11 @@ def _most_memory() -> int:
 
 
 async def play(kind: str, seed: int, requests: int, clock: MockClock) -> Session:
-    """Play one round with so many requests; raise a finding."""
+    """Play one round with this number of requests.
+
+    Raises:
+        FindingError: a broker broke a rule.
+    """
     noise = random.Random(f"{kind}-{seed}")
     with watched() as watch:
         if kind == "cluster":
@@ -273,8 +279,8 @@ class Known(NamedTuple):
 
     Attributes:
         ends: log end offsets.
-        open_logs: logs with an open transaction. If the topic of its state was deleted, a start ends the
-            transaction with a marker, so such a log may grow.
+        open_logs: logs with an open transaction. If the topic with the transaction's state was deleted, the
+            restarted broker ends the transaction with a marker, so such a log may grow.
         transactions: states by transactional id.
         removed: transactional ids whose state partition has lost records to ``retention.ms``.
     """
@@ -298,7 +304,7 @@ class Known(NamedTuple):
         )
 
     def check(self, found: Known) -> None:
-        """Raise for a change by the restart."""
+        """Raise FindingError if the restart has changed the state."""
         for name in {*self.ends, *found.ends}:
             before, after = self.ends.get(name, -1), found.ends.get(name, -1)
             if after < before or (after > before and name not in self.open_logs):
@@ -334,7 +340,7 @@ async def _prepare(broker: Broker) -> None:
 
 
 async def _honest(broker: Broker, topic: str) -> None:
-    """Check that an honest client is answered; ACLs, quotas and configs decide how."""
+    """Check that an honest client gets an answer; ACLs and configs of the round may make it an error."""
     ours, theirs = memory_stream_pair()
     broker.server.adopt(theirs)
     talk = Talk(ours)
@@ -349,7 +355,7 @@ async def _honest(broker: Broker, topic: str) -> None:
         for request, version in asked:
             answer = await talk.ask(request, version)
             if getattr(answer, "throttle_time_ms", 0) > _HONEST_SECONDS * 1000:
-                break  # a quota that a hostile request has set mutes it for longer
+                break  # a quota that a hostile request has set mutes the connection for longer
     if scope.cancelled_caught:
         raise FindingError(f"an honest client was not answered in {_HONEST_SECONDS:.0f} virtual seconds")
     await ours.aclose()
@@ -362,10 +368,10 @@ def run(kind: str, seed: int, requests: int) -> Session:
 
 
 def hunt(kind: str, seed: int, requests: int) -> Session:
-    """Play a round; raise also for a request that holds the loop too long each time the round is played.
+    """Play a round; raise FindingError also if a request holds the loop too long in every replay.
 
-    Garbage collection is off meanwhile: it would come at the same request each time, mostly for the tests'
-    objects.
+    Garbage collection is off meanwhile: it would run at the same request in each replay, mostly for objects
+    of the fuzzer.
     """
     gc.collect()
     gc.disable()
@@ -392,14 +398,14 @@ def _hunt(kind: str, seed: int, requests: int) -> Session:
 
 
 def main() -> int:
-    """Play rounds of all kinds until the time is over; the first finding is raised."""
+    """Play rounds of all kinds until the time is over, or until the first finding."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=5)
-    parser.add_argument("--requests", type=int, default=150, help="in a round")
-    parser.add_argument("--seed", type=int, help="play this round alone")
-    parser.add_argument("--kind", choices=KINDS, help="of brokers, with --seed")
+    parser.add_argument("--minutes", type=float, default=5, help="length of the run (5)")
+    parser.add_argument("--requests", type=int, default=150, help="number of requests in a round (150)")
+    parser.add_argument("--seed", type=int, help="play only the round of this seed")
+    parser.add_argument("--kind", choices=KINDS, help="kind of brokers of that round, with --seed")
     asked = parser.parse_args()
-    faulthandler.dump_traceback_later(60 * asked.minutes + 300, exit=True)  # for a handler that never ends
+    faulthandler.dump_traceback_later(60 * asked.minutes + 300, exit=True)  # in case a handler never returns
     if asked.seed is not None:
         hunt(asked.kind or KINDS[0], asked.seed, asked.requests)
         return 0

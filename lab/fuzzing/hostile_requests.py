@@ -33,18 +33,19 @@ from splashdam.wire.header import encode_request
 from splashdam.wire.message import Request, Struct
 
 _REMEMBERED = 3
-"""Remembered values of each field."""
+"""Number of values that are remembered for each field."""
 _MOST_ELEMENTS = 100_000
 """Array elements of a request, nested ones included: twice as many as a broker accepts."""
 _MOST_BYTES = 8 << 20
-"""Bytes of a request's texts. Elements are repeated: one long text in them would become gigabytes."""
+"""Bytes of a request's texts. Without this limit, one long text in a repeated element would become
+gigabytes."""
 
 
 class RequestMaker:
     """Makes requests of every API that the broker serves.
 
     Args:
-        noise: chooses everything.
+        noise: source of all random choices.
     """
 
     def __init__(self, noise: random.Random) -> None:
@@ -132,7 +133,7 @@ class RequestMaker:
         return self._paid(self._records() if kind.name == "records" else self._bytes())
 
     def _array(self, kind: ArrayType, name: str, version: int, owner: str) -> list[Any]:
-        """Return an array; beyond four elements it repeats them."""
+        """Return an array; if it has more than four elements, they repeat four."""
         count = min(self._count(kind, name), self._left_elements // self._copies)
         self._left_elements -= count * self._copies
         different = min(count, 4)

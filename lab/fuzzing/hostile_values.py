@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_LONG = 32_767  # the longest text of versions with a 16-bit length
+_LONG = 32_767  # the longest string in versions that encode its length in 16 bits
 
 TOPICS = ("t", "t", "u", "compacted", "__consumer_offsets", "__transaction_state")
 GROUPS, TRANSACTIONS = ("g1", "g2"), ("tx1", "tx2")
@@ -37,7 +37,7 @@ OPTIONAL = _words("""
 
 
 def said_as(name: str) -> str:
-    """Return the name under which answers have the value of a request's field."""
+    """Return the name that answers use for the value of a request's field."""
     name = name.removeprefix("v3_and_below_").removeprefix("current_")
     return {"generation_id_or_member_epoch": "generation_id", "last_fetched_epoch": "leader_epoch"}.get(
         name, name

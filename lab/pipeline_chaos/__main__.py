@@ -95,7 +95,7 @@ class Run:
             self._driver.die_after_commit(table_format)
             return f"the driver between the commit to {table_format} and Spark's"
         self._driver.kill()
-        return f"the driver, somewhere behind a commit to {table_format}"
+        return f"the driver, some time after a commit to {table_format}"
 
     def _wait_for_commit(self, table_format: str) -> None:
         """Start the ingest if necessary, restart a driver that has ended, and wait for the next commit."""
@@ -107,7 +107,7 @@ class Run:
                 if self._driver.is_running:
                     raise
                 self._driver.wait_for_end()
-                self._console.print("the driver ended by itself, and is started again")
+                self._console.print("the driver ended by itself; starting it again")
         raise DriverStuck(f"the driver ends by itself: {self._driver.last_words()}")
 
     def _kill_worker(self, table_format: str) -> str:
@@ -115,7 +115,7 @@ class Run:
         with suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
         self._wait_for_commit(table_format)
-        return f"worker {victim}, and {table_format} went on"
+        return f"worker {victim}; the ingest into {table_format} continued"
 
     def _finish(self) -> None:
         if self._driver.is_running:
@@ -198,9 +198,13 @@ def pipeline_chaos(options: argparse.Namespace, folder: Path, console: Console) 
 def main() -> int:
     """Run the command; return 1 if a table is wrong, 2 if it cannot run here."""
     parser = trial_parser(
-        "pipeline_chaos", __doc__, rate=1000, pause=1.5, pause_help="most seconds from a commit to a kill"
+        "pipeline_chaos",
+        __doc__,
+        rate=1000,
+        pause=1.5,
+        pause_help="longest pause between a commit and a kill, in seconds",
     )
-    parser.add_argument("--kills", type=int, default=20, help="in all (20)")
+    parser.add_argument("--kills", type=int, default=20, help="number of kills (20)")
     options = parser.parse_args()
     if not Path("/proc/self/stat").exists():
         parser.error("this needs Linux: it finds processes in /proc")

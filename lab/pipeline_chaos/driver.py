@@ -35,7 +35,7 @@ SETTINGS = {
     "spark.python.authenticate.socketTimeout": "120s",
 }
 _PATIENCE = 10
-"""Queries that may fail: Spark gives a new Python process ten seconds, too few on a busy machine."""
+"""Number of queries that may fail: Spark gives a new Python process ten seconds, often too few."""
 _LOOK_SECONDS = 0.2
 
 
@@ -61,7 +61,7 @@ class Commands:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def teller(self, table_format: str) -> OnCommit:
-        """Return a callback that prints commits to a table, or kills the process at the doomed one."""
+        """Return a callback that prints the commits to a table, and kills the process if ``die`` named it."""
 
         def tell(batch: CommittedBatch) -> None:
             if batch.file_count > 0 and self._doomed == table_format:
@@ -109,7 +109,7 @@ class Ingests:
         """Fill the wanted tables, for ever.
 
         Raises:
-            StreamingQueryException: queries fail all the time.
+            StreamingQueryException: more than `_PATIENCE` queries failed.
         """
         running: dict[str, StreamingQuery] = {}
         while True:
@@ -128,7 +128,7 @@ class Ingests:
         """Fill each table with all records of the topic.
 
         Raises:
-            StreamingQueryException: queries fail all the time.
+            StreamingQueryException: more than `_PATIENCE` queries failed.
         """
         for table_format in FORMATS:
             while self._note_failure(self.start(table_format, trigger_seconds=None)):

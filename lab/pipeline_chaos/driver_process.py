@@ -25,7 +25,7 @@ _STEP_SECONDS = 0.05
 
 
 class DriverStuck(Exception):
-    """The driver did not make progress in time; the text has the end of its log."""
+    """The driver did not make progress in time; the message has the end of its log."""
 
 
 class Driver:
@@ -107,7 +107,7 @@ class Driver:
     def _tell(self, command: str) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it has just ended, which the next wait reports
+        with suppress(BrokenPipeError):  # the driver has just ended; the next wait reports it
             self._process.stdin.write(f"{command}\n")
             self._process.stdin.flush()
 
@@ -156,7 +156,7 @@ class Driver:
         return living([self._process.pid])
 
     def last_words(self) -> str:
-        """Return the end of its log."""
+        """Return the end of the driver's log."""
         return self._log.read_text(errors="replace")[-2000:] if self._log.exists() else ""
 
     def destroy(self) -> None:

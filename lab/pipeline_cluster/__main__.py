@@ -1,10 +1,10 @@
 """Runs pipelines on a standalone Spark cluster, kills executors and drivers in the middle, then counts.
 
-Spark's own master and two workers from the PySpark wheel, and ``splashdam broker`` beside them, all on
-loopback. ``splashdam pipeline`` ingests a topic into a table, counts it by windows, copies it with the
-exactly-once sink, and audits the broker's directory. While the first three run, executors and drivers are
-killed with SIGKILL. The package reaches the workers as an archive; what they load is checked. Each record
-must be in each result once, else the status is 1. Needs Linux (/proc) and Java.
+The cluster is Spark's own master and two workers from the PySpark wheel; ``splashdam broker`` runs beside
+them, all on loopback. ``splashdam pipeline`` ingests a topic into a table, counts it by windows, copies it
+with the exactly-once sink, and audits the broker's directory. During the first three jobs, executors and
+drivers are killed with SIGKILL. The package reaches the workers as an archive, and they may load no library
+from elsewhere. Each record must be in each result once, else the status is 1. Needs Linux (/proc) and Java.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ EXECUTOR, DRIVER = "executor", "driver"
 _STARTS = 3
 _LOOK_SECONDS = 0.5
 _BUSY = "this machine is busy"
-"""Words of the commands' error for Spark's ten seconds in which a Python process has to start."""
+"""Part of the commands' error when a Python process did not start within Spark's ten seconds."""
 _BATCHES = 8
-"""Micro-batches of a job, about: enough for a kill to fall between two."""
+"""Approximate number of micro-batches of a job: enough for a kill between two of them."""
 
 
 class Run:
@@ -77,7 +77,7 @@ class Run:
         return self._verdict(audit)
 
     def _jobs(self) -> list[tuple[list[str], list[str]]]:
-        """Return the commands, and whom to kill while each runs."""
+        """Return each command, with the processes to kill while it runs."""
         limit = ["--max-records", str(max(1, self._options.records // _BATCHES))]
         topic = [books.TOPIC, "-b", self._broker.address, *limit]
         schema = ["--schema", "departures.ddl"]
@@ -101,7 +101,7 @@ class Run:
         ]
 
     def _run(self, arguments: Sequence[str], victims: Sequence[str]) -> str:
-        """Run a command to its end, with kills in the middle, and return what it said."""
+        """Run a command to its end, with kills in the middle, and return its output."""
         began = time.monotonic()
         job = Job(self._cluster, self._archive, self._here, arguments)
         job.start()
@@ -116,8 +116,11 @@ class Run:
         return said
 
     def _finished(self, job: Job) -> str:
-        """Wait for the end of a job. One that gives up because the machine is busy is started again, as an
-        operator would do; its checkpoint knows where it was."""
+        """Wait for the end of a job, and return its output.
+
+        A job that gives up because the machine is busy is started again, as an operator would do; it
+        continues from its checkpoint.
+        """
         for left in reversed(range(_STARTS)):
             while job.is_running:
                 self._look()
@@ -127,12 +130,16 @@ class Run:
             except JobFailed as failure:
                 if not left or _BUSY not in str(failure):
                     raise
-                self._say(f"the driver of {job.name} gave up on a busy machine, and is started again")
+                self._say(f"the driver of {job.name} gave up on a busy machine; starting it again")
                 job.start()
         raise AssertionError("the last attempt returns or raises")
 
     def _kill(self, job: Job, victim: str) -> None:
-        """Kill in the middle of a task; a job that has ended by itself was not in the middle of anything."""
+        """Kill the executor or the driver in the middle of a task.
+
+        Raises:
+            JobFailed: the job has ended by itself, so the kill would test nothing.
+        """
         executor = self._cluster.busy_executor()
         self._look()
         time.sleep(self._dice.uniform(0, self._options.pause))
@@ -149,7 +156,7 @@ class Run:
         self._say(f"kill {self._kills}: the {victim} of {job.name}")
 
     def _look(self) -> None:
-        """Note where the executors' Python has its libraries from."""
+        """Note the paths of the libraries that the executors' Python has loaded."""
         loaded = self._cluster.loaded_libraries()
         self._loaded |= loaded
         work = str(self._cluster.work_folder)
@@ -173,13 +180,13 @@ class Run:
         if re.fullmatch(r"0 errors: [\d,]+ records, 0 gaps, 0 duplicates", last) is None:
             verdict.violations.append(f"audit: {audit}")
         own = sorted(path for path in self._loaded if f"/{NAME}/lib/" in path and "/splashdam/" in path)
-        verdict.facts += [("audit", last), ("workers ran", own[0] if own else "nothing that is compiled")]
+        verdict.facts += [("audit", last), ("workers ran", own[0] if own else "no compiled module")]
         if self._strange:
             verdict.violations.append(
-                f"workers loaded what the archive does not have: {sorted(self._strange)}"
+                f"workers loaded libraries from outside of the archive: {sorted(self._strange)}"
             )
         if not self._loaded:
-            verdict.violations.append("no worker was seen with a library of the archive")
+            verdict.violations.append("no worker was seen to load a library of the archive")
         word = "violated" if verdict.violations else "verified"
         gaps, twice = sum(each.gaps for each in counts), sum(each.duplicates for each in counts)
         verdict.closing = (
@@ -190,7 +197,7 @@ class Run:
 
 def pipeline_cluster(options: argparse.Namespace, folder: Path, console: Console) -> Verdict:
     """Run the trial, from an empty folder to the verdict."""
-    kept = {**PROPERTIES, "log.retention.ms": "-1"}  # timestamps are those of a day that is long gone
+    kept = {**PROPERTIES, "log.retention.ms": "-1"}  # the records' timestamps are old; keep the records
     broker = Broker(folder / "data", folder / "broker.log", kept)
     broker.start()
     try:
@@ -205,10 +212,15 @@ def pipeline_cluster(options: argparse.Namespace, folder: Path, console: Console
 def main() -> int:
     """Run the command; return 1 if a result is wrong, 2 if it cannot run here."""
     parser = trial_parser(
-        "pipeline_cluster", __doc__, pause=1.0, pause_help="most seconds from a busy task to a kill"
+        "pipeline_cluster",
+        __doc__,
+        pause=1.0,
+        pause_help="longest pause between finding a busy executor and the kill, in seconds",
     )
-    parser.add_argument("--records", type=int, default=60_000, help="in the topic (60000)")
-    parser.add_argument("--kills", type=int, default=6, help="at most two in each of the three jobs (6)")
+    parser.add_argument("--records", type=int, default=60_000, help="records in the topic (60000)")
+    parser.add_argument(
+        "--kills", type=int, default=6, help="number of kills, at most two in each of the three jobs (6)"
+    )
     options = parser.parse_args()
     if not Path("/proc/self/stat").exists():
         parser.error("this needs Linux: it finds processes in /proc")

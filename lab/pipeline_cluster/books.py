@@ -1,4 +1,4 @@
-"""What was sent, and what must have come out of each job: an ingest, windows, a copy."""
+"""Sends the records, and compares the results of the jobs with them: an ingest, windows, a copy."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _BEGIN_MS = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000)
 
 @attrs.define
 class Count:
-    """The differences between what a job wrote and what it had to.
+    """The differences between the result of a job and the expected result.
 
     Attributes:
-        job: its name.
+        job: name of the job.
         gaps: records that are missing.
-        duplicates: records beyond the first.
-        wrong: what else is there and must not be.
+        duplicates: copies of a record beyond the first.
+        wrong: other rows or records that must not be there.
     """
 
     job: str
@@ -76,7 +76,7 @@ def ingested(servers: str, place: Path) -> Count:
 
 
 def windowed(records: int, hours: Path, late: Path) -> Count:
-    """Compare the counts of each window and carrier, late rows included, with those of what was sent."""
+    """Compare the counts by window and carrier, late rows included, with the counts of the records sent."""
     wanted = expected_windows(records)
     counted: Counter[tuple[int, str]] = Counter()
     rows: Counter[tuple[int, str]] = Counter()
@@ -107,7 +107,7 @@ def window_of(number: int) -> tuple[int, str]:
 
 
 def copied(servers: str, records: int, rejected: Path) -> Count:
-    """Compare the copy, as a reader of committed records sees it, with what was sent."""
+    """Compare the copy, as a read_committed consumer sees it, with the records sent."""
     values: Counter[bytes] = Counter(
         record.value
         for _, found in read_topic(servers, COPY, PARTITIONS, "read_committed")

@@ -1,7 +1,7 @@
-"""The environment that travels to the workers, as docs/how-to/pipeline-cluster.md builds it.
+"""Builds the archive with the workers' environment, as docs/how-to/pipeline-cluster.md describes.
 
-A virtual environment without Spark, which every node of a cluster has, packed by venv-pack. It stays in
-``build/pipeline-cluster``; the product's wheel is built again when a source is newer than the archive.
+The archive is a virtual environment, packed by venv-pack. It has no Spark, because every node of a cluster
+has it. It stays in ``build/pipeline-cluster``, and is built again when a source file is newer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from lab import ROOT
 
 NAME = "job"
-"""What ``spark.archives`` calls it: a folder in the working directory of each executor."""
+"""The archive's name in ``spark.archives``: the folder in the working directory of each executor."""
 PYTHON = f"./{NAME}/bin/python"
 _HOME = ROOT / "build" / "pipeline-cluster"
 _NEEDS = ("pyarrow>=18", "venv-pack")
@@ -28,7 +28,7 @@ def packed(say: Callable[[str], None]) -> Path:
     """Return the archive, built if it is missing or older than the sources.
 
     Args:
-        say: told what takes long.
+        say: called with a line before each long step.
 
     Raises:
         CalledProcessError: pip or venv-pack failed; its output is on standard error.
@@ -53,7 +53,7 @@ def packed(say: Callable[[str], None]) -> Path:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack the archive as the driver needs it: its own planners run the Python that the executors run."""
+    """Unpack the archive for the driver: it plans Python data sources with the executors' Python."""
     with tarfile.open(archive) as packed_files:
         packed_files.extractall(folder / NAME, filter="fully_trusted")
 

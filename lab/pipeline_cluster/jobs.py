@@ -1,4 +1,4 @@
-"""``splashdam pipeline …`` as a driver of the cluster: a process that can be killed, and started again."""
+"""Runs ``splashdam pipeline …`` as a driver of the cluster; it can be killed and started again."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _END_SECONDS = 120
 
 
 class JobFailed(Exception):
-    """A driver ended with another status than 0; the text has what it said."""
+    """A driver ended with a status other than 0, or did not end; the message has its output."""
 
 
 class Job:
-    """One command, in one driver after the other.
+    """One command, run by one driver after the other.
 
     The driver runs the Python of the unpacked archive in its working folder, and takes PySpark from the
     Spark that every node has, as a driver of a real cluster does.
 
     Args:
-        cluster: whose master it asks.
-        archive: the environment, for the executors.
-        folder: its working folder, with the unpacked archive.
+        cluster: the cluster that runs the command.
+        archive: the executors' environment.
+        folder: the driver's working folder, with the unpacked archive.
         arguments: of ``splashdam pipeline``.
     """
 
@@ -70,7 +70,7 @@ class Job:
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
-        """Kill the driver, its JVM first: no more than a machine that goes away does it say to the master."""
+        """Kill the driver and its JVM at once: like a machine that fails, it does not tell the master."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -79,7 +79,7 @@ class Job:
             kill_all(lambda: living([pid]), _END_SECONDS)
 
     def wait(self) -> str:
-        """Wait for the end, and return what the command said.
+        """Wait for the end, and return the command's output.
 
         Raises:
             JobFailed: its status is not 0, or it does not end.
@@ -94,5 +94,5 @@ class Job:
         return self._said()
 
     def _said(self) -> str:
-        """Return what this driver has said, not those before it."""
+        """Return the end of this driver's output, without the output of the drivers before it."""
         return self._output.read_bytes()[self._begins_at :].decode(errors="replace")[-3000:]

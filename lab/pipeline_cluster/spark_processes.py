@@ -26,7 +26,7 @@ _QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 class ClusterStuck(Exception):
-    """A process of the cluster ended, or nothing happened in time; the text has the end of a log."""
+    """A process of the cluster ended, or nothing happened in time; the message has the ends of the logs."""
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -47,10 +47,10 @@ class SparkCluster:
     """A master and its workers, each a process of its own with its executors below it.
 
     Args:
-        folder: of logs and working directories.
+        folder: for logs and working directories.
 
     Attributes:
-        master: its URL.
+        master: URL of the master.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -64,7 +64,7 @@ class SparkCluster:
         """Start master and workers, and return when the master listens.
 
         Raises:
-            ClusterStuck: it does not.
+            ClusterStuck: the master does not listen in time.
         """
         (self._folder / "local").mkdir()
         here = ["--host", "127.0.0.1", "--webui-port", "0"]
@@ -85,7 +85,7 @@ class SparkCluster:
 
     @property
     def work_folder(self) -> Path:
-        """The working directories of all executors are in it."""
+        """The folder with the working directories of all executors."""
         return self._folder / "work"
 
     def busy_executor(self) -> Process:
@@ -106,7 +106,7 @@ class SparkCluster:
         raise ClusterStuck(f"no executor does anything: {self._last_words()}")
 
     def loaded_libraries(self) -> set[str]:
-        """Return the compiled modules of packages that the executors' Python processes have loaded."""
+        """Return the paths of the compiled modules that the executors' Python processes have loaded."""
         found: set[str] = set()
         for each in self.processes():
             if "pyspark" in each.words and "java" not in each.words.partition("\0")[0]:

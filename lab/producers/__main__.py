@@ -1,6 +1,7 @@
 """The process of the producers: sends until its standard input ends, and prints a sample every second.
 
-Samples are lines of JSON on standard output; the last one has the numbers of records and the violations.
+Samples are lines of JSON on standard output. The last one also has the number of records that each stream
+sent to each partition, and the violations.
 """
 
 from __future__ import annotations
@@ -95,12 +96,12 @@ def _failures(streams: list[Stream]) -> list[str]:
         for stream in streams
         if type(stream) in PATIENT
         for ledger in stream.ledgers
-        if (failed := ledger.results[Fate.PERHAPS] + _not_written(stream, ledger.results))
+        if (failed := ledger.results[Fate.PERHAPS_WRITTEN] + _not_written(stream, ledger.results))
     ]
 
 
 def _not_written(stream: Stream, results: dict[Fate, int]) -> int:
-    """Return records that should have been written; an abort may drop records that were not sent."""
+    """Return the number of records that should have been written; an abort may drop unsent records."""
     return 0 if isinstance(stream, Transactions) else results[Fate.NOT_WRITTEN]
 
 

@@ -15,7 +15,7 @@ from lab.memory import PRODUCERS_MAY_GROW_BYTES, Curve
 from lab.producers.streams import FINISH_SECONDS
 
 _PATIENCE_SECONDS = 3 * FINISH_SECONDS
-"""How long the producers may take at the end to deliver their records."""
+"""Time that the producers have at the end to deliver their records."""
 
 
 class Producers:

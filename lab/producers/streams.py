@@ -57,7 +57,7 @@ class Stream(ABC):
     """
 
     name = ""
-    options: dict[str, Any] = {}  # noqa: RUF012 (read alone)
+    options: dict[str, Any] = {}  # noqa: RUF012 (nobody changes it)
 
     def __init__(self, address: str, folder: Path, rate: float, seed: int) -> None:
         self.address = address
@@ -73,7 +73,7 @@ class Stream(ABC):
         return [self.name]
 
     def guarded(self) -> None:
-        """Run as a thread's function; report an error that ends the stream too early."""
+        """Run the stream in its thread; report an error that ends it too early as a violation."""
         try:
             self.run()
         except BaseException as error:  # else the thread would end unnoticed
@@ -157,7 +157,7 @@ def send_noted(producer: KafkaProducer, ledger: Ledger, partition: int) -> None:
 
 
 class Impatient(Stream):
-    """Gives records up after 1.5 seconds, refuses them after half a second, and purges now and then."""
+    """Gives up records after 1.5 seconds, waits half a second for memory at most, and purges now and then."""
 
     name = "impatient"
     options = {  # noqa: RUF012
@@ -216,7 +216,7 @@ class Many(Stream):
 
 
 class Transactions(Stream):
-    """Commits, aborts, and leaves transactions open, which a producer with the same id then aborts."""
+    """Commits and aborts transactions, and leaves some open: the next producer with the id aborts those."""
 
     name = "transactions"
     options = {"compression_type": "gzip", "linger_ms": 2}  # noqa: RUF012
@@ -311,7 +311,7 @@ class Foreign(Stream):
         producer.flush(FINISH_SECONDS)
         producer.close(FINISH_SECONDS)
         del producer
-        gc.collect()  # it leaves open sockets to the garbage collector
+        gc.collect()  # kafka-python leaves open sockets to the garbage collector
 
     def _send(self, producer: Any, partition: int) -> None:
         ledger = self.ledgers[0]
@@ -319,7 +319,7 @@ class Foreign(Stream):
         try:
             future = producer.send(TOPIC, value_of(self.name, partition, number), partition=partition)
         except KafkaPythonError:
-            ledger.note(partition, number, Fate.PERHAPS)
+            ledger.note(partition, number, Fate.PERHAPS_WRITTEN)
             return
         future.add_callback(partial(self._delivered, partition, number))
         future.add_errback(partial(self._failed, partition, number))
@@ -329,4 +329,4 @@ class Foreign(Stream):
 
     def _failed(self, partition: int, number: int, _error: BaseException) -> None:
         self.counts["records that kafka-python gave up"] += 1
-        self.ledgers[0].note(partition, number, Fate.PERHAPS)
+        self.ledgers[0].note(partition, number, Fate.PERHAPS_WRITTEN)

@@ -17,7 +17,7 @@ from lab.simulator.simulation import simulate
 
 _CHUNK = 10
 _SLOWEST_S = 60
-"""Limit of CPU time; a seed that takes longer spins, and virtual time does not pass."""
+"""Limit of CPU time for one seed: a run that takes longer spins without virtual time passing."""
 
 
 class Run(NamedTuple):
@@ -41,9 +41,15 @@ def main() -> int:
     """Run the command; return 1 if a seed failed."""
     parser = argparse.ArgumentParser(prog="python -m lab.simulator", description=__doc__)
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed (0)")
-    parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="how many (1000)")
-    parser.add_argument("--processes", type=int, default=os.cpu_count(), metavar="N", help="one per core")
-    parser.add_argument("--replay", type=int, metavar="SEED", help="one seed: prints its trace")
+    parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="number of seeds (1000)")
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=os.cpu_count(),
+        metavar="N",
+        help="number of processes (one per core)",
+    )
+    parser.add_argument("--replay", type=int, metavar="SEED", help="run one seed, and print its trace")
     parser.add_argument("--replicated", action="store_true", help="only brokers that replicate")
     parser.add_argument("--single-replicas", action="store_true", help="only brokers without replication")
     options = parser.parse_args()
@@ -104,11 +110,11 @@ def run_chunk(runs: Iterable[Run]) -> tuple[int, list[Failure], Counter[str]]:
 
 
 def _too_slow(_number: int, _frame: FrameType | None) -> None:
-    raise TimeoutError(f"it has spun for {_SLOWEST_S} s")
+    raise TimeoutError(f"the run has used {_SLOWEST_S} s of CPU time")
 
 
 class _Advance:
-    """Print failures; this is all without rich."""
+    """Prints failures; without rich there is no bar."""
 
     def __call__(self, _runs: int, failures: list[str]) -> None:
         for text in failures:

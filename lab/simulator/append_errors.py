@@ -17,18 +17,22 @@ from splashdam.record.batch import HEADER_BYTES, BatchHeader, parse_header
 from splashdam.storage.log import AppendResult, Log
 
 RETRIABLE = (2, 3, 5, 6, 19, 56, 59, 74, 75)
+"""Error codes of an append that was not done: the producer sends the batch again."""
 WRITTEN_ANYWAY = (7, 20)
+"""Error codes of an append that was done: REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND."""
 PERMANENT = (-1, 18, 29, 32, 47, 87)
+"""Error codes of an append that was not done: the batch fails."""
 OUT_OF_SEQUENCE = 45
+"""OUT_OF_ORDER_SEQUENCE_NUMBER."""
 
 
 class AppendErrors:
     """Chooses errors for appends, and patches logs to raise them.
 
     Args:
-        random: chooses.
+        random: chooses the errors.
         record: for the trace and the counts.
-        rates: how often, from 0 to 1, by the first word of a kind: ``retriable``, ``written``, ``refused``,
+        rates: probabilities by kind of error: ``retriable``, ``written``, ``refused`` (permanent),
             ``sequence``.
     """
 

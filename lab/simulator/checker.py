@@ -91,8 +91,8 @@ class Checker:
     def _check_order(self, workload: Workload, places: dict[bytes, list[Place]]) -> None:
         if not workload.plan.keeps_order:
             return
-        # A send that waits is noted when it returns, and callbacks may have sent meanwhile: so they are two
-        # orders.
+        # A send that waits is noted when it returns, and callbacks may have sent meanwhile. So the sends of
+        # callbacks have an order of their own.
         self._check_rising([sent for sent in workload.sent if not sent.is_chained], places)
         self._check_rising([sent for sent in workload.sent if sent.is_chained], places)
 

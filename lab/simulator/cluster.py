@@ -43,7 +43,7 @@ class BrokerNode:
         life: cancels the process's tasks.
         is_up: set while it runs.
         may_start: set when it may start again.
-        leaves: set to end it in order.
+        leaves: set to stop the broker in order.
     """
 
     node_id: int
@@ -67,10 +67,10 @@ class Parts:
 
     Attributes:
         nodes: number of brokers.
-        topics: created before anybody sends.
+        topics: topics that exist before the first send.
         network: for listeners and connections.
         clock: of the brokers.
-        random: chooses what a power cut leaves.
+        random: chooses which unsynced bytes survive a power cut.
         record: for the trace, counts and violations.
         append_errors: fails some appends.
         sync_ms: longest time that a disk takes to make a file durable.
@@ -132,12 +132,12 @@ class SimulatedCluster(ABC):
         """Move the leadership to a node, if that is possible."""
 
     def missing(self, topic_partition: TopicPartition, offset: int, acks: int | str) -> str:
-        """Return where a record is missing that has just been acknowledged; "" if it is not missing."""
+        """Return where a record that was just acknowledged is missing; "" if it is in place."""
         log = self.leader_log(topic_partition)
         return "in the log" if log is not None and log.log_end_offset <= offset else ""
 
     def may_be_lost(self, topic_partition: TopicPartition, offset: int) -> bool:
-        """Return whether a record at this offset may be lost, which was acknowledged with acks=1."""
+        """Return whether the record at this offset, acknowledged with acks=1, may be lost."""
         return False
 
     def check_replicas(self) -> None:  # noqa: B027 (there are none)
@@ -214,7 +214,7 @@ class SimulatedCluster(ABC):
         self.record.count(f"broker ended: {how}")
 
     def let_go(self, node: BrokerNode, how: End) -> None:
-        """Make a broker's tasks end."""
+        """End a broker's tasks."""
         node.life.cancel()
 
     def start(self, node: BrokerNode) -> None:

@@ -56,7 +56,7 @@ class SlowPipe(Pipe):
         return len(self._data) + self._travelling_bytes
 
     def end_after(self, allowed_bytes: int, then: Callable[[], None]) -> None:
-        """Let so many more bytes pass; lose all later ones, and call ``then`` at the first."""
+        """Let ``allowed_bytes`` more bytes pass, lose all later ones, and call ``then``."""
         self._allowed_bytes, self._when_used_up = allowed_bytes, then
 
     @property

@@ -191,4 +191,5 @@ PLANTS: dict[Plant, tuple[int, ...]] = {
 """The planted bugs, with seeds that have found them; a rare bug shows in one of hundreds of runs."""
 
 MOST_SEEDS = 100
-"""A change to producer or simulator may give a seed another run; then so many seeds after it are tried."""
+"""A change of the producer or the simulator may change the run of a seed; then up to so many seeds after it
+are tried."""

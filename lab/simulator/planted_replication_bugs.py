@@ -43,7 +43,7 @@ def truncated_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
         if is_new and partition.log.high_watermark < partition.log.log_end_offset:
             partition.log.truncate_to(partition.log.high_watermark, now_ms=self.clock.wall_ms())
 
-    late = perhaps(to_the_high_watermark, because="few that were cut like this differ from their leader")
+    late = perhaps(to_the_high_watermark, because="few followers truncated like this differ from the leader")
     patch.setattr(replica_fetcher, "truncation_offset", late)
     patch.setattr(ReplicaManager, "_follow", follow)
 

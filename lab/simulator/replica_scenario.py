@@ -39,7 +39,14 @@ REPLICA_FAULTS = (
     "preferred",
     "reassign",
 )
-"""Faults in addition to `FAULTS`."""
+"""Faults in addition to `FAULTS`.
+
+``isolate``: a broker and the controller do not reach each other. ``late news``: the controller's changes
+arrive late. ``ask in vain``: the broker's requests to the controller are lost. ``answer lost``: the answers
+are lost, but the controller has acted. ``kill unnoticed``: the controller learns of the kill by the session
+timeout alone. ``cut line`` to ``doom line``: faults of connections between brokers. ``preferred``: an
+election of preferred leaders. ``reassign``: a reassignment of a partition's replicas.
+"""
 
 _TRANSACTIONAL = 0.3
 

@@ -1,7 +1,7 @@
 """Brokers that replicate under one controller, over lines of the simulated network.
 
 `DistantController` stands between a broker and the controller: changes arrive late, requests and answers get
-lost. `ReplicaChecks` checks all the time that an epoch has one leader, and that committed records stay.
+lost. `ReplicaChecks` checks during the run that each epoch has one leader, and that committed records stay.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ReplicatedCluster(SimulatedCluster):
         plan: as given.
         controller: the real controller; brokers reach it through ``lines``.
         lines: the `DistantController` of each broker, by node id.
-        checks: run all the time.
+        checks: checks the replicas during the run.
         cut_lines: lines that take no connections.
     """
 
@@ -98,7 +98,7 @@ class ReplicatedCluster(SimulatedCluster):
         """Return the broker's membership of the cluster, and the plan's settings."""
         line = self.lines[node.node_id]
         line.mend()
-        controller = cast("Controller", line)  # it has all methods that a broker calls
+        controller = cast("Controller", line)  # `DistantController` has all methods that a broker calls
         return {
             "membership": Membership(controller, partial(self.connect, node), line),
             **self.plan.settings,
@@ -132,13 +132,13 @@ class ReplicatedCluster(SimulatedCluster):
         return ours
 
     def end(self, node: BrokerNode, how: End) -> None:
-        """As for `SimulatedCluster`; a power cut that would destroy the only copy of a record is a kill."""
+        """As for `SimulatedCluster`; a power cut that would destroy an only copy becomes a kill."""
         if how == "power cut" and not (self.plan.is_durable or self._has_copies(node)):
             how = "kill"
         super().end(node, how)
 
     def _has_copies(self, node: BrokerNode) -> bool:
-        """Return whether every partition that this broker has in sync is also in sync at another live one."""
+        """Return whether each partition for which this broker is in sync has another live in-sync replica."""
         return all(
             any(self.nodes[each].broker is not None for each in state.isr if each != node.node_id)
             for state in self.controller.state.partitions.values()
@@ -146,7 +146,7 @@ class ReplicatedCluster(SimulatedCluster):
         )
 
     def let_go(self, node: BrokerNode, how: End) -> None:
-        """Make a broker's tasks end; in order, the broker first moves its leaderships."""
+        """End a broker's tasks; a broker that stops in order first moves its leaderships."""
         if how == "stop":
             node.leaves.set()
         else:
@@ -245,7 +245,7 @@ class ReplicatedCluster(SimulatedCluster):
         """Wait until all markers are written and all replicas are in sync."""
         await super().settle()
         with trio.move_on_after(_IN_SYNC_S) as scope:
-            while not self.checks.is_in_sync:  # noqa: ASYNC110 (nothing tells of it)
+            while not self.checks.is_in_sync:  # noqa: ASYNC110 (there is no event for it)
                 await trio.sleep(_LOOK_S)
         if scope.cancelled_caught:
             self.record.violated(f"after {_IN_SYNC_S} s of calm not in sync: {self.checks.behind}")
@@ -297,7 +297,7 @@ class DistantController:
             self._delayed.append(change)
             return
         self.state.apply(change)
-        with suppress(PowerCutError):  # it is about to end
+        with suppress(PowerCutError):  # the broker is about to end
             self._member.apply(change)
         self._on_news()
 
@@ -343,7 +343,7 @@ class _RemoteMember:
 
 
 class ReplicaChecks:
-    """Checks the controller's decisions, and high watermarks, all the time.
+    """Checks the controller's decisions and the high watermarks during the run.
 
     It serves as the controller's journal, so it sees each change before it takes effect.
 
@@ -448,7 +448,7 @@ class ReplicaChecks:
         committed_end = max(high_watermark, self._committed_end.get(where, 0) if in_sync else 0)
         if end < committed_end:
             self._record.violated(
-                f"{node.host} cut {where} to {end}, below what is committed, {committed_end}"
+                f"{node.host} truncated {where} to {end}, below the committed records up to {committed_end}"
             )
 
     def _check_committed(self, log: Log, node: BrokerNode) -> None:

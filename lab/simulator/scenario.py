@@ -30,7 +30,15 @@ FAULTS = (
     "disk error",
     "disk full",
 )
+"""Kinds of faults, each of one broker.
+
+``cut …``: its connections break, and the named end notices. ``half alive``: bytes wait, then the connections
+break at the client's end alone. ``stall``: bytes wait. ``lose``: bytes are lost. ``slow``: bytes take longer.
+``doom``: new connections break after some bytes. ``refuse``: new connections are refused. ``move``: a leader
+moves to it. ``disk error``: some operations fail with EIO or ENOSPC.
+"""
 TROUBLES = ("retriable", "written", "refused", "sequence")
+"""Kinds of errors in the answers to appends; see `AppendErrors`."""
 
 _CALM = 0.04
 """The share of runs without faults: in them every record must be delivered."""
@@ -43,7 +51,7 @@ _SYNCS_MS = (0, 0, 5, 60)
 """Longest times of a sync: meanwhile logs grow, and segments are closed."""
 
 _LINES = ((1 << 20, 1), (3_000, 10), (1 << 20, 60), (_NARROW_BYTES, 10), (_NARROW_BYTES, 250))
-"""Bytes that may travel in one direction, and their longest travelling time; the last line is a bad one."""
+"""Bytes that may travel in one direction, and their longest travelling time in milliseconds."""
 
 
 @attrs.frozen

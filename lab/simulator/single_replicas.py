@@ -1,4 +1,4 @@
-"""Brokers whose partitions have a single replica: a move of the leader moves the files to its disk.
+"""Brokers whose partitions have a single replica: a move of the leader moves the files to the new disk.
 
 Producers see leader moves without the faults of replication, so such a run tests the client alone.
 """

@@ -25,7 +25,7 @@ PATIENCE_S = 900.0
 """Virtual time within which every call of a producer must end; a run that waits longer hangs."""
 
 PROMPT_S = 8.0
-"""Virtual time for two records in sequence, without faults and without older records before them."""
+"""Limit of virtual time for two records in sequence, without faults and without older records before them."""
 
 
 @attrs.define(eq=False)
@@ -135,7 +135,7 @@ class Workload:
         with trio.move_on_after(PATIENCE_S) as scope:
             await self._transact_to_the_end()
         if scope.cancelled_caught:
-            self._record.violated(f"{self.plan.name}: no end of its transactions")
+            self._record.violated(f"{self.plan.name}: its transactions did not end within {PATIENCE_S} s")
 
     async def _transact_to_the_end(self) -> None:
         if not await initialized(self._producer):
@@ -235,7 +235,7 @@ class Workload:
             with trio.move_on_after(PATIENCE_S) as scope:
                 await self._prove_alive(topic.name)
             if scope.cancelled_caught:
-                self._record.violated(f"{self.plan.name}: no end of a record in calm weather")
+                self._record.violated(f"{self.plan.name}: a record in calm weather has no result")
                 continue
             started = trio.current_time()
             await self._prove_alive(topic.name)

@@ -1,9 +1,9 @@
-"""Runs a cluster on small disks for hours, with everything that comes and goes; it must be flat.
+"""Runs a cluster on small disks for hours, and checks that nothing grows and no record is lost.
 
-Retention, compaction, replication, transactions, topics and groups that are made and deleted, brokers that
-are killed; readers of kafka-python check every record. Memory, descriptors, files and disk may not grow after
-the first quarter of the run: the last line says whether they did. The status is 1 if they did, or if a record
-was lost, doubled or out of order. Needs Linux (/proc).
+The run has retention, compaction, replication, transactions, topics and groups that are created and deleted,
+and brokers that are killed; consumers of kafka-python check every record. Memory, descriptors, files and disk
+may not grow after the first quarter of the run: the last line says whether they did. The status is 1 if they
+did, or if a record was lost, duplicated or out of order. Needs Linux (/proc).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def soak(options: argparse.Namespace, folder: Path, console: Console) -> Verdict
     for node in range(1, BROKERS + 1):
         verdict.include(verified_directory(data / f"broker-{node}"))
     words = cluster.last_words()
-    if "Traceback" in words:  # a broker's warning that a killed one is missing is no finding
+    if "Traceback" in words:  # a warning that a killed broker does not answer is no finding
         verdict.violations.append(f"the cluster wrote: {words}")
     checked = sum(work.counts["records checked"] for work in works)
     broken = len(verdict.violations)
@@ -79,7 +79,7 @@ def _run(works: list[Workload], flatness: Flatness, seconds: float, console: Con
                 show()
     finally:
         faults = works[-1]
-        faults.ending.set()  # every broker runs before the others stop
+        faults.ending.set()  # faults end first, so that every broker runs when the other workloads finish
         faults.join(_END_SECONDS)
         for work in works:
             work.ending.set()
@@ -90,7 +90,7 @@ def _run(works: list[Workload], flatness: Flatness, seconds: float, console: Con
 def main() -> int:
     """Run the command; return 1 if something grew or a promise was broken."""
     parser = trial_parser("soak", __doc__, rate=400, pause=45, pause_help="mean seconds between two faults")
-    parser.add_argument("--hours", type=float, default=2, help="of the run (2)")
+    parser.add_argument("--hours", type=float, default=2, help="length of the run (2)")
     options = parser.parse_args()
     if not Path("/proc/self/statm").exists():
         parser.error("this needs Linux: it reads memory and descriptors from /proc")

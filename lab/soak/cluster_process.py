@@ -1,7 +1,7 @@
-"""Three embedded brokers in a process of their own, which obeys lines on standard input: ``kill 1``.
+"""Runs three embedded brokers in a process of their own, with commands on standard input: ``kill 1``.
 
-The first line on standard output has the addresses; each command is answered by a line. The process ends with
-its standard input.
+The first line on standard output has the addresses; each command is answered by a line. The process ends when
+its standard input ends.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CONFIG = {
     "log.cleaner.min.cleanable.ratio": 0.2,
     "log.cleaner.delete.retention.ms": 10_000,
     "log.cleaner.dedupe.buffer.size": 4 << 20,
-    # What would be forgotten in a day, forgotten in a minute.
+    # Offsets and producer ids expire after a minute, not after days.
     "offsets.topic.segment.bytes": SMALL,
     "transaction.state.log.segment.bytes": SMALL,
     "offsets.retention.minutes": 1,
@@ -71,7 +71,7 @@ class ClusterProcess:
         """Send a command, and return its answer.
 
         Raises:
-            ChildProcessError: the process has ended; the text has its last words.
+            ChildProcessError: the process has ended; the message has the end of its log.
         """
         with self._lock:
             assert self._process.stdin is not None
@@ -80,7 +80,7 @@ class ClusterProcess:
             return self._answer()
 
     def close(self) -> int:
-        """Let it end in order, and return its status."""
+        """Stop the brokers in order, and return the status of the process."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()

@@ -1,4 +1,4 @@
-"""What must not grow: samples of two processes and a folder, judged after the first quarter of a run."""
+"""Samples what must not grow, in two processes and a folder; judges it after the first quarter of a run."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class Flatness:
         curves = [Curve(name, most, judged_seconds=JUDGED_SECONDS) for name, most in allowed.items()]
         curves += [Curve(name, most, 1, "", JUDGED_SECONDS) for name, most in numbers.items()]
         self.curves: Mapping[str, Curve] = {curve.name: curve for curve in curves}
-        """Of what may grow by how much from the end of the first quarter on: a trend, not a single peak."""
+        """By name. The trend after the first quarter counts, not a single peak."""
 
     def sample(self) -> None:
-        """Look once."""
+        """Take one sample of each quantity."""
         files, disk = files_in(self._data)
         at = self._now() - self._began
         seen = {
@@ -68,11 +68,11 @@ class Flatness:
             self.curves[name].add(at, value)
 
     def violations(self) -> list[str]:
-        """Return what has grown too much."""
+        """Return a violation for each quantity that has grown too much."""
         return [text for curve in self.curves.values() for text in curve.violations()]
 
     def verdict(self) -> str:
-        """Return the growths in a line; the run says by them whether it was flat."""
+        """Return a line that says whether the run was flat, with the growth of each quantity."""
         growths = {name: curve.shown_growth() for name, curve in self.curves.items()}
         if None in growths.values():
             return "too short to judge what grows"

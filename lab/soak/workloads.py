@@ -1,4 +1,4 @@
-"""The threads that use the cluster for hours, and check what they read."""
+"""The threads that use the cluster for hours, and check the records that they read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REPLICAS = 3
 _DELIVERY_MS = 180_000
 _TICK_SECONDS = 0.25
 _SILENCE_SECONDS = 300
-"""So long a reader may see nothing while its writer is acknowledged: a broker is down for seconds."""
+"""Limit for one read of a whole topic: a broker is down for seconds at most."""
 
 
 class Workload(ABC):
@@ -37,13 +37,13 @@ class Workload(ABC):
 
     Attributes:
         name: for the summary.
-        counts: what was done.
-        violations: what must not have happened.
+        counts: how often each thing was done.
+        violations: the promises that were broken.
     """
 
     name: ClassVar[str]
     configs: ClassVar[dict[str, str] | None] = None
-    """Of its topic, which has the workload's name; None without one."""
+    """Configs of the topic ``soak-NAME``; None if the workload has no topic of its own."""
 
     def __init__(self, address: str, rate: float, seed: int) -> None:
         self.address, self.rate = address, rate
@@ -62,7 +62,7 @@ class Workload(ABC):
         """Return the loops to run, each in a thread of its own, until ``ending`` is set."""
 
     def start(self) -> None:
-        """Make the topic, and start the threads."""
+        """Create the topic, and start the threads."""
         if self.configs is not None:
             with administering(self.address) as admin:
                 made = NewTopic(self.topic, PARTITIONS, _REPLICAS, topic_configs=self.configs)
@@ -71,7 +71,7 @@ class Workload(ABC):
             thread.start()
 
     def join(self, seconds: float) -> None:
-        """Wait for the threads' ends after ``ending`` was set."""
+        """Wait until the threads have ended; ``ending`` must be set."""
         deadline = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0, deadline - time.monotonic()))
@@ -95,9 +95,9 @@ class Workload(ABC):
         )
 
     def records(self, isolation: str) -> Iterator[Any]:
-        """Yield the records of the topic as a reader of another project gets them, until the end.
+        """Yield the records of the topic as kafka-python reads them, until ``ending`` is set.
 
-        A reader whose broker has died is opened again where it was.
+        A consumer whose broker has died is opened again at its last position.
         """
         positions = dict.fromkeys(self.places(), 0)
         while not self.ending.is_set():
@@ -238,7 +238,7 @@ class Compacted(Workload):
 
 
 class Transactional(Workload):
-    """Transactions, a third of them aborted; a reader of committed records sees the others whole."""
+    """Transactions, a third of them aborted; a read_committed consumer must see all others, each whole."""
 
     name = "transactions"
     configs: ClassVar[dict[str, str] | None] = {"cleanup.policy": "delete"}
