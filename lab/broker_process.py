@@ -31,7 +31,8 @@ class Broker:
     """A broker with one data directory and one port, run by one process after the other.
 
     Args:
-        data: the data directory.
+        data: the data directory. With ``log.dirs`` among the properties it is called ``data``, as the
+            command's default is, because the command refuses both.
         log: file to which its processes write their standard error.
         properties: the broker's settings, by Kafka's names.
 
@@ -40,7 +41,7 @@ class Broker:
     """
 
     def __init__(self, data: Path, log: Path, properties: Mapping[str, str] = PROPERTIES) -> None:
-        self._data = data
+        self._data = data.absolute()
         self._log = log
         self._properties = properties
         self._port = free_port()
@@ -48,14 +49,17 @@ class Broker:
         self._process: subprocess.Popen[str] | None = None
 
     @property
+    def data(self) -> Path:
+        return self._data
+
+    @property
     def port(self) -> int:
         return self._port
 
     @property
     def status(self) -> int | None:
-        """The status of the last process: None while it runs, negative after a signal."""
-        assert self._process is not None
-        return self._process.poll()
+        """The status of the last process: None before its end, negative after a signal."""
+        return None if self._process is None else self._process.poll()
 
     def start(self, environment: Mapping[str, str] | None = None, prefix: Sequence[str] = ()) -> None:
         """Start a process, and return when the broker listens.
@@ -67,13 +71,14 @@ class Broker:
         Raises:
             BrokerDied: it ended instead.
         """
-        command = [*prefix, sys.executable, "-m", "splashdam.cli", "broker", "--data", str(self._data)]
-        command += ["--port", str(self._port)]
+        command = [*prefix, sys.executable, "-m", "splashdam.cli", "broker", "--port", str(self._port)]
+        if "log.dirs" not in self._properties:
+            command += ["--data", str(self._data)]
         for name, value in self._properties.items():
             command += ["--property", f"{name}={value}"]
         with self._log.open("a") as log:
             process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+                command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, cwd=self._data.parent
             )
         self._process = process
         assert process.stdout is not None
