@@ -34,7 +34,7 @@ def test_command_shows_its_help_without_the_heavy_modules() -> None:
 
 
 def test_each_connection_read_the_files_of_the_distribution() -> None:
-    """They were looked for and parsed for the version that a client names: a millisecond for each connection."""
+    """The version that a client names was looked for in them: a millisecond for each connection."""
     readers = {
         path.relative_to(ROOT).parts[0]
         for room in ROOMS
