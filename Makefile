@@ -40,7 +40,7 @@ SPARK_CONNECTOR_CACHE ?= $(HOME)/.cache/splashdam/spark-kafka
 # Where nothing may be kept compiled, every worker and every child process compiles all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo pipeline test test-python test-rest test-all wheels release-check coverage console-test kafka contract spark-connector kerberos s3 simulate endurance storm soak every-write fuzz pipeline-chaos pipeline-cluster suites judges check docs bench bench-full bench-distance bench-stages bench-pipeline sanitize clean
+.PHONY: help setup demo pipeline test test-python test-rest test-all wheels release-check coverage console-test kafka contract spark-connector kerberos s3 simulate endurance storm soak every-write kill-points fuzz pipeline-chaos pipeline-cluster suites judges check docs bench bench-full bench-distance bench-stages bench-pipeline sanitize clean
 
 ##@ Set up
 setup: $(STAMP)  ## make .venv with everything that the tests need; every other target does so as well
@@ -151,8 +151,11 @@ storm: setup  ## send to three brokers that are killed, moved and slowed down, t
 soak: setup  ## run a cluster on small disks for hours, with everything that comes and goes; it must be flat: HOURS=2 SEED=0
 	$(BIN)/python -m lab.soak --hours $(HOURS) --seed $(SEED)
 
-every-write: setup  ## fail every single write of a broker in six ways, one run each, and open its directory again
-	$(BIN)/python -m lab.every_write
+every-write: setup  ## fail every single write of a broker, in memory and as a process, and open its directory again: MINUTES=10 SEED=0, or ALL=1
+	$(BIN)/python -m lab.every_write --minutes $(MINUTES) --seed $(SEED) $(if $(ALL),--all)
+
+kill-points: setup  ## kill brokers at single calls of compaction, moves and reassignments, then count: MINUTES=10 SEED=0
+	$(BIN)/python -m lab.kill_points --minutes $(MINUTES) --seed $(SEED)
 
 fuzz: setup  ## send hostile requests of every API to brokers in memory: MINUTES=10
 	$(BIN)/python -m lab.fuzzing.broker --minutes $(MINUTES)

@@ -57,12 +57,21 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--full", action="store_true", help="every scenario, every contender, five rounds")
     parser.add_argument(
-        "--scenarios", nargs="+", choices=[each.name for each in ALL], metavar="NAME", help="only these"
+        "--scenarios", nargs="+", choices=[each.name for each in ALL], metavar="NAME", help="run only these"
     )
     parser.add_argument("--list", action="store_true", help="show the table of scenarios and stop")
-    parser.add_argument("--rounds", type=int, help=f"{ROUNDS}, in a full run {FULL_ROUNDS}")
-    parser.add_argument("--scale", type=float, help="factor on the number of records")
-    parser.add_argument("--sink", choices=("auto", "c", "python"), default="auto")
+    parser.add_argument(
+        "--rounds", type=int, help=f"number of rounds ({ROUNDS}, in a full run {FULL_ROUNDS})"
+    )
+    parser.add_argument(
+        "--scale", type=float, help=f"factor on the number of records ({SHORT_SCALE}, in a full run 1)"
+    )
+    parser.add_argument(
+        "--sink",
+        choices=("auto", "c", "python"),
+        default="auto",
+        help="language of the sink (C if it compiles)",
+    )
     parser.add_argument("--data", type=Path, help="where the broker writes; by default the temporary folder")
     parser.add_argument("--json", type=Path, help="write every measurement to this file")
     parser.add_argument("--svg", type=Path, help="draw the bars into this file")
@@ -73,7 +82,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def chosen(arguments: argparse.Namespace) -> list[Scenario]:
-    """The scenarios of this run, each with the contenders of this run."""
+    """Return the scenarios of this run, each with its contenders of this run."""
     named = [each for each in ALL if not arguments.scenarios or each.name in arguments.scenarios]
     if not arguments.full and not arguments.scenarios:
         named = [shortened(each) for each in named]
@@ -81,7 +90,7 @@ def chosen(arguments: argparse.Namespace) -> list[Scenario]:
 
 
 def plan(scenarios: Sequence[Scenario], rounds: int) -> list[Turn]:
-    """Every measurement in the order it is made, without contenders that are not installed."""
+    """Return every measurement in its order, without contenders that are not installed."""
     todo = []
     for scenario in map(taking_part, scenarios):
         times = rounds * COLD_START_FACTOR if scenario.kind == "cold start" and rounds > 1 else rounds
@@ -98,7 +107,11 @@ class Laboratory:
     data: str
 
     def measure(self, turn: Turn) -> Run:
-        """Raises: MeasurementError: it failed, or a record is missing."""
+        """Make one measurement.
+
+        Raises:
+            MeasurementError: the measurement failed, or a record is missing.
+        """
         if turn.scenario.kind == "machine":
             script = [sys.executable, str(Path(__file__).with_name("machine.py"))]
             return run_process([*script, turn.contender.call, self.data, str(self.scale)], turn)
@@ -116,7 +129,7 @@ class Laboratory:
 
 
 def report(document: dict[str, Any], scenarios: Sequence[Scenario], console: Console) -> None:
-    """Everything on the terminal, the goals last."""
+    """Print all tables, the goals last."""
     results = Results(document["runs"])
     facts = {**document["machine"], "sink": document["sink"], "command": document["command"]}
     print_report(facts, scenarios, results, console)

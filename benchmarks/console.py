@@ -1,9 +1,8 @@
-"""Measures the console: how soon it is there, what it keeps, and what it costs a producer that sends.
+"""Measures the console: its start, its memory, and what it costs a producer that sends.
 
-``python benchmarks/console.py`` prints medians and ratios of one run. Each figure is of processes that are
-alike but for the console, in turns: first without it, then with it and nobody looking, then with every page
-open at its own pace, then with a search under way. ``--quick`` takes fewer turns and records, and a smaller
-topic.
+``python benchmarks/console.py`` prints medians and ratios of one run. Processes that differ only in the
+console take turns: without it, with it and no page open, with every page open and refreshed at its interval,
+and during a search. ``--quick`` takes fewer turns and records, and a smaller topic.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ PAGES = (
     ("/log/load/0", 5.0),
     ("/producers", 1.0),
 )
-"""What a browser asks again for while the pages are open, and how often, in seconds."""
+"""The requests that a browser repeats while the pages are open, and their intervals in seconds."""
 VALUE = b"x" * 100
 
 
 def resident_kib() -> int:
-    """Memory of this process."""
+    """Return the resident memory of this process."""
     text = Path("/proc/self/status").read_text()
     return int(text.partition("VmRSS:")[2].split()[0])
 
 
 def get(link: str, path: str) -> bytes:
-    """A page."""
+    """Return the body of a page."""
     address = urlsplit(link)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=600)
     connection.request("GET", path)
@@ -53,7 +52,7 @@ def get(link: str, path: str) -> bytes:
 
 @contextmanager
 def looking(link: str) -> Iterator[list[float]]:
-    """Every page open for the block; the list gets the time of each answer, in milliseconds."""
+    """Keep every page open during the block; the list gets the time of each answer, in milliseconds."""
     stop, taken = threading.Event(), []
 
     def look(path: str, pause_s: float) -> None:
@@ -76,7 +75,7 @@ def looking(link: str) -> Iterator[list[float]]:
 
 @contextmanager
 def searching(link: str) -> Iterator[None]:
-    """A search for what is nowhere, again and again."""
+    """Repeat a search without a match during the block."""
     stop = threading.Event()
 
     def search() -> None:
@@ -93,7 +92,7 @@ def searching(link: str) -> Iterator[None]:
 
 
 def send(servers: str, records: int) -> float:
-    """Records per second, acknowledged."""
+    """Return the number of acknowledged records per second."""
     with KafkaProducer(bootstrap_servers=servers, linger_ms=5) as producer:
         producer.prepare("load")
         began = time.perf_counter()
@@ -104,14 +103,14 @@ def send(servers: str, records: int) -> float:
 
 
 def store(servers: str, size_bytes: int) -> None:
-    """Fill the topic that is searched."""
+    """Fill the topic for the search."""
     with KafkaProducer(bootstrap_servers=servers, batch_size=1 << 20) as producer:
         for _ in range(max(1, size_bytes // (1000 * 1024))):
             producer.send_many("stored", [b"y" * 1000] * 1024)
 
 
 def turn(kind: str, records: int, stored_bytes: int) -> dict[str, float]:
-    """One process: a broker, perhaps with a console, and a producer beside it."""
+    """Return the figures of one turn: a broker, perhaps with a console, and a producer beside it."""
     found: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         broker = EmbeddedBroker(
@@ -152,7 +151,7 @@ def turn(kind: str, records: int, stored_bytes: int) -> dict[str, float]:
 
 
 def measured(broker: EmbeddedBroker, records: int) -> float:
-    """The rate of a producer in a process of its own, as most are."""
+    """Return the rate of a producer in a process of its own, as most producers are."""
     command = [sys.executable, __file__, "--send", broker.bootstrap_servers, "--records", str(records)]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
@@ -161,7 +160,7 @@ KINDS = ("without", "closed", "open", "searched")
 
 
 def in_turns(turns: int, records: int, stored_bytes: int) -> dict[str, list[dict[str, float]]]:
-    """Each kind in a process of its own, one after the other."""
+    """Measure each kind in a process of its own, one after the other."""
     found: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
     for _ in range(turns):
         for kind in KINDS:
@@ -175,7 +174,7 @@ def in_turns(turns: int, records: int, stored_bytes: int) -> dict[str, list[dict
 
 
 def report(found: dict[str, list[dict[str, float]]], stored_mib: int) -> None:
-    """Medians, and ratios within each turn."""
+    """Print medians, and ratios within each turn."""
 
     def median(kind: str, name: str) -> float:
         return statistics.median(each[name] for each in found[kind])
@@ -189,29 +188,29 @@ def report(found: dict[str, list[dict[str, float]]], stored_mib: int) -> None:
         return f"{statistics.median(parts):.2f} ({min(parts):.2f} to {max(parts):.2f}) of that"
 
     rows = {
-        "ready after the broker": f"{more('start ms', 'start ms'):.0f} ms,"
-        f" {more('start busy ms', 'start busy ms'):.0f} of a processor",
+        "added to the broker's start": f"{more('start ms', 'start ms'):.0f} ms,"
+        f" {more('start busy ms', 'start busy ms'):.0f} ms of CPU time",
         "first page": f"{median('closed', 'first page ms'):.0f} ms",
-        "memory before anybody looks": f"{more('memory KiB', 'memory KiB') / 1024:.1f} MiB more",
+        "memory before the first page": f"{more('memory KiB', 'memory KiB') / 1024:.1f} MiB more",
         "memory after the first page": f"{more('memory after a page KiB', 'memory KiB') / 1024:.1f} MiB more",
         "a producer without a console": f"{median('without', 'records/s'):,.0f} records/s",
-        "with it, nobody looks": ratio("closed"),
+        "with a console, no page open": ratio("closed"),
         "with every page open": f"{ratio('open')}; an answer takes {median('open', 'a page ms'):.0f} ms",
-        "while a search is under way": ratio("searched"),
+        "during a search": ratio("searched"),
         f"a search of {stored_mib:,} MiB": f"{median('searched', 'search s'):.1f} s,"
-        f" {median('searched', 'search busy s'):.1f} of a processor",
+        f" {median('searched', 'search busy s'):.1f} s of CPU time",
     }
     for name, text in rows.items():
         print(f"{name:30}{text}")
 
 
 def main() -> None:
-    """Measure, or do a part of it."""
+    """Run the command, or one part of it in a child process."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a minute instead of ten")
-    parser.add_argument("--turns", type=int)
-    parser.add_argument("--records", type=int)
-    parser.add_argument("--stored-mib", type=int)
+    parser.add_argument("--turns", type=int, help="turns of each kind (5)")
+    parser.add_argument("--records", type=int, help="records that the producer sends in each turn (2000000)")
+    parser.add_argument("--stored-mib", type=int, help="size of the topic that is searched (1024)")
     parser.add_argument("--turn", choices=KINDS, help=argparse.SUPPRESS)
     parser.add_argument("--send", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

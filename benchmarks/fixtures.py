@@ -24,19 +24,19 @@ Row = tuple[str, list[float]]
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Milliseconds of a call."""
+    """Return the milliseconds that a call takes."""
     began = time.perf_counter()
     work()
     return (time.perf_counter() - began) * 1000
 
 
 def send_one(producer: KafkaProducer) -> None:
-    """Sends a record and waits for its acknowledgement."""
+    """Send a record, and wait for its acknowledgement."""
     producer.send("t", b"1").get(timeout=10)
 
 
 def brokers(rounds: int, *, fsync: bool) -> list[Row]:
-    """Start, first message and stop with removal, of brokers one after the other."""
+    """Measure start, first record and stop (with the directory's removal) of one broker after the other."""
     starts, firsts, stops = [], [], []
     for _ in range(rounds):
         path = tempfile.mkdtemp()
@@ -55,7 +55,7 @@ def brokers(rounds: int, *, fsync: bool) -> list[Row]:
 
 
 def collections(rounds: int) -> list[Row]:
-    """``pytest --collect-only`` of 200 tests, with the plugin and without it."""
+    """Measure ``pytest --collect-only`` of 200 tests, with the plugin and without it."""
     taken: dict[str, list[float]] = {"with the plugin": [], "without it": []}
     with tempfile.TemporaryDirectory() as folder:
         tests = "\n".join(f"def test_{number}(): pass" for number in range(200))
@@ -72,10 +72,10 @@ def collections(rounds: int) -> list[Row]:
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=50, help="brokers of each kind")
-    parser.add_argument("--collections", type=int, default=15, help="processes of each kind")
+    parser.add_argument("--rounds", type=int, default=50, help="brokers of each kind (50)")
+    parser.add_argument("--collections", type=int, default=15, help="runs of pytest of each kind (15)")
     options = parser.parse_args()
     rows = brokers(options.rounds, fsync=False) + brokers(options.rounds, fsync=True)
     rows += collections(options.collections)

@@ -1,8 +1,8 @@
 """Measures the CPU time of an idle broker, and of an idle cluster of three in one process.
 
-``python benchmarks/idle.py`` makes the topics, waits until the first looks at every partition are over, and
-prints how much of one core the process takes from then on. Each row is a fresh
-process, so that no other's memory is looked at.
+``python benchmarks/idle.py`` creates the topics, waits until the first checks of every partition are over,
+and prints the share of one core that the process takes from then on. Each row is measured in a fresh process,
+so that it does not pay for another row's objects.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from splashdam.storage.manager.topic_registry import NewTopic
 
 PARTITIONS_OF_A_TOPIC = 10
 SETTLING_SECONDS = 35.0
-"""By then the start's checkpoints are written, and ISRs checked (``log.initial.task.delay.ms``, 30 s)."""
+"""By then the first checkpoints are written, and ISRs checked (``log.initial.task.delay.ms``, 30 s)."""
 
 
 def make(topics: Topics, partitions: int) -> None:
-    """Makes topics with so many partitions in all."""
+    """Create topics that have this number of partitions in all."""
     for number in range(partitions // PARTITIONS_OF_A_TOPIC):
         topics.add([NewTopic(f"t{number}", PARTITIONS_OF_A_TOPIC)])
 
 
 async def idle_percent(seconds: float) -> float:
-    """Return how much of a core this process takes without requests."""
+    """Return the share of a core that this process takes without requests, in percent."""
     await trio.sleep(SETTLING_SECONDS)
     busy, began = time.process_time(), time.perf_counter()
     await trio.sleep(seconds)
@@ -42,14 +42,14 @@ async def idle_percent(seconds: float) -> float:
 
 
 async def alone(root: str, partitions: int, seconds: float) -> float:
-    """One broker."""
+    """Measure one broker."""
     async with open_broker(root, port=None, files=DiskFiles(fsync=False)) as broker:
         make(broker.topics, partitions)
         return await idle_percent(seconds)
 
 
 async def cluster(root: str, partitions: int, seconds: float) -> float:
-    """Three brokers, of which each keeps all partitions and leads a third of them."""
+    """Measure three brokers; each has all partitions, and leads a third of them."""
     async with open_cluster(root, 3, port=None, files=DiskFiles(fsync=False)) as brokers:
         make(brokers.broker(1).topics, partitions)
         return await idle_percent(seconds)
@@ -59,11 +59,15 @@ KINDS = {"alone": alone, "cluster": cluster}
 
 
 def main() -> None:
-    """Measures what the command line says."""
+    """Run the command, or one row of it in a child process."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--partitions", type=int, nargs="+", default=[0, 1_000, 10_000])
-    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument(
+        "--partitions", type=int, nargs="+", default=[0, 1_000, 10_000], help="numbers of partitions"
+    )
+    parser.add_argument(
+        "--kinds", nargs="+", choices=list(KINDS), default=list(KINDS), help="one broker, a cluster, or both"
+    )
+    parser.add_argument("--seconds", type=float, default=60.0, help="length of each measurement (60)")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:

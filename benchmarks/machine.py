@@ -1,7 +1,8 @@
 """Compares the embedded broker with the limits of the machine: ``python machine.py CALL DIR SCALE``.
 
 The broker runs in a process of its own, with the simplest client (`broker.raw_client`). The limits are plain
-system calls: bytes over loopback, into a file, out of it, through memory. Prints one measurement as JSON.
+system calls and library calls: bytes over loopback, into a file, out of it, through memory. Prints one
+measurement as JSON.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ MIB = 1 << 20
 REQUESTS = 30_000
 """One-record requests in a full run."""
 VOLUME_MIB = 512
-"""Bytes written, and read, in a full run."""
+"""MiB written, and read, in a full run."""
 RECORD_BYTES = 100
 PARTITIONS = 10_000
-"""Opened in a full run."""
+"""Partitions opened in a full run."""
 FETCH_BATCHES = 8
 ECHO_REQUEST_BYTES, ECHO_ANSWER_BYTES = 250, 64
 """As large as a one-record request and its answer."""
@@ -102,7 +103,7 @@ def fetch(folder: Path, scale: float) -> dict[str, float]:
 
 
 def echo(_folder: Path, scale: float, in_flight: int) -> dict[str, float]:
-    """Small messages to another process and back, with nothing done there."""
+    """Small messages to another process and back; the other process does nothing else."""
     count = max(10, int(REQUESTS * scale))
     with peer(_answer) as connection:
 

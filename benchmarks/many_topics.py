@@ -1,9 +1,10 @@
 """Measures many topics: creating them one by one, and a broker's restart after ``kill -9``.
 
-``python benchmarks/many_topics.py`` makes topics in a process of its own, has an idempotent producer send
-records to each partition, and ends it with SIGKILL. A second process opens the same directory: alone, the
-time runs from its start of the broker until a record is acknowledged; as a cluster of three, until all
-replicas of all partitions are in sync. Files are synced as ever.
+``python benchmarks/many_topics.py`` creates topics in a process of its own, lets an idempotent producer send
+records to each partition, and ends the process with SIGKILL. A second process opens the same directory. For
+one broker, the time runs from its start until it takes a record; for a cluster of three, until all replicas
+of all partitions are in sync; for a follower, from the start of one killed broker of three until then. Files
+are synced as usual.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ BATCH = build_batch([(1_800_000_000_000, None, b"x" * 100, None)])
 
 
 class Load(NamedTuple):
-    """What is made before the kill."""
+    """The topics, the partitions of each, and the records of each partition."""
 
     topics: int
     partitions: int
@@ -40,7 +41,7 @@ class Load(NamedTuple):
 
 
 def make(broker: Broker, load: Load) -> None:
-    """Makes topics one by one, and prints how long the first and the second half took."""
+    """Create topics one by one, and print the seconds that the first and the second half took."""
     began = half = time.perf_counter()
     for number in range(load.topics):
         if number == load.topics // 2:
@@ -50,7 +51,7 @@ def make(broker: Broker, load: Load) -> None:
 
 
 async def produce(servers: str, load: Load) -> None:
-    """Records for each partition, all acknowledged, one batch after the other."""
+    """Send records to each partition, one batch after the other; all are acknowledged."""
     async with AsyncKafkaProducer(bootstrap_servers=servers) as producer:
         for _ in range(load.records):
             for number in range(load.topics):
@@ -60,31 +61,31 @@ async def produce(servers: str, load: Load) -> None:
 
 
 def kill() -> None:
-    """``kill -9`` of this process; what it leaves behind is in the page cache."""
+    """Kill this process with ``kill -9``; the files that it has written are in the page cache."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 async def wait_in_sync(brokers: Cluster) -> None:
-    """Returns once all replicas of all partitions are in sync."""
-    while not brokers.is_in_sync:  # noqa: ASYNC110 - nobody tells; a look costs less than what is measured
+    """Return once all replicas of all partitions are in sync."""
+    while not brokers.is_in_sync:  # noqa: ASYNC110 - there is no event; a poll is short beside the whole
         await trio.sleep(0.01)
 
 
 async def alone(root: str, load: Load, is_first: bool) -> None:
-    """One broker: made and killed, or opened again until it takes a record."""
+    """Run one broker: create the topics and kill it, or open it again until it takes a record."""
     began = time.perf_counter()
     async with open_broker(root, port=0) as broker:
         if is_first:
             make(broker, load)
             await produce(broker.bootstrap_servers, load)
             kill()
-        await trio.lowlevel.checkpoint()  # behind what the start has left to others
+        await trio.lowlevel.checkpoint()  # first run the tasks that the start has scheduled
         broker.logs.logs[TopicPartition("t0", 0)].append_as_leader(BATCH, now_ms=broker.clock.wall_ms())
         print(time.perf_counter() - began, flush=True)
 
 
 async def cluster(root: str, load: Load, is_first: bool) -> None:
-    """Three brokers: made and killed, or opened again until all replicas are in sync."""
+    """Run three brokers: create the topics and kill them, or open them until all replicas are in sync."""
     began = time.perf_counter()
     async with open_cluster(root, 3) as brokers:
         if is_first:
@@ -97,7 +98,7 @@ async def cluster(root: str, load: Load, is_first: bool) -> None:
 
 
 async def follower(root: str, load: Load, is_first: bool) -> None:
-    """Three brokers, of which one is killed and started again, until it is in sync everywhere."""
+    """Run three brokers; kill one and start it again, until it is in sync for every partition."""
     async with open_cluster(root, 3) as brokers:
         if is_first:
             make(brokers.broker(1), load)
@@ -120,7 +121,7 @@ KINDS: dict[str, Callable[[str, Load, bool], Awaitable[None]]] = {
 
 
 def figures(kind: str, root: str, load: Load, part: str) -> list[float]:
-    """What a process of its own has printed, whether it was killed or not."""
+    """Run a part in a process of its own; return the figures it has printed, even if it was killed."""
     command = [sys.executable, __file__, "--one", kind, root, part, *map(str, load)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode not in (0, -signal.SIGKILL) or not done.stdout:
@@ -129,12 +130,14 @@ def figures(kind: str, root: str, load: Load, part: str) -> list[float]:
 
 
 def main() -> None:
-    """Measures what the command line says."""
+    """Run the command, or one part of it in a child process."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--topics", type=int, default=1_000)
-    parser.add_argument("--partitions", type=int, default=1, help="of each topic")
-    parser.add_argument("--records", type=int, default=1, help="for each partition, each a batch")
-    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--topics", type=int, default=1_000, help="number of topics (1000)")
+    parser.add_argument("--partitions", type=int, default=1, help="partitions of each topic (1)")
+    parser.add_argument("--records", type=int, default=1, help="batches of one record in each partition (1)")
+    parser.add_argument(
+        "--kinds", nargs="+", choices=list(KINDS), default=list(KINDS), help="measurements to make (all)"
+    )
     parser.add_argument("--one", nargs=6, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
@@ -142,7 +145,7 @@ def main() -> None:
         trio.run(KINDS[kind], root, Load(*map(int, numbers)), part == "first")
         return
     load = Load(given.topics, given.partitions, given.records)
-    print(f"{'brokers':<10}{'topics':>8}{'first half s':>14}{'second half s':>15}{'there again s':>15}")
+    print(f"{'brokers':<10}{'topics':>8}{'first half s':>14}{'second half s':>15}{'ready again s':>15}")
     for kind in given.kinds:
         root = tempfile.mkdtemp()
         try:

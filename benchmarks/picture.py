@@ -1,4 +1,4 @@
-"""The picture that the README shows: `python picture.py RESULT.json PICTURE.svg` draws it again."""
+"""Draws the picture of the README: `python picture.py RESULT.json PICTURE.svg`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from splashdam.cli.measuring.figures import COLUMNS, TIMES, Figure, Results
 from splashdam.cli.measuring.scenarios import SCENARIOS, Scenario
 
 SHOWN = ("send-100", "send-1k", "callback-100", "bulk-100", "bulk-1k", "defaults-100", "wait-0", "cold-start")
-"""What the picture has; the tables have everything."""
+"""The scenarios of the picture; the tables have all."""
 
 HEADING = "splashdam beside the other Python clients: same records, same machine, same run"
 
@@ -52,7 +52,7 @@ def _text(scenario: Scenario, label: str, median: float, figure: Figure, results
 
 
 def caption(document: Mapping[str, Any]) -> list[str]:
-    """Where, when, with what: a figure without them says nothing."""
+    """Return the lines with date, machine, versions and command: without them a figure says nothing."""
     machine = document["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     hardware = f"{machine['processors']} processors ({machine['processor']}), {machine['memory_gib']} GiB"

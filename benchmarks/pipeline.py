@@ -1,8 +1,9 @@
-"""The pipeline's figures: sources and sink on Spark, beside Spark's own Kafka connector on the same broker.
+"""Measures sources and sink of the pipeline beside Spark's own Kafka connector, on the same broker.
 
-`make bench-pipeline` fetches the connector and runs all; without it (``SPARK_KAFKA_JARS``) ours are measured
-alone. The broker is a process of its own, Spark has two cores, everybody takes turns in one session, and the
-first turn of each is not counted. A run in which a record is missing or doubled ends with status 1.
+`make bench-pipeline` fetches the connector and runs all scenarios; without the connector (the folder
+``SPARK_KAFKA_JARS``) only ours are measured. The broker is a process of its own, Spark has two cores, all
+contenders take turns in one session, and the first turn of each is not counted. A run in which a record is
+missing or duplicated ends with status 1.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 MASTER = "local[2]"
 MEMORY = "2g"
 RECORDS = {100: 4_000_000, 1000: 600_000}
-"""By the size of a value: some seconds' worth."""
+"""Number of records by the size of a value: enough for some seconds."""
 ROUNDS = 3
 VERSIONS = ("splashdam", "pyspark", "pyarrow")
 
@@ -49,8 +50,12 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     names = [each.name for each in SCENARIOS]
-    parser.add_argument("--scenarios", nargs="+", choices=names, metavar="NAME", help=f"of {' '.join(names)}")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="after one that warms up")
+    parser.add_argument(
+        "--scenarios", nargs="+", choices=names, metavar="NAME", help=f"run only these, of {' '.join(names)}"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help=f"number of rounds after one that warms up ({ROUNDS})"
+    )
     parser.add_argument("--scale", type=float, default=1.0, help="factor on the number of records")
     parser.add_argument("--data", type=Path, help="where the broker writes; by default the temporary folder")
     parser.add_argument("--json", type=Path, help="write every measurement to this file")
@@ -59,13 +64,13 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def connector_jars() -> list[str]:
-    """Spark's own connector, where it was fetched."""
+    """Return the jars of Spark's own connector; none if ``SPARK_KAFKA_JARS`` is not set."""
     folder = os.environ.get("SPARK_KAFKA_JARS")
     return sorted(map(str, Path(folder).glob("*.jar"))) if folder else []
 
 
 def chosen(names: Sequence[str] | None, *, connector: bool) -> list[Scenario]:
-    """The scenarios of this run, with Spark's connector where it is there."""
+    """Return the scenarios of this run; without the connector only our contenders take part."""
     named = [each for each in SCENARIOS if not names or each.name in names]
     if connector:
         return named
@@ -76,7 +81,7 @@ def chosen(names: Sequence[str] | None, *, connector: bool) -> list[Scenario]:
 
 @contextmanager
 def session(jars: Sequence[str]) -> Iterator[SparkSession]:
-    """Two cores and a heap of 2 GiB."""
+    """Open a Spark session with two cores and a heap of 2 GiB."""
     from splashdam.pipeline import spark_session
 
     settings = {"spark.jars": ",".join(jars)} if jars else {}
@@ -89,7 +94,7 @@ def session(jars: Sequence[str]) -> Iterator[SparkSession]:
 
 
 def measure(lab: Laboratory, turn: Turn) -> Run:
-    """One turn, in an empty directory."""
+    """Measure one turn, in an empty directory."""
     shutil.rmtree(lab.scratch, ignore_errors=True)
     lab.scratch.mkdir()
     topic = lab.topics[turn.scenario.size]
@@ -109,7 +114,7 @@ def measure(lab: Laboratory, turn: Turn) -> Run:
 
 
 def run(arguments: argparse.Namespace, scenarios: Sequence[Scenario], console: Any) -> list[Run]:
-    """Every turn but those of the first round."""
+    """Measure all turns; return the results without those of the first round, which warms up."""
     sizes = {each.size for each in scenarios}
     topics = {
         size: Topic(f"bench-{size}", size, max(1000, int(count * arguments.scale)))

@@ -1,8 +1,8 @@
-"""One large partition, and workers with little memory: ``python benchmarks/pipeline_memory.py --gib 4``.
+"""Reads one large partition with little memory: ``python benchmarks/pipeline_memory.py --gib 4``.
 
 Reads the partition through `kafka-local` and `kafka-log` into nothing, with the address space of every Python
-worker limited to `--limit-mib` (``spark.executor.pyspark.memory``, which is ``RLIMIT_AS``: whoever asks for
-more fails), and prints the largest resident memory that a worker has had.
+worker limited to `--limit-mib` (``spark.executor.pyspark.memory``, which sets ``RLIMIT_AS``: a larger
+allocation fails), and prints the largest resident memory that a worker has had.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--gib", type=float, default=4.0, help="size of the partition")
-    parser.add_argument("--limit-mib", type=int, default=512, help="for each worker; 0 for none")
+    parser.add_argument("--gib", type=float, default=4.0, help="size of the partition (4)")
+    parser.add_argument("--limit-mib", type=int, default=512, help="limit of each worker; 0 for none (512)")
     parser.add_argument("--data", type=Path, help="where the broker writes; by default the temporary folder")
     return parser.parse_args(argv)
 
 
 @contextmanager
 def session(limit_mib: int) -> Iterator[SparkSession]:
-    """Two workers, each with its limit: Spark divides the setting by the cores of an executor."""
+    """Open a Spark session with two Python workers, each limited to ``limit_mib``."""
     from splashdam.pipeline import spark_session
 
     # Arrow's default allocator would reserve a GiB of addresses at its start, of which it uses little.
@@ -83,7 +83,7 @@ class Watch:
 
 
 def frame(spark: SparkSession, running: Broker, topic: Topic, word: str) -> DataFrame:
-    """The partition."""
+    """Return the partition as a DataFrame."""
     reader = spark.read.format(word).option("subscribe", topic.name)
     if word == LOG:
         return reader.option("path", str(running.data)).load()
@@ -91,7 +91,7 @@ def frame(spark: SparkSession, running: Broker, topic: Topic, word: str) -> Data
 
 
 def measure(rows: DataFrame, word: str, topic: Topic) -> None:
-    """Reads it once by the clock, and once more for the count."""
+    """Read the partition once for the time, and once more to count its records."""
     tasks = rows.rdd.getNumPartitions()
     with Watch() as watch:
         began = time.perf_counter()

@@ -21,7 +21,7 @@ LINES = 25
 
 
 def profile(task: Task) -> pstats.Stats:
-    """All that the sender's thread did between the first record's callback and the last one's."""
+    """Return the profile of the sender's thread from the first record's callback to the last one's."""
     profiler = cProfile.Profile()
     with KafkaProducer(**kafka_like.options(task)) as producer:
         producer.send(task.topic, b"first").add_callback(lambda _: profiler.enable())

@@ -1,8 +1,8 @@
 """How the cost of a record grows: ``python benchmarks/scaling.py [--page docs/explanation/scaling.md]``.
 
-CPU time of the producer's process per record, against the common sink, while one thing grows: partitions,
-topics, threads, the size of a record. Each point is a fresh process and the least of some rounds: CPU time
-leaves out what other programs take, but they slow it down. ``--page`` writes the tables into the page.
+Measures the CPU time of the producer's process per record, against the common sink, while one number grows:
+partitions, topics, threads, bytes of a record. Each point is the least of several rounds, each in a fresh
+process: CPU time does not count other programs, but they raise it. ``--page`` writes the tables to the page.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ START, END = "<!-- made by benchmarks/scaling.py -->", "<!-- end -->"
 
 @attrs.frozen
 class Curve:
-    """One thing that grows.
+    """One number that grows.
 
     Attributes:
-        title: what it is.
+        title: what it counts.
         points: its values.
-        run: sends a number of records with one of these values.
-        work: the number of records at a value.
-        sink_partitions: how many partitions the sink's topics have at a value.
+        run: sends a number of records at one of these values.
+        work: returns the number of records at a value.
+        sink_partitions: returns the number of partitions of the sink's topics at a value.
     """
 
     title: str
@@ -49,21 +49,21 @@ class Curve:
 
 
 def over_partitions(producer: KafkaProducer, partitions: int, count: int) -> None:
-    """Each record to the next partition: the worst case for batches."""
+    """Send each record to the next partition: the worst case for batches."""
     send = producer.send
     for number in range(count):
         send("bench", SMALL, partition=number % partitions)
 
 
 def over_topics(producer: KafkaProducer, topics: int, count: int) -> None:
-    """Each record to the next topic."""
+    """Send each record to the next topic."""
     send, names = producer.send, [f"t{number}" for number in range(topics)]
     for number in range(count):
         send(names[number % topics], SMALL)
 
 
 def from_threads(producer: KafkaProducer, threads: int, count: int) -> None:
-    """All threads share the producer and the records."""
+    """Send from several threads; they share the producer and the records."""
 
     def work() -> None:
         send = producer.send
@@ -78,7 +78,7 @@ def from_threads(producer: KafkaProducer, threads: int, count: int) -> None:
 
 
 def of_size(producer: KafkaProducer, size: int, count: int) -> None:
-    """Larger and larger records."""
+    """Send records of this size."""
     send, value = producer.send, bytes(size)
     for _ in range(count):
         send("bench", value)
@@ -103,7 +103,7 @@ CURVES = {
 
 
 def measure(name: str, value: int, bootstrap: str) -> None:
-    """One point, in this process; prints microseconds of CPU time per record."""
+    """Measure one point in this process; print the microseconds of CPU time per record."""
     curve = CURVES[name]
     count = curve.work(value)
     with KafkaProducer(
@@ -119,7 +119,7 @@ def measure(name: str, value: int, bootstrap: str) -> None:
 
 
 def measured(name: str, value: int, rounds: int, sink: Sequence[str]) -> float:
-    """The least of some rounds."""
+    """Return the least of several rounds."""
     found = []
     for _ in range(rounds):
         partitions = CURVES[name].sink_partitions(value)
@@ -131,7 +131,7 @@ def measured(name: str, value: int, rounds: int, sink: Sequence[str]) -> float:
 
 
 def table(name: str, costs: dict[int, float]) -> str:
-    """A curve as Markdown: cost, and cost by that of the first point; of bytes by KiB as well."""
+    """Return a curve as a Markdown table: cost per record, and its ratio to the first point or per KiB."""
     first = next(iter(costs.values()))
     by_size = name == "bytes"
     lines = [
@@ -148,8 +148,10 @@ def table(name: str, costs: dict[int, float]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--curves", nargs="+", choices=CURVES, default=list(CURVES))
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--curves", nargs="+", choices=CURVES, default=list(CURVES), help="curves to measure (all)"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each point (3)")
     parser.add_argument("--page", type=Path, help="write the tables into this page, between its marks")
     parser.add_argument("--point", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

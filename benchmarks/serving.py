@@ -1,15 +1,14 @@
-"""Measures what a broker does for its clients: splashdam's, and a real Kafka if its jars are there.
+"""Measures splashdam's broker under its clients' load, and a real Kafka if its jars are there.
 
 ``python benchmarks/serving.py`` starts each broker as a process, in turns, and measures three parts:
 
-* ``hands``: 200 connections on 1,000 partitions. How long the broker took to answer its first request and to
-  create the topics, what 200 producers that wait for every answer got done together, how long they waited,
-  how long the broker took to answer after it was stopped in order and started again, what it does while
-  nobody asks, and the memory of the process.
-* ``ingest``: batches of 1 MiB by codec, by the broker's CPU time (``ingest.py``; ours alone).
-* ``stalls``: how long a client waits while a stranger asks for what is dear (``stalls.py``).
+* ``hands``: 200 connections on 1,000 partitions, each a producer that waits for every answer. The figures are
+  the time to the first answer and to create the topics, requests per second, waits, the time to the first
+  answer after a stop in order and a new start, CPU time while idle, and the memory of the process.
+* ``ingest``: the broker's CPU time for batches of 1 MiB, by codec (``broker/ingest.py``; ours alone).
+* ``stalls``: how long a client waits while another one sends expensive requests (``broker/stalls.py``).
 
-``make kafka`` fetches Kafka's jars; ``KAFKA_JARS`` says where others are.
+``make kafka`` fetches Kafka's jars; ``KAFKA_JARS`` names another folder of jars.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ PRODUCE_VERSION = 9
 
 
 class Served(NamedTuple):
-    """What one broker did in one round; times in ms, memory in MiB."""
+    """The figures of one broker in one round."""
 
     ready_ms: float
     topics_ms: float
@@ -68,12 +67,12 @@ class Served(NamedTuple):
 
 
 def topics_of(partitions: int) -> list[Topic]:
-    """Topics of ten partitions, so many in all."""
+    """Return topics of ten partitions each, with ``partitions`` in all."""
     return [Topic(f"t{number}", PARTITIONS_PER_TOPIC) for number in range(partitions // PARTITIONS_PER_TOPIC)]
 
 
 def produce_frames(partitions: int) -> list[bytes]:
-    """One request for each partition, with a record."""
+    """Return a request with one record for each partition."""
     batch = batch_of(1, RECORD_BYTES)
     frames = []
     for number in range(partitions):
@@ -89,7 +88,7 @@ def produce_frames(partitions: int) -> list[bytes]:
 
 
 class Crowd:
-    """Connections of which each sends a record, waits for the answer, and goes on to the next partition."""
+    """Connections; each sends a record, waits for the answer, and continues with the next partition."""
 
     def __init__(self, address: Address, connections: int, frames: Sequence[bytes]) -> None:
         self._frames = frames
@@ -104,7 +103,7 @@ class Crowd:
             self._next[connection] = number * len(frames) // connections
 
     def run(self, seconds: float) -> float:
-        """Goes on for so long; answers per second."""
+        """Send for some seconds, and return the answers per second."""
         for connection in self._next:
             self._send(connection)
         began = time.perf_counter()
@@ -128,14 +127,14 @@ class Crowd:
         self._send(connection)
 
     def close(self) -> None:
-        """Closes every connection."""
+        """Close every connection."""
         for connection in self._next:
             connection.close()
         self._selector.close()
 
 
 def check(frame: bytes) -> None:
-    """Ends the program if the answer is an error."""
+    """End the program if the answer is an error."""
     _, answer = decode_response(frame, ProduceResponse, PRODUCE_VERSION)
     code = answer.responses[0].partition_responses[0].error_code
     if code:
@@ -143,7 +142,7 @@ def check(frame: bytes) -> None:
 
 
 def measure(start: Start, home: Path, connections: int, partitions: int, seconds: float) -> Served:
-    """One round with one broker."""
+    """Measure one broker for one round."""
     starting = start(home)
     began = time.perf_counter()
     with starting as running:
@@ -182,7 +181,7 @@ def measure(start: Start, home: Path, connections: int, partitions: int, seconds
 
 
 def hands(options: argparse.Namespace) -> None:
-    """Measures and prints what a broker does for many clients."""
+    """Measure the brokers with many clients, and print the figures."""
     rounds: dict[str, list[Served]] = {}
     for _ in range(options.rounds):
         for name, start in contestants(options.jars).items():
@@ -204,16 +203,24 @@ PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
 
 
 def main() -> None:
-    """Measures and prints the parts that are asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
-    parser.add_argument("--connections", type=int, default=200)
-    parser.add_argument("--partitions", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=5.0, help="of producing, and beside each stranger")
-    parser.add_argument("--requests", type=int, default=100, help="of ingest, each way of packing")
-    parser.add_argument("--other", help="interpreter of another splashdam, whose ingest is measured, too")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--jars", type=Path, default=default_jars())
+    """Measure the chosen parts, and print their figures."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--parts", nargs="+", choices=list(PARTS), default=list(PARTS), help="parts to measure (all)"
+    )
+    parser.add_argument("--connections", type=int, default=200, help="connections of hands (200)")
+    parser.add_argument("--partitions", type=int, default=1000, help="partitions of hands (1000)")
+    parser.add_argument(
+        "--seconds", type=float, default=5.0, help="length of hands, and of stalls beside each stranger (5)"
+    )
+    parser.add_argument(
+        "--requests", type=int, default=100, help="batches of ingest, for each codec and size (100)"
+    )
+    parser.add_argument("--other", help="interpreter of another splashdam, to measure its ingest as well")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each part (3)")
+    parser.add_argument("--jars", type=Path, default=default_jars(), help="folder with Kafka's jars")
     options = parser.parse_args()
     for name in options.parts:
         PARTS[name](options)

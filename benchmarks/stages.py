@@ -37,7 +37,7 @@ from splashdam.record.kernel import BatchBuffer
 from splashdam.record.sealing import seal
 
 VOLUME_BYTES = 100_000_000
-"""Sent in each round, unless the number of records is given."""
+"""Bytes sent in each round, unless the number of records is given."""
 NOW_MS = 1_700_000_000_000
 
 FLOOR = "the floor"
@@ -66,13 +66,13 @@ class Split:
         )
 
     def since(self, before: Split, count: int) -> Split:
-        """What was added since, in nanoseconds per record."""
+        """Return the CPU time added since ``before``, in nanoseconds per record."""
         then, now = attrs.astuple(before), attrs.astuple(self)
         return Split(*(max(0.0, late - early) / count * 1e9 for early, late in zip(then, now, strict=True)))
 
 
 def per_record(work: Callable[[], object], count: int) -> float:
-    """CPU nanoseconds of this thread per record."""
+    """Return the CPU nanoseconds of this thread per record."""
     start = time.thread_time_ns()
     work()
     return (time.thread_time_ns() - start) / count
@@ -202,7 +202,7 @@ def confluent_produce(task: Task) -> Parts:
 
 
 def floor(task: Task) -> Parts:
-    """What nobody can avoid: a call for each record, its bytes through memory, checksum and socket."""
+    """Costs that no client can avoid: a call for each record, a copy of its bytes, checksum and socket."""
     buffer = _full_buffer(task)
     block = bytes(buffer.view())
     target, blocks = memoryview(bytearray(len(block))), 200
@@ -242,7 +242,7 @@ WAYS: dict[str, Callable[[Task], Parts]] = {
 def measured(
     ways: Sequence[str], size: int, count: int, rounds: int, sink: Sequence[str]
 ) -> dict[str, Parts]:
-    """The median of each stage over the rounds, in which the ways take turns."""
+    """Return the median of each stage over the rounds; the ways take turns in each round."""
     found: dict[str, list[Parts]] = {way: [] for way in ways}
     for _ in range(rounds):
         for way in ways:
@@ -280,20 +280,23 @@ def picture(document: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", type=int, default=100, help="bytes of a value")
-    parser.add_argument("--records", type=int, help="in each round; by default 100 MB, at most a million")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--records", type=int, help="records in each round (by default 100 MB, at most a million records)"
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="number of rounds (5)")
     parser.add_argument(
         "--ways",
         nargs="+",
         choices=WAYS,
         default=list(WAYS),
         metavar="WAY",
+        help=f"run only these, of {', '.join(WAYS)}",
     )
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--svg", type=Path)
+    parser.add_argument("--json", type=Path, help="write every measurement to this file")
+    parser.add_argument("--svg", type=Path, help="draw the bars into this file")
     arguments = parser.parse_args()
     if not hasattr(resource, "RUSAGE_THREAD"):
-        sys.exit("stages.py tells threads apart by RUSAGE_THREAD, which this system does not have")
+        sys.exit("stages.py needs RUSAGE_THREAD, which this system does not have")
     count = arguments.records or min(1_000_000, VOLUME_BYTES // arguments.size)
     facts = machine_facts(("splashdam", "confluent-kafka"))
     with temporary_build_dir() as build_dir:
@@ -312,7 +315,7 @@ def main() -> None:
 
 
 def show(ways: dict[str, Parts], size: int) -> None:
-    """The stages of each way as a table."""
+    """Print the stages of each way as a table."""
     table = Table(title=f"CPU ns per record of {size:,} B", title_justify="left")
     table.add_column("stage", min_width=62)
     table.add_column("ns", justify="right")

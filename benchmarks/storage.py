@@ -1,4 +1,4 @@
-"""The log by itself, without broker and network: how fast it takes, recovers and compacts batches."""
+"""Measures the log by itself, without broker and network: appends, recovery and compaction."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from splashdam.storage.settings import DirectorySettings, LogSettings
 
 NOW_MS = 1_800_000_000_000
 RECORDS, RECORD_BYTES = 1_000, 1_020
-"""Of one batch: 1 MiB, just below what a broker takes."""
+"""Records of a batch, and bytes of a value: 1 MiB together, just below a broker's default limit."""
 PARTITIONS_OF_A_TOPIC = 100
 
 
@@ -56,7 +56,7 @@ def recover(folder: Path, count: int) -> dict[str, float]:
 def compact(folder: Path, count: int) -> dict[str, float]:
     """One cleaning of a log in which every key was written ten times, in segments of 64 MiB.
 
-    The peak of memory is the whole process's.
+    The peak memory is that of the whole process.
     """
     log = _open(folder, LogSettings(cleanup_policy="compact", segment_bytes=64 << 20))
     keys = max(1, count * RECORDS // 10)

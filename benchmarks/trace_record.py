@@ -25,7 +25,7 @@ TOPIC = "flights"
 
 
 class Trace:
-    """The calls of splashdam's functions in one thread, while it is armed."""
+    """The calls of splashdam's functions in one thread, within `armed`."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
@@ -38,7 +38,7 @@ class Trace:
 
     @contextmanager
     def armed(self, thread: int, *ends: str) -> Iterator[None]:
-        """Notes what this thread calls, up to the first call of a built-in of these names."""
+        """Note the calls of this thread, up to the first call of a built-in that ``ends`` names."""
         self._thread, self._ends = thread, ends
         try:
             yield
@@ -58,7 +58,7 @@ class Trace:
 
 
 def main() -> None:
-    """Traces both ways and prints them."""
+    """Trace both paths, and print them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,7 +1,7 @@
-"""Compare compiled kernels beyond the producer's path with their Python twins, on the same input.
+"""Compares compiled kernels outside of the producer's path with their Python twins, on the same input.
 
-``python -m benchmarks.twins`` prints for each the medians of both, in processor time, and their ratio; the
-twins take turns. A compiled twin that does not pay would be removed; the figures stand in ``record/kernel/``.
+``python -m benchmarks.twins`` prints the medians of both in CPU time, and their ratio; the twins take turns.
+The figures stand beside the twins in ``record/kernel/``, as the reason why a compiled twin exists.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from splashdam.record.sealing import build_batch
 TIME_MS = 1_700_000_000_000
 RECORDS = 1_000
 EMPTY_BLOCKS = 333_000
-"""As many as a batch of 1 MB can have."""
+"""The largest number that a batch of 1 MB can have."""
 
 
 def main() -> None:
@@ -59,7 +59,7 @@ MANY_BLOCKS = zstandard.compress(bytes(100_000))[:HEADER_BYTES_ZSTD] + b"\0\0\0"
 
 
 def compact(twin: ModuleType) -> None:
-    """What the cleaner does with a batch: note its keys, and drop the records that have a newer one."""
+    """Do the cleaner's work on a batch: note its keys, and drop records whose key has a newer one."""
     offsets = twin.OffsetMap(5 * RECORDS, 4 * RECORDS)
     offsets.put_records(BATCH, RECORDS, base_offset=0, first_offset=0)
     offsets.keep_records(
@@ -77,7 +77,7 @@ def compact(twin: ModuleType) -> None:
 
 
 def search_by_time(twin: ModuleType) -> None:
-    """ListOffsets by a timestamp that the end of a batch has."""
+    """Search by a timestamp near the end of the batch, as ListOffsets does."""
     twin.find_by_time(
         BATCH,
         RECORDS,
@@ -90,7 +90,7 @@ def search_by_time(twin: ModuleType) -> None:
 
 
 def measure_zstd_frame(twin: ModuleType) -> None:
-    """A hostile batch of a megabyte; a usual one has a block for each 128 KiB."""
+    """Read a hostile batch of a megabyte; a usual batch has a block for each 128 KiB."""
     twin.zstd_frame(MANY_BLOCKS, 0, HEADER_BYTES_ZSTD, False)
 
 
@@ -110,7 +110,7 @@ VALUES, HEADERS = _headers()
 
 
 def append_with_headers(twin: ModuleType) -> None:
-    """``send_arrow`` with a column of headers: rows into a batch."""
+    """Append rows with headers to a batch, as ``send_arrow`` with a column of headers does."""
     lane = twin.PartitionLane(TopicPartition("flights", 0))
     lane.open(twin.BatchBuffer(1 << 20), twin.BatchOutcome(lane.topic_partition))
     tails = twin.RunTails()

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lab.ledger import PARTITIONS
@@ -31,7 +31,8 @@ class Broker:
     """A broker with one data directory and one port, run by one process after the other.
 
     Args:
-        data: the data directory.
+        data: the data directory. With ``log.dirs`` among the properties it is called ``data``, as the
+            command's default is, because the command refuses both.
         log: file to which its processes write their standard error.
         properties: the broker's settings, by Kafka's names.
 
@@ -40,25 +41,49 @@ class Broker:
     """
 
     def __init__(self, data: Path, log: Path, properties: Mapping[str, str] = PROPERTIES) -> None:
-        self._data = data
+        self._data = data.absolute()
         self._log = log
         self._properties = properties
         self._port = free_port()
         self.address = f"127.0.0.1:{self._port}"
         self._process: subprocess.Popen[str] | None = None
 
-    def start(self) -> None:
-        """Start a process, and return when the broker listens."""
-        command = [sys.executable, "-m", "splashdam.cli", "broker", "--data", str(self._data)]
-        command += ["--port", str(self._port)]
+    @property
+    def data(self) -> Path:
+        return self._data
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    @property
+    def status(self) -> int | None:
+        """The status of the last process: None before its end, negative after a signal."""
+        return None if self._process is None else self._process.poll()
+
+    def start(self, environment: Mapping[str, str] | None = None, prefix: Sequence[str] = ()) -> None:
+        """Start a process, and return when the broker listens.
+
+        Args:
+            environment: of the process; this one's by default.
+            prefix: a program and its arguments, which runs the command in its own place.
+
+        Raises:
+            BrokerDied: it ended instead.
+        """
+        command = [*prefix, sys.executable, "-m", "splashdam.cli", "broker", "--port", str(self._port)]
+        if "log.dirs" not in self._properties:
+            command += ["--data", str(self._data)]
         for name, value in self._properties.items():
             command += ["--property", f"{name}={value}"]
         with self._log.open("a") as log:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, cwd=self._data.parent
+            )
         self._process = process
         assert process.stdout is not None
         if not process.stdout.readline().startswith("listening on"):
-            process.wait(_END_SECONDS)
+            self._ended()
             raise BrokerDied(self.last_output())
 
     def check(self) -> None:
@@ -87,9 +112,13 @@ class Broker:
         """Return the resident memory of the process; 0 if there is no process."""
         return 0 if self._process is None else resident_bytes(self._process.pid)
 
+    def output(self) -> str:
+        """Return all that its processes have written to standard error."""
+        return self._log.read_text() if self._log.exists() else ""
+
     def last_output(self) -> str:
-        """Return the end of what its processes have written to standard error."""
-        return self._log.read_text()[-2000:] if self._log.exists() else ""
+        """Return the end of the processes' standard error."""
+        return self.output()[-2000:]
 
     def _ended(self) -> int:
         assert self._process is not None

@@ -72,6 +72,7 @@ JUDGES = (
     Judge("storm", "three brokers under faults", ("make", "storm"), (), r"^storm: "),
     Judge("soak", "small disks for two hours", ("make", "soak"), (), r"^soak: "),
     Judge("every-write", "each write fails", ("make", "every-write"), (), r"^every-write: "),
+    Judge("kill-points", "killed at single calls", ("make", "kill-points"), ("gcc",), r"^kill-points: "),
     Judge("endurance", "a broker killed every few seconds", ("make", "endurance"), (), r"^endurance: "),
     Judge("fuzz", "hostile requests", ("make", "fuzz")),
     Judge("chaos", "killed ingests", ("make", "pipeline-chaos"), ("java",), r"^(verified|violated): "),

@@ -53,7 +53,7 @@ Trial = Callable[[argparse.Namespace, Path, Console], Verdict]
 
 
 def trial_parser(
-    name: str, doc: str | None, *, pause: float, pause_help: str, rate: float | None = None
+    name: str, doc: str | None, *, pause: float | None = None, pause_help: str = "", rate: float | None = None
 ) -> argparse.ArgumentParser:
     """Return a parser with the arguments of every trial; with a rate, also with ``--rate``."""
     parser = argparse.ArgumentParser(prog=f"python -m lab.{name}", description=doc)
@@ -62,7 +62,8 @@ def trial_parser(
     )
     if rate is not None:
         parser.add_argument("--rate", type=float, default=rate, help=f"records per second in all ({rate:g})")
-    parser.add_argument("--pause", type=float, default=pause, help=f"{pause_help} ({pause:g})")
+    if pause is not None:
+        parser.add_argument("--pause", type=float, default=pause, help=f"{pause_help} ({pause:g})")
     parser.add_argument("--data", type=Path, help="keep all files in this new folder")
     return parser
 

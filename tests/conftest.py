@@ -24,6 +24,7 @@ pytest_plugins = [
     "support.running.skip_reasons",
     "support.running.leftovers",
     "support.running.garbage",
+    "support.running.fault_points",
 ]
 
 # An example may take long on a busy machine, or under the sanitizers, and be right.

@@ -1,9 +1,9 @@
 """Measures a broker's CPU time for produced batches, by codec, and compares it with bare decompression.
 
-``splashdam broker`` gets batches of 1 MiB before compression, with five requests in flight. Its CPU time, in
-the kernel too, is compared with that of this process for the same bytes: ``times bare`` with the codec's
-library alone, and ``check`` is the share of all checks of a batch (checksum, decompression, a walk along the
-records). The rest is for socket, file and loop.
+``splashdam broker`` gets batches of 1 MiB before compression, with five requests in flight. Its CPU time, the
+kernel's share included, is compared with CPU time of this process for the same bytes: ``times bare`` is the
+ratio to the codec's library alone, ``check`` the share of the broker's check of a batch (checksum,
+decompression, a walk along the records). The rest is for socket, file and loop.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def cpu_of(call: Callable[[], object]) -> float:
 def measure(running: Running, connection: socket.socket, each: Packed, requests: int) -> Taken:
     """Measure one codec and size in one round."""
     frame = raw_client.produce_frame(each.batch)
-    first, answer_bytes = raw_client.produce_one(connection, frame)  # imports the library
+    first, answer_bytes = raw_client.produce_one(connection, frame)  # the broker imports the codec's library
 
     def send(begin: int, end: int) -> None:
         for _ in range(begin, end):
@@ -132,9 +132,9 @@ def measure(running: Running, connection: socket.socket, each: Packed, requests:
 
 
 def run(rounds: int, requests: int, other: str | None = None) -> None:
-    """Measures all ways of packing in turns, a fresh broker each round, and prints.
+    """Measure all codecs and sizes in turns, with a fresh broker each round, and print the figures.
 
-    ``other`` is the interpreter of another splashdam, whose broker is measured in turns with this one's.
+    ``other`` is the interpreter of another splashdam; its broker takes turns with this one's.
     """
     ways = [packed(codec, size) for size in SIZES for codec in CODECS]
     taken: dict[str, dict[Packed, list[Taken]]] = {

@@ -66,7 +66,7 @@ def read_exactly(connection: socket.socket, size: int) -> bytearray:
 
 
 def receive(connection: socket.socket, view: memoryview) -> None:
-    """Fills the view."""
+    """Receive until the view is full."""
     while view:
         count = connection.recv_into(view)
         if not count:
@@ -112,7 +112,7 @@ class ProduceFrames:
             self._headers.append(bytes(self._batch[:HEADER_BYTES]))
 
     def frame(self, number: int) -> bytearray:
-        """The request of this number; always in the same buffer."""
+        """Return the request with this number; all requests share one buffer."""
         self._batch[:HEADER_BYTES] = self._headers[number]
         return self._frame
 

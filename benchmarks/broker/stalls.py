@@ -1,9 +1,9 @@
 """Measures how long a client with small requests waits while another client sends expensive ones.
 
 One client sends a record, waits for the answer (acks=all), and sends the next. In another process a
-"stranger" keeps sending expensive requests: few bytes that decompress to many, or requests that name many
-things. Printed are the longest wait, the 99th percentile, and the stranger's answers per second. If waits are
-long there are few of them: then the percentile is the longest wait.
+"stranger" keeps sending expensive requests: few bytes that decompress to many, or many elements. The
+table has the longest wait, the 99th percentile, and the stranger's answers per second. With fewer than
+100 waits the percentile is the longest wait.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from splashdam.wire.registry import API_KEYS
 RECORD_BYTES = 100
 BOMB_BYTES = 95 << 20
 BOMBS = 2
-"""In flight."""
+"""Number of bombs in flight."""
 
 LOOKUPS, BATCHES = 40, 100
 """Requests in flight, and partitions in each, with one batch per partition to decompress."""
@@ -50,7 +50,7 @@ LARGE_TOPICS, LARGE_PARTITIONS = 5, 2_000
 """Topics that are created and deleted one by one, and their partitions; after them the answers are cheap."""
 
 NAMED, NAMING = 16_000, 4
-"""Elements of a request, and such requests in flight."""
+"""Elements of a request, and number of such requests in flight."""
 
 FIRST_MS = 1_700_000_000_000
 NOBODY = "nobody's"
@@ -198,7 +198,8 @@ def _counted(topics: Sequence[Any], field: str) -> bool:
 def ask(address: Address, stranger: Stranger, line: Connection) -> None:
     """Send a stranger's requests until ``line`` has a message; then report the answers per second on it.
 
-    It reports the first answer at once, which does not count, and sends at least one more round.
+    A first message on ``line`` says that the first answer has come. That answer is not counted, and at least
+    one more round is sent.
     """
     frames = itertools.cycle(stranger.frames())
     with socket.create_connection(address) as connection:
@@ -248,7 +249,7 @@ def measure(address: Address, stranger: Stranger | None, seconds: float) -> Wait
             line.send(None)
             return waited(waits, line.recv())
         except (EOFError, BrokenPipeError):
-            raise SystemExit("the stranger has ended; what it printed says why") from None
+            raise SystemExit("the stranger has ended; its output says why") from None
         finally:
             asking.terminate()
             asking.join()

@@ -1,7 +1,8 @@
 """A broker 50 ms away: the value of five batches in flight when each answer takes long.
 
-The sink delays every answer and reads on meanwhile, like a long line. There is one partition, because several
-would hide what a client does with one; batches have 16 KiB, Kafka's default.
+The sink delays every answer and reads further requests meanwhile, like a distant broker. There is one
+partition, because several would hide how many batches a client keeps in flight for one; batches have 16 KiB,
+Kafka's default.
 """
 
 from __future__ import annotations
@@ -35,6 +36,6 @@ SCENARIOS = (
 
 
 def far_sink_command() -> list[str]:
-    """Starts the sink that answers late; the rates are such that the one in Python is fast enough."""
+    """Return the command of the sink that answers late: the one in Python, which is fast enough for this."""
     sink = HERE / "sink.py"
     return [sys.executable, str(sink), str(PARTITIONS), str(ROUND_TRIP_MS)]

@@ -64,7 +64,7 @@ class Group:
 
 
 def chart(heading: str, groups: Sequence[Group], caption: Sequence[str]) -> str:
-    """All groups below each other, the caption at the foot."""
+    """Draw all groups below each other, with the caption at the foot."""
     drawn = [svg.text(MARGIN, MARGIN + 14, heading, css_class="head")]
     at = MARGIN + 26
     for group in groups:

@@ -83,7 +83,7 @@ def keyed(codec: str) -> Measured:
 
 
 def _latencies(text: str, scenario: str, ours: Contender) -> tuple[Goal, ...]:
-    """How many times sooner than others, one record at a time: 1.25 times is 0.8 of their time."""
+    """Return goals for one record at a time, as ratios: 1.25 means 0.8 of the other client's time."""
     return (
         Goal(f"{text}: p50 vs aiokafka", ratio(scenario, ours, table.AK_BLOCKING, P50), TIMES, 1.25, 1.5),
         Goal(f"{text}: p99 vs aiokafka", ratio(scenario, ours, table.AK_BLOCKING, P99), TIMES, 1, 1.25),
@@ -188,7 +188,7 @@ _STYLES = {"goal": "green", "floor": "yellow", "missed": "bold red"}
 
 
 def print_goals(results: Results, console: Console, goals: Sequence[Goal] = GOALS) -> None:
-    """Floor, goal and what this run has; figures that it did not measure are left out."""
+    """Print the run's figures with floor and goal; figures that the run did not measure are left out."""
     made = Table(title="floors and goals", title_justify="left", title_style="bold")
     made.add_column("figure")
     for name in ("this run", "floor", "goal", ""):

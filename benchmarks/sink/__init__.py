@@ -1,1 +1,1 @@
-"""The common sink that clients are measured against: in C, in Python, and what starts it."""
+"""The common sink that clients are measured against, in C and in Python, and its starter."""

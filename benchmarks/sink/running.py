@@ -1,4 +1,4 @@
-"""Starts the common sink and asks it what arrived. Compiled on the spot where there is a C compiler."""
+"""Starts the common sink, which is compiled on the spot if there is a C compiler, and reads its counts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ PARTITIONS = 4
 
 
 def sink_command(kind: str, build_dir: Path) -> tuple[str, list[str]]:
-    """What the sink is ("C" or "Python") and the command that starts it; a number of partitions may follow.
+    """Return the sink's language and the command that starts it; a number of partitions may follow.
 
     Args:
-        kind: "c", "python", or "auto" for C where a compiler is found.
-        build_dir: where the compiled program is put.
+        kind: "c", "python", or "auto" for C if a compiler is found.
+        build_dir: folder for the compiled program.
     """
     compiler = shutil.which(os.environ.get("CC") or "cc")
     if kind == "python" or (kind == "auto" and compiler is None):
@@ -53,7 +53,7 @@ class RunningSink:
         """Stop the sink, and return its counts: records, bytes, batches, requests.
 
         Raises:
-            RuntimeError: it had stopped by itself, because a client sent something it does not know.
+            RuntimeError: the sink had stopped by itself, because a client sent a request it does not know.
         """
         out, errors = self._process.communicate("", timeout=30)
         if self._process.returncode != 0 or errors:

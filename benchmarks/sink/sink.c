@@ -2,7 +2,7 @@
  *
  * It answers ApiVersions 0-4, Metadata 0-7, InitProducerId 0-1 and Produce 3-11, the same to every client. Records
  * are counted from the batch headers; nothing is decompressed, checksummed or stored, so that the client
- * is what is measured. Prints its port, serves until stdin ends, then prints what it counted.
+ * is what is measured. Prints its port, serves until stdin ends, then prints its counts.
  * sink.py is the same in Python, for machines without a compiler.
  */
 #include <arpa/inet.h>

@@ -1,7 +1,8 @@
-"""The common sink in Python, for machines without a C compiler; `sink.c` says what it is and does.
+"""The common sink in Python, for machines without a C compiler; `sink.c` describes it.
 
-Usage: python sink.py [PARTITIONS [DELAY_MS]]. Prints its port, serves until stdin ends, then prints what it
-counted. With a delay it is far away: every answer is held back for so long, and requests are read meanwhile.
+Usage: python sink.py [PARTITIONS [DELAY_MS]]. Prints its port, serves until stdin ends, then prints its
+counts. With a delay it acts like a broker far away: each answer is held back for that time, and further
+requests are read meanwhile.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ class Sink:
                 out.put(0, 4)
 
     def produce(self, request: Reader, out: Writer, version: int, flexible: bool) -> int:
-        """Counts and answers; returns acks."""
+        """Count the records, write the answer, and return acks."""
         if flexible:
             out.put_uvarint(0)
         request.take(request.get_length(flexible, 2))  # transactional id
@@ -229,7 +230,7 @@ class Sink:
     async def answer_late(
         self, answers: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter
     ) -> None:
-        """Writes each answer when its time has come."""
+        """Write each answer when its time has come."""
         while True:
             due, answer = await answers.get()
             await asyncio.sleep(due - asyncio.get_running_loop().time())

@@ -40,5 +40,5 @@ GOALS = (
 
 
 def print_goals(results: Results, console: Console) -> None:
-    """Floor, goal and what this run has; figures that it did not measure are left out."""
+    """Print the run's figures with floor and goal; figures that the run did not measure are left out."""
     print_table(results, console, GOALS)

@@ -1,4 +1,4 @@
-"""The pipeline's picture: ``PYTHONPATH=benchmarks python -m spark.picture RESULT.json PICTURE.svg``."""
+"""Draws the pipeline's picture: ``PYTHONPATH=benchmarks python -m spark.picture RESULT.json PICTURE.svg``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def draw(document: Mapping[str, Any]) -> str:
 
 
 def caption(document: Mapping[str, Any]) -> list[str]:
-    """Where, when, with what."""
+    """Return the lines with date, machine, versions and command."""
     machine = document["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     hardware = f"{machine['processors']} processors ({machine['processor']}), {machine['memory_gib']} GiB"

@@ -12,7 +12,7 @@ _GONE = (FileNotFoundError, ProcessLookupError)
 
 
 def tree(pid: int) -> list[int]:
-    """The process and all below it."""
+    """Return a process and all processes below it."""
     children: dict[int, list[int]] = {}
     for each, fields in _all():
         children.setdefault(int(fields[1]), []).append(each)
@@ -23,19 +23,19 @@ def tree(pid: int) -> list[int]:
 
 
 def cpu_seconds_of_tree(pid: int) -> float:
-    """CPU time so far, with that of processes below it that have ended."""
+    """Return the CPU time of a process and all below it so far, those that have ended included."""
     mine = set(tree(pid))
     ticks = (sum(map(int, fields[11:15])) for each, fields in _all() if each in mine)
     return sum(ticks) / _TICKS
 
 
 def peak_of_workers(pid: int) -> int:
-    """The largest resident memory that one of Spark's Python workers below a process has had, in bytes."""
+    """Return the peak resident memory, in bytes, of the largest of Spark's Python workers below a process."""
     return max((_peak(each) for each in tree(pid) if _is_worker(each)), default=0)
 
 
 def _all() -> Iterator[tuple[int, list[str]]]:
-    """Every process with the fields of its ``stat`` after the name: state, parent, …"""
+    """Yield every process with the fields of its ``stat`` after the name: state, parent, …"""
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(*_GONE):
             yield int(path.parent.name), path.read_text().rpartition(")")[2].split()

@@ -45,14 +45,14 @@ Call = Callable[[Laboratory, Topic], Seconds]
 
 
 def timed(work: Callable[[], object]) -> Seconds:
-    """How long it takes."""
+    """Return the seconds that a call takes."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
 
 
 def read(lab: Laboratory, topic: Topic, word: str, **options: str) -> DataFrame:
-    """The topic as a batch."""
+    """Return the topic as a batch DataFrame."""
     reader = lab.spark.read.format(word).options(**options)
     if word == LOG:
         return reader.option("path", str(lab.broker.data)).option("subscribe", topic.name).load()
@@ -60,7 +60,7 @@ def read(lab: Laboratory, topic: Topic, word: str, **options: str) -> DataFrame:
 
 
 def to_nothing(word: str, **options: str) -> Call:
-    """A source into Spark's sink that drops everything: what reading costs."""
+    """Read a source into Spark's ``noop`` sink, which drops every row: the cost of reading alone."""
 
     def run(lab: Laboratory, topic: Topic) -> Seconds:
         frame = read(lab, topic, word, **options)
@@ -70,7 +70,7 @@ def to_nothing(word: str, **options: str) -> Call:
 
 
 def to_files(word: str, **options: str) -> Call:
-    """A stream into Spark's own Parquet sink, which has a log of what was committed."""
+    """Stream a topic into Spark's own Parquet sink, which keeps a log of its commits."""
 
     def run(lab: Laboratory, topic: Topic) -> Seconds:
         source = lab.spark.readStream.format(word).option("kafka.bootstrap.servers", lab.broker.servers)
@@ -94,7 +94,7 @@ def to_files(word: str, **options: str) -> Call:
 
 
 def ingested(lab: Laboratory, topic: Topic) -> Seconds:
-    """The pipeline of this name, into a table of Parquet files: tasks write what they fetch."""
+    """Run ``splashdam pipeline ingest`` into a Parquet table: each task writes the records it fetches."""
     from splashdam.pipeline.jobs.ingest import Target, ingest
 
     source = {"kafka.bootstrap.servers": lab.broker.servers, "subscribe": topic.name}
@@ -105,7 +105,7 @@ def ingested(lab: Laboratory, topic: Topic) -> Seconds:
 
 
 def into_topic(word: str, **options: str) -> Call:
-    """Rows that Spark makes, into a topic."""
+    """Write rows that Spark makes into a topic."""
 
     def run(lab: Laboratory, topic: Topic) -> Seconds:
         name = f"written-{time.monotonic_ns()}"
@@ -124,7 +124,7 @@ def into_topic(word: str, **options: str) -> Call:
 
 
 def decode(lab: Laboratory, topic: Topic) -> Seconds:
-    """Segment files that are in memory into Arrow's record batches, in this process, without Spark."""
+    """Decode segment files, already in memory, into Arrow's record batches, in this process without Spark."""
     from splashdam.model.values import TopicPartition
     from splashdam.pipeline.decoding import RecordDecoder
     from splashdam.pipeline.schema import all_columns
@@ -150,7 +150,7 @@ def decode(lab: Laboratory, topic: Topic) -> Seconds:
 
 
 def whole_batches(data: bytes) -> list[memoryview]:
-    """Pieces that end where a batch ends, as a fetch would bring them."""
+    """Cut segment data into pieces that end where a batch ends, as fetches would bring them."""
     from splashdam.record.stored import iter_stored_headers
 
     starts = [start for start, _ in iter_stored_headers(data)]
@@ -163,7 +163,7 @@ def whole_batches(data: bytes) -> list[memoryview]:
 
 
 def rows_of(table: Path) -> int:
-    """The rows of all Parquet files below a directory, as their footers say."""
+    """Return the number of rows of all Parquet files below a directory, by their footers."""
     import pyarrow.parquet as pq
 
     return sum(pq.read_metadata(path).num_rows for path in table.rglob("*.parquet"))
@@ -172,7 +172,7 @@ def rows_of(table: Path) -> int:
 def check(found: int, expected: int) -> None:
     """End the program if a measurement has lost or duplicated a record."""
     if found != expected:
-        raise SystemExit(f"there are {found:,} rows where {expected:,} are due")
+        raise SystemExit(f"found {found:,} rows, expected {expected:,}")
 
 
 CALLS: dict[str, Call] = {

@@ -1,4 +1,4 @@
-"""The topics that the pipeline's benchmarks read: made once for a run, in a broker's process of its own."""
+"""The topics that the pipeline's benchmarks read, created once per run in a broker process."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Topic:
     """A topic with records in it.
 
     Attributes:
-        name: of the topic.
+        name: name of the topic.
         size: bytes of a value.
-        records: how many there are.
-        partitions: how many.
+        records: number of records.
+        partitions: number of partitions.
     """
 
     name: str
@@ -35,10 +35,10 @@ class Topic:
 
 @attrs.frozen
 class Broker:
-    """Where the topics are.
+    """The broker with the topics.
 
     Attributes:
-        servers: its address.
+        servers: address of the broker.
         data: its log directory.
     """
 
@@ -48,14 +48,14 @@ class Broker:
 
 @contextmanager
 def broker(home: Path) -> Iterator[Broker]:
-    """An embedded broker as a process."""
+    """Run ``splashdam broker`` as a process during the block."""
     with our_broker(home) as running:
         host, port = running.address
         yield Broker(f"{host}:{port}", home / "data")
 
 
 def fill(servers: str, topic: Topic) -> None:
-    """Makes the topic and sends its records: values as JSON would be, no key, no compression."""
+    """Create the topic and send its records: JSON values, no key, no compression."""
     create_topic(servers, topic.name, partitions=topic.partitions)
     with KafkaProducer(bootstrap_servers=servers, batch_size=1_000_000, linger_ms=5) as producer:
         for first in range(0, topic.records, _CHUNK):
@@ -69,13 +69,13 @@ def fill(servers: str, topic: Topic) -> None:
 
 
 def value(number: int, size: int) -> bytes:
-    """So many bytes, different ones for each number."""
+    """Return a value of ``size`` bytes, different for each number."""
     head = b'{"id":%d,"at":"2026-01-01T00:00:00Z","amount":%d,"note":"' % (number, number * 7919 % 100_003)
     return head.ljust(size - 2, b"x") + b'"}'
 
 
 def segments(data: Path, topic: Topic) -> list[Path]:
-    """The segment files of a topic, partition by partition."""
+    """Return the segment files of a topic, partition by partition."""
     return [
         path
         for number in range(topic.partitions)

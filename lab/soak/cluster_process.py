@@ -9,6 +9,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from lab.broker_process import free_port
@@ -45,19 +47,49 @@ CONFIG = {
 }
 
 
+class ClusterEndedError(ChildProcessError):
+    """The process has ended; the message has the end of its log.
+
+    Attributes:
+        status: of the process, negative after a signal.
+    """
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(f"the cluster's process has ended with status {status}: {words}")
+        self.status = status
+
+
 class ClusterProcess:
     """The process, from outside.
 
     Args:
         data: its directory.
         log: file for its standard error.
+        port: of the first broker; a free one by default.
+        environment: of the process; this one's by default.
+
+    Raises:
+        ClusterEndedError: it ended instead of starting.
     """
 
-    def __init__(self, data: Path, log: Path) -> None:
-        command = [sys.executable, "-m", "lab.soak.cluster_process", str(data)]
-        with log.open("w") as errors:
+    def __init__(
+        self, data: Path, log: Path, port: int | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
+        command = [
+            sys.executable,
+            "-m",
+            "lab.soak.cluster_process",
+            str(data),
+            str(port or free_port(BROKERS)),
+        ]
+        with log.open("a") as errors:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=environment,
             )
         self._log = log
         self._lock = threading.Lock()
@@ -71,22 +103,29 @@ class ClusterProcess:
         """Send a command, and return its answer.
 
         Raises:
-            ChildProcessError: the process has ended; the message has the end of its log.
+            ClusterEndedError: the process has ended.
         """
         with self._lock:
             assert self._process.stdin is not None
-            self._process.stdin.write(f"{command}\n")
-            self._process.stdin.flush()
+            with suppress(BrokenPipeError):  # it has ended, and does not answer
+                self._process.stdin.write(f"{command}\n")
+                self._process.stdin.flush()
             return self._answer()
 
     def close(self) -> int:
         """Stop the brokers in order, and return the status of the process."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         status = self._process.wait(120)
         self._process.stdout.close()
         return status
+
+    @property
+    def status(self) -> int | None:
+        """The status of the process: None before its end, negative after a signal."""
+        return self._process.poll()
 
     def kill(self) -> None:
         self._process.kill()
@@ -99,13 +138,13 @@ class ClusterProcess:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise ChildProcessError(f"the cluster's process has ended: {self.last_words()}")
+            raise ClusterEndedError(self._process.wait(), self.last_words())
         return line.strip()
 
 
 def main() -> None:
     """Serve until standard input ends."""
-    with EmbeddedCluster(sys.argv[1], BROKERS, port=free_port(BROKERS), config=CONFIG) as cluster:
+    with EmbeddedCluster(sys.argv[1], BROKERS, port=int(sys.argv[2]), config=CONFIG) as cluster:
         print(cluster.bootstrap_servers, flush=True)
         for line in sys.stdin:
             print(_obey(cluster, *line.split()), flush=True)

@@ -20,7 +20,6 @@ from splashdam import KafkaProducer
 from splashdam.model.errors import KafkaError
 
 PARTITIONS = 2
-_REPLICAS = 3
 _DELIVERY_MS = 180_000
 _TICK_SECONDS = 0.25
 _SILENCE_SECONDS = 300
@@ -44,6 +43,7 @@ class Workload(ABC):
     name: ClassVar[str]
     configs: ClassVar[dict[str, str] | None] = None
     """Configs of the topic ``soak-NAME``; None if the workload has no topic of its own."""
+    replicas: ClassVar[int] = 3
 
     def __init__(self, address: str, rate: float, seed: int) -> None:
         self.address, self.rate = address, rate
@@ -65,7 +65,7 @@ class Workload(ABC):
         """Create the topic, and start the threads."""
         if self.configs is not None:
             with administering(self.address) as admin:
-                made = NewTopic(self.topic, PARTITIONS, _REPLICAS, topic_configs=self.configs)
+                made = NewTopic(self.topic, PARTITIONS, self.replicas, topic_configs=self.configs)
                 admin.create_topics([made])
         for thread in self._threads:
             thread.start()
@@ -205,19 +205,22 @@ class Compacted(Workload):
 
     def _check(self) -> None:
         while not self.ending.wait(self._READ_SECONDS):
-            known = self._versions.copy()
             try:
-                found = self._newest()
+                self.compare()
             except ForeignError:
                 self.counts["readers opened again"] += 1
-                continue
-            older = [key for key, version in known.items() if found.get(key, 0) < version]
-            if older:
-                self.violations.append(
-                    f"{self.topic}: key {older[0]} has version {found.get(older[0])}, not {known[older[0]]}"
-                )
-            self.counts["whole reads"] += 1
-            self.counts["records checked"] += len(known)
+
+    def compare(self) -> None:
+        """Read the whole topic, which must have the newest version of each key that was written before."""
+        known = self._versions.copy()
+        found = self._newest()
+        older = [key for key, version in known.items() if found.get(key, 0) < version]
+        if older:
+            self.violations.append(
+                f"{self.topic}: key {older[0]} has version {found.get(older[0])}, not {known[older[0]]}"
+            )
+        self.counts["whole reads"] += 1
+        self.counts["records checked"] += len(known)
 
     def _newest(self) -> dict[int, int]:
         newest: dict[int, int] = {}
@@ -302,7 +305,7 @@ class Churn(Workload):
 
     def _once(self, topic: str, group: str) -> None:
         with administering(self.address) as admin:
-            admin.create_topics([NewTopic(topic, PARTITIONS, _REPLICAS)])
+            admin.create_topics([NewTopic(topic, PARTITIONS, self.replicas)])
             try:
                 with self.producer() as producer:
                     for number in range(self._RECORDS):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.running.fault_points import FaultPoints
 from support.running.house_tree import ROOT
 
 pytest_plugins = ["pytester"]
@@ -264,3 +265,11 @@ def test_reasons_of_skips_are_counted(run: Run, pytester: pytest.Pytester) -> No
                 "left out    1: slow and spark",
             ]
         )
+
+
+def test_three_runs_take_every_fault_point() -> None:
+    """And none of them takes one that another takes."""
+    every = range(0, 100, 7)
+    taken = [each for first in range(3) for each in FaultPoints(first, 3).of(every)]
+    assert sorted(taken) == list(every)
+    assert FaultPoints(0, 1).of(every) == every

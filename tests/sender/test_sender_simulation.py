@@ -177,7 +177,7 @@ def test_two_old_requests_that_surface_at_once_wrote_a_record_twice(rig_class):
 
 
 @given(script=st.lists(troubles, max_size=25), steps=st.lists(actions, max_size=25), seed=st.integers(0, 99))
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_exactly_once_and_in_order(rig_class, script, steps, seed):
     """With idempotence: no acknowledged record is lost, repeated or out of place."""
     simulate(rig_class, script, steps, seed=seed).check()

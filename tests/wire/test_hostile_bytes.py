@@ -69,7 +69,7 @@ def problem_with(cls: type[Message], data: bytes | bytearray, version: int) -> s
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=NAMES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     which=st.integers(0, 1 << 16),
     place=st.integers(0, 1 << 16),

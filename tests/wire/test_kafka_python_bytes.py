@@ -91,7 +91,7 @@ def test_full_messages_are_the_same_bytes(cls: type[Message]) -> None:
 
 
 @pytest.mark.parametrize("cls", SHARED, ids=lambda cls: cls.NAME)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_message_is_the_same_bytes(cls: type[Message], data: st.DataObject) -> None:
     """Any message that a version can carry."""

@@ -110,7 +110,7 @@ async def test_a_pattern_is_matched_beside_the_loop(broker: Broker, talk: Talk) 
 
 async def test_a_quiet_heartbeat_needs_no_thread(broker: Broker, talk: Talk) -> None:
     """However many partitions the group has."""
-    broker.topics.create("t", 10_000)
+    broker.topics.create("t", 4_000)
     join = ConsumerGroupHeartbeatRequest(
         group_id="g",
         member_id="m",
@@ -276,7 +276,7 @@ async def test_all_records_were_encoded_in_one_step(
     broker: Broker, talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are in the log all at once, as one batch; before that they take turns."""
-    broker.topics.create("t", 10_000)
+    broker.topics.create("t", 6_000)
     await talk.ask(ApiVersionsRequest(), 0)
     turn, turns = 0, set()
     begin, of = broker.turns.begin, NewOffset.of
@@ -292,14 +292,14 @@ async def test_all_records_were_encoded_in_one_step(
 
     monkeypatch.setattr(broker.turns, "begin", next_turn)
     monkeypatch.setattr(NewOffset, "of", noted)
-    answer = await talk.ask(commit_of(10_000), 8)
+    answer = await talk.ask(commit_of(6_000), 8)
     assert {each.error_code for each in answer.topics[0].partitions} == {0}
     assert len(turns) > 3
     topic = InternalTopic(CONSUMER_OFFSETS, broker)
     (batch,) = topic.read_all(topic.partition_for("g"))
-    assert batch.header.record_count == 10_000
+    assert batch.header.record_count == 6_000
     asked = OffsetFetchRequest(
-        group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0, 9_999])]
+        group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0, 5_999])]
     )
     found = (await talk.ask(asked, 7)).topics[0].partitions
     assert [each.committed_offset for each in found] == [7, 7]

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 import trio
 from support.broker.transaction_talk import RawProducer, committed_values, opened
+from support.running.fault_points import FaultPoints
 from trio.testing import MockClock
 
 from splashdam.model.broker_errors import KafkaStorageError
@@ -103,10 +104,10 @@ async def test_a_power_cut_forgot_the_open_transaction_and_aborted_it_by_the_mar
 
 @BOTH
 async def test_a_transaction_goes_on_after_a_power_cut_at_any_operation(
-    autojump_clock: MockClock, uses_v2: bool
+    autojump_clock: MockClock, uses_v2: bool, fault_points: FaultPoints
 ) -> None:
     """Whatever of the unsynced the disk has kept, and however often a batch was sent."""
-    for after in range(500):
+    for after in fault_points.of(range(500)):
         files = MemoryFiles()
         producer, steps = await cut(files, autojump_clock, uses_v2=uses_v2, after=after)
         if not steps:

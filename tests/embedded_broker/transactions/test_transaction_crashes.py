@@ -10,6 +10,7 @@ import pytest
 import trio
 from support.broker.broker_talk import Talk
 from support.broker.transaction_talk import RawProducer, committed_values, opened
+from support.running.fault_points import FaultPoints
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.transactions.metadata import PREPARED, TransactionState
@@ -83,9 +84,11 @@ async def cut_short(
 
 
 @pytest.mark.parametrize("uses_v2", [False, True], ids=["v1", "v2"])
-async def test_killed_at_any_write(autojump_clock: MockClock, uses_v2: bool) -> None:
+async def test_killed_at_any_write(
+    autojump_clock: MockClock, uses_v2: bool, fault_points: FaultPoints
+) -> None:
     """By default nothing is synced: what the process wrote before it was killed is what counts."""
-    for after in range(500):
+    for after in fault_points.of(range(500)):
         files = MemoryFiles()
         fault = Fault(None, after=after)
         acknowledged = await cut_short(files, autojump_clock, fault, uses_v2=uses_v2)
@@ -99,9 +102,11 @@ async def test_killed_at_any_write(autojump_clock: MockClock, uses_v2: bool) -> 
 
 
 @pytest.mark.parametrize("uses_v2", [pytest.param(False, marks=pytest.mark.slow), True], ids=["v1", "v2"])
-async def test_power_cut_at_any_operation(autojump_clock: MockClock, uses_v2: bool) -> None:
+async def test_power_cut_at_any_operation(
+    autojump_clock: MockClock, uses_v2: bool, fault_points: FaultPoints
+) -> None:
     """With flush.messages=1 what is acknowledged has outlived it."""
-    for after in range(500):
+    for after in fault_points.of(range(500)):
         files = MemoryFiles()
         fault = Fault(None, after=after)
         acknowledged = await cut_short(files, autojump_clock, fault, uses_v2=uses_v2, **SAFE)

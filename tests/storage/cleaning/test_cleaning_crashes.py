@@ -12,6 +12,7 @@ from random import Random
 
 import attrs
 import pytest
+from support.running.fault_points import FaultPoints
 from support.storage.compacted_logs import COMPACTED, begin, clean, compacted_log, left, put, roll
 from support.storage.logs import DIRECTORY, NOW_MS, open_log
 
@@ -114,9 +115,9 @@ def check_reopened(files: MemoryFiles, *, clean_shutdown: bool = False, recovery
 
 
 @pytest.mark.parametrize("seed", [None, 1, pytest.param(2, marks=SLOW)], ids=lambda seed: f"seed {seed}")
-def test_the_power_goes_at_every_operation(seed: int | None) -> None:
+def test_the_power_goes_at_every_operation(seed: int | None, fault_points: FaultPoints) -> None:
     """Unsynced bytes are lost, all of them or as chance decides."""
-    for after in OPERATIONS:
+    for after in fault_points.of(OPERATIONS):
         files, log, first_dirty = filled()
         files.inject(Fault(None, after=after))
         with pytest.raises(PowerCutError):
@@ -125,9 +126,9 @@ def test_the_power_goes_at_every_operation(seed: int | None) -> None:
         check_reopened(files, recovery_point=END if after % 2 else 0)
 
 
-def test_killed_at_every_operation() -> None:
+def test_killed_at_every_operation(fault_points: FaultPoints) -> None:
     """Everything that was written is there."""
-    for after in OPERATIONS:
+    for after in fault_points.of(OPERATIONS):
         files, log, first_dirty = filled()
         files.inject(Fault(None, after=after))
         with pytest.raises(PowerCutError):
@@ -138,9 +139,9 @@ def test_killed_at_every_operation() -> None:
 
 @pytest.mark.parametrize("times", [1, pytest.param(2, marks=SLOW), 40])
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
-def test_the_disk_refuses_every_operation_in_turn(number: int, times: int) -> None:
+def test_the_disk_refuses_every_operation_in_turn(number: int, times: int, fault_points: FaultPoints) -> None:
     """The log goes on, reading and appending, and so does cleaning once the disk is well again."""
-    for after in OPERATIONS:
+    for after in fault_points.of(OPERATIONS):
         files, log, first_dirty = filled()
         files.inject(Fault(number, after=after, times=times))
         refused_at = _clean_as_far_as_it_goes(files, log, first_dirty)
@@ -161,9 +162,9 @@ def test_the_disk_refuses_every_operation_in_turn(number: int, times: int) -> No
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(3, marks=SLOW), 40])
-def test_killed_while_the_disk_refuses(times: int) -> None:
+def test_killed_while_the_disk_refuses(times: int, fault_points: FaultPoints) -> None:
     """No step that was left out is missed after the next start."""
-    for after in OPERATIONS:
+    for after in fault_points.of(OPERATIONS):
         files, log, first_dirty = filled()
         files.inject(Fault(errno.EIO, after=after, times=times))
         _clean_as_far_as_it_goes(files, log, first_dirty)

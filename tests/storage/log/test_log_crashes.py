@@ -15,6 +15,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
+from support.running.fault_points import FaultPoints
 from support.storage.logs import DIRECTORY, NOW_MS, batch, open_log, values_of
 
 from splashdam.model.broker_errors import KafkaStorageError, OutOfOrderSequenceNumberError
@@ -96,9 +97,9 @@ OPERATIONS = range(count_operations())
 
 
 @pytest.mark.parametrize("landed_bytes", [0, 7, 70])
-def test_killed_in_the_middle_of_any_operation(landed_bytes: int) -> None:
+def test_killed_in_the_middle_of_any_operation(landed_bytes: int, fault_points: FaultPoints) -> None:
     """kill -9: every acknowledged batch is there, and the one under way is there once or not at all."""
-    for operation in OPERATIONS:
+    for operation in fault_points.of(OPERATIONS):
         files, outcome = MemoryFiles(), Outcome()
         files.inject(Fault(None, after=operation, landed_bytes=landed_bytes))
         with pytest.raises(PowerCutError):
@@ -108,9 +109,9 @@ def test_killed_in_the_middle_of_any_operation(landed_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_power_cut_at_any_operation(seed: int) -> None:
+def test_power_cut_at_any_operation(seed: int, fault_points: FaultPoints) -> None:
     """Flushed records are there, whatever part of the rest the disk kept."""
-    for operation in OPERATIONS:
+    for operation in fault_points.of(OPERATIONS):
         files, outcome, random = MemoryFiles(), Outcome(), Random(seed * 1000 + operation)
         files.inject(Fault(None, after=operation, landed_bytes=random.randint(0, 80)))
         with pytest.raises(PowerCutError):
@@ -121,9 +122,9 @@ def test_power_cut_at_any_operation(seed: int) -> None:
 
 @pytest.mark.parametrize("times", [1, 2, 5])
 @pytest.mark.parametrize("error_number", [errno.ENOSPC, errno.EIO])
-def test_any_operation_fails(error_number: int, times: int) -> None:
+def test_any_operation_fails(error_number: int, times: int, fault_points: FaultPoints) -> None:
     """The error is KafkaStorageError, the log stays readable, a retry is safe, and so is a restart."""
-    for operation in OPERATIONS:
+    for operation in fault_points.of(OPERATIONS):
         files, outcome = MemoryFiles(), Outcome()
         files.inject(Fault(error_number, after=operation, times=times, landed_bytes=9))
         with suppress(KafkaStorageError):  # opening, a flush or the end failed: the broker is restarted

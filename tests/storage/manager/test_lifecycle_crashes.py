@@ -13,6 +13,7 @@ from random import Random
 
 import attrs
 import pytest
+from support.running.fault_points import FaultPoints
 from support.storage.logs import NOW_MS, batch, read_all
 
 from splashdam.model.broker_errors import KafkaStorageError
@@ -118,9 +119,9 @@ async def operations() -> int:
     return files.operations
 
 
-async def test_killed_at_any_operation() -> None:
+async def test_killed_at_any_operation(fault_points: FaultPoints) -> None:
     """Every acknowledged record that was not deleted is there."""
-    for operation in range(await operations()):
+    for operation in fault_points.of(range(await operations())):
         files, known = MemoryFiles(), Known()
         files.inject(Fault(None, after=operation, landed_bytes=70))
         with pytest.raises(PowerCutError):
@@ -130,9 +131,9 @@ async def test_killed_at_any_operation() -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_power_cut_at_any_operation(seed: int) -> None:
+async def test_power_cut_at_any_operation(seed: int, fault_points: FaultPoints) -> None:
     """Every flushed record that was not deleted is there, whatever else the disk kept."""
-    for operation in range(await operations()):
+    for operation in fault_points.of(range(await operations())):
         files, known, random = MemoryFiles(), Known(), Random(seed * 10_000 + operation)
         files.inject(Fault(None, after=operation, landed_bytes=random.randint(0, 80)))
         with pytest.raises(PowerCutError):
@@ -142,9 +143,11 @@ async def test_power_cut_at_any_operation(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("error_number", "times"), [(errno.ENOSPC, 1), (errno.EIO, 3)])
-async def test_the_disk_refuses_any_operation(error_number: int, times: int) -> None:
+async def test_the_disk_refuses_any_operation(
+    error_number: int, times: int, fault_points: FaultPoints
+) -> None:
     """The broker goes on or is restarted; a kill behind it loses nothing that was acknowledged."""
-    for operation in range(await operations()):
+    for operation in fault_points.of(range(await operations())):
         files, known = MemoryFiles(), Known()
         files.inject(Fault(error_number, after=operation, times=times, landed_bytes=9))
         with suppress(KafkaStorageError):

@@ -9,6 +9,7 @@ from random import Random
 
 import attrs
 import pytest
+from support.running.fault_points import FaultPoints
 from support.running.patches import guard
 from support.storage.failing_directory import FailingDirectory
 from support.storage.logs import NOW_MS, batch, values_of
@@ -124,9 +125,11 @@ def delete_some(manager: LogManager, deleted: list[str]) -> None:
     [MemoryFiles.kill, lambda files: files.crash(Random(7)), MemoryFiles.crash],
     ids=["killed", "some of it lost", "all of it lost"],
 )
-def test_ended_in_the_middle_of_deletions(end: Callable[[MemoryFiles], None]) -> None:
+def test_ended_in_the_middle_of_deletions(
+    end: Callable[[MemoryFiles], None], fault_points: FaultPoints
+) -> None:
     """Topics are whole or gone, those whose deletion was answered are gone; the others stay as they were."""
-    for operation in range(200):
+    for operation in fault_points.of(range(200)):
         files, deleted = MemoryFiles(), []
         manager = open_manager(files, "a", "b", "c", "kept")
         files.inject(Fault(None, after=operation))
@@ -154,9 +157,11 @@ def test_ended_in_the_middle_of_deletions(end: Callable[[MemoryFiles], None]) ->
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("times", [1, None])
-def test_the_disk_refuses_some_deletions(error: int, times: int | None, restart: bool) -> None:
+def test_the_disk_refuses_some_deletions(
+    error: int, times: int | None, restart: bool, fault_points: FaultPoints
+) -> None:
     """All of a group are whole, or all are gone; with the disk well again nothing is left of them."""
-    for operation in range(200):
+    for operation in fault_points.of(range(200)):
         files = MemoryFiles()
         manager = open_manager(files, "a", "b", "kept")
         files.inject(Fault(error, after=operation, times=times))

@@ -10,6 +10,7 @@ from random import Random
 
 import attrs
 import pytest
+from support.running.fault_points import FaultPoints
 from support.storage.failing_directory import FailingDirectory
 from support.storage.logs import NOW_MS, batch, values_of
 
@@ -93,9 +94,11 @@ def test_prepared_partitions_are_invisible_before_all_exist() -> None:
     [MemoryFiles.kill, lambda files: files.crash(Random(7)), MemoryFiles.crash],
     ids=["killed", "some of it lost", "all of it lost"],
 )
-def test_ended_in_the_middle(end: Callable[[MemoryFiles], None], kept: int) -> None:
+def test_ended_in_the_middle(
+    end: Callable[[MemoryFiles], None], kept: int, fault_points: FaultPoints
+) -> None:
     """At every operation of the disk; the name can be used after that."""
-    for operation in range(0, 3000, 5):
+    for operation in fault_points.of(range(0, 3000, 5)):
         files = MemoryFiles()
         manager = open_manager(files)
         if kept:
@@ -128,10 +131,10 @@ def test_ended_in_the_middle(end: Callable[[MemoryFiles], None], kept: int) -> N
 @pytest.mark.parametrize("kept", [0, 7])
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("times", [1, None])
-def test_the_disk_refuses(error: int, times: int | None, kept: int) -> None:
+def test_the_disk_refuses(error: int, times: int | None, kept: int, fault_points: FaultPoints) -> None:
     """Nothing of them is left once the disk is well again, in this life and in the next one."""
     refused = 0
-    for operation in range(0, 3000, 7):
+    for operation in fault_points.of(range(0, 3000, 7)):
         files = MemoryFiles()
         manager = open_manager(files)
         if kept:
@@ -145,7 +148,7 @@ def test_the_disk_refuses(error: int, times: int | None, kept: int) -> None:
             is_refused = True
             refused += 1
         if files.operations - begun <= operation:
-            assert refused > 15
+            assert refused * fault_points.apart > 15
             return
         files.heal()
         deque(manager.removals.steps(), maxlen=0)

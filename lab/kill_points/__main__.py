@@ -1,0 +1,174 @@
+"""Kills brokers at single system calls of compaction, moves and reassignments: ``make kill-points``.
+
+A library that is preloaded into the process sends it SIGKILL at a call that the action makes: a rename of the
+cleaner's swap, a write to the copy of a log that moves to another data directory, a line of the cluster's
+journal. First each action runs without a kill, and its calls are noted. Then the process is killed at the
+first calls of each class, in an order that is drawn; it is started again, and must end what it had accepted.
+Producers send all the time. In the end each acknowledged record must be in the log once, in order, at its
+offset, and a compacted topic must have the newest version of each key.
+
+Half of the time goes to one broker with two data directories, half to three brokers in one process. The exit
+status is 1 if a promise is broken. Needs Linux and a C compiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+from rich.console import Console
+
+from lab.broker_process import Broker, BrokerDied
+from lab.failing_calls.library import NoLibraryError, compiled
+from lab.kill_points import one_broker
+from lab.kill_points.killing import Action, Killing, Victim
+from lab.kill_points.one_broker import CompactedOnce, Compaction, Move
+from lab.kill_points.reassignments import Brokers, Reassignment, ReassignmentWithoutOne
+from lab.ledger import ISOLATIONS, compared_with_log
+from lab.producers.process import Producers
+from lab.soak.cluster_process import BROKERS
+from lab.trial import Verdict, add_minutes, run_trial, shown_for, trial_parser, verified_directory
+
+_COMPACTED_RATE = 200
+_END_SECONDS = 300
+
+
+def kill_points(options: argparse.Namespace, folder: Path, console: Console) -> Verdict:
+    """Run the trial, from an empty folder to the verdict."""
+    try:
+        library = compiled(folder)
+    except NoLibraryError as error:
+        return Verdict(closing=f"kill-points: not possible here ({error})")
+    trial = KillPoints(options, library, folder, console)
+    for part in (trial.one_broker, trial.three_brokers):
+        try:
+            part()
+        except BrokerDied as error:
+            trial.verdict.violations.append(f"a broker did not start: {error}")
+    kills = ", ".join(f"{count} kills in {name}" for name, count in trial.kills.items())
+    broken = len(trial.verdict.violations)
+    trial.verdict.closing = f"kill-points: {kills}, {broken} promises broken (seed {options.seed})"
+    return trial.verdict
+
+
+@attrs.define
+class KillPoints:
+    """Both parts of the trial, and what they have found.
+
+    Attributes:
+        options: of the command.
+        library: see `lab.failing_calls.library.compiled`.
+        folder: for all files.
+        console: for progress.
+        verdict: the result.
+        kills: by action.
+    """
+
+    options: argparse.Namespace
+    library: Path
+    folder: Path
+    console: Console
+    verdict: Verdict = attrs.field(factory=Verdict)
+    kills: Counter[str] = attrs.field(factory=Counter)
+
+    def one_broker(self) -> None:
+        """Kill during compaction and moves between data directories."""
+        mine = self.folder / "one-broker"
+        mine.mkdir()
+        broker = Broker(mine / "data", mine / "broker.log", one_broker.PROPERTIES)
+        broker.start()
+        versions = CompactedOnce(broker.address, _COMPACTED_RATE, self.options.seed)
+        versions.start()
+        producers = Producers(broker.address, mine, rate=self.options.rate, seed=self.options.seed)
+        try:
+            self._kill(broker, (Compaction(broker), Move(broker, self._dice())), producers)
+            versions.ending.set()
+            versions.join(_END_SECONDS)
+            versions.compare()
+            self._compare(broker.address, producers, mine)
+            if status := broker.terminate():
+                self.verdict.violations.append(f"the broker ended with status {status} on SIGTERM")
+        finally:
+            versions.ending.set()
+            producers.kill()
+            broker.kill()
+        self.verdict.violations += versions.violations
+        self.verdict.facts += [
+            (f"{versions.name}: {what}", f"{count:,}") for what, count in versions.counts.items()
+        ]
+        for path in one_broker.directories_of(broker.data):
+            self.verdict.include(verified_directory(path))
+        self._look_for_tracebacks(broker.output())
+
+    def three_brokers(self) -> None:
+        """Kill during reassignments."""
+        mine = self.folder / "three-brokers"
+        mine.mkdir()
+        brokers = Brokers(mine / "data", mine / "brokers.log")
+        brokers.start()
+        brokers.create_topic()
+        actions = (Reassignment(brokers, self._dice()), ReassignmentWithoutOne(brokers, self._dice()))
+        producers = Producers(brokers.address, mine, rate=self.options.rate, seed=self.options.seed)
+        try:
+            self._kill(brokers, actions, producers)
+            self._compare(brokers.address, producers, mine)
+            if status := brokers.terminate():
+                self.verdict.violations.append(f"the cluster ended with status {status}")
+        finally:
+            producers.kill()
+            brokers.kill()
+        for node in range(1, BROKERS + 1):
+            self.verdict.include(verified_directory(brokers.data / f"broker-{node}"))
+        self._look_for_tracebacks((mine / "brokers.log").read_text())
+
+    def _dice(self) -> random.Random:
+        return random.Random(self.options.seed)
+
+    def _kill(self, victim: Victim, actions: Sequence[Action], producers: Producers) -> None:
+        """Kill at points of some actions for half of the time, while the producers send."""
+        seconds = self.options.minutes * 60 / 2
+        names = [each.name for each in actions]
+
+        def status() -> str:
+            kills = sum(killing.counts[name] for name in names)
+            return f"{producers.acknowledged:,} acknowledged, {kills} kills"
+
+        with shown_for(seconds, self.console, status) as show:
+            killing = Killing(victim, self.library, self._dice(), show)
+            victim.kill()
+            killing.learn(actions)
+            killing.run(actions, seconds)
+        self.verdict.violations += killing.violations
+        for name in names:
+            self.kills[name] = killing.counts.pop(name, 0)
+            tried = f"{killing.tried[name]} of {killing.points[name]}"
+            self.verdict.facts.append((f"{name}: points tried", tried))
+        self.verdict.facts += [(name, f"{count:,}") for name, count in killing.counts.items()]
+
+    def _compare(self, address: str, producers: Producers, folder: Path) -> None:
+        self.verdict.violations += producers.finish()
+        self.verdict.facts += producers.facts
+        if (taken := producers.last.get("taken")) is not None:
+            for isolation in ISOLATIONS:
+                self.verdict.include(compared_with_log(address, taken, folder, isolation, self.console))
+
+    def _look_for_tracebacks(self, output: str) -> None:
+        """Report a traceback; the broker may tell of its recovery after a kill."""
+        before, found, after = output.partition("Traceback")
+        if found:
+            self.verdict.violations.append(f"the process wrote: {before[-500:]}{found}{after[:2000]}")
+
+
+def main() -> int:
+    """Run the command; return 1 if a promise was broken."""
+    parser = trial_parser("kill_points", __doc__, rate=300)
+    add_minutes(parser, 10)
+    return run_trial("kill_points", kill_points, parser.parse_args())
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

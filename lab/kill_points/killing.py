@@ -1,0 +1,191 @@
+"""Kills a process at one system call of an action, starts it again, and waits for the end of the action."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from lab.broker_process import BrokerDied
+from lab.failing_calls.library import calls_in, preloading
+from lab.kill_points.points import Point, points_of
+from lab.trial import wait
+from splashdam.model.errors import KafkaError
+
+_REACHED_SECONDS = 10
+_DONE_SECONDS = 90
+_SETTLED_SECONDS = 0.5
+"""Still to come when an action is done: the removal of old files, checkpoints."""
+_STEP_SECONDS = 0.05
+
+
+class Victim(Protocol):
+    """A process with brokers."""
+
+    @property
+    def data(self) -> Path:
+        """Has all their files."""
+        ...
+
+    @property
+    def status(self) -> int | None:
+        """The status of the last process: None before its end, negative after a signal."""
+        ...
+
+    def start(self, environment: Mapping[str, str] | None = None) -> None:
+        """Start a process, and return when its brokers listen.
+
+        Raises:
+            BrokerDied: it ended instead.
+        """
+        ...
+
+    def kill(self) -> None:
+        """Kill the process with SIGKILL; do nothing if it has ended."""
+        ...
+
+    def terminate(self) -> int:
+        """Stop the brokers in order, and return the status of the process."""
+        ...
+
+
+class Action(ABC):
+    """Something that takes several system calls, and must survive a kill between any two of them.
+
+    Attributes:
+        patterns: ``CALL:PATH`` of the calls that may belong to it.
+        is_kept: whether it must end in the next process if the broker has accepted it; else it begins anew.
+        is_accepted: whether the broker has accepted it.
+    """
+
+    name: ClassVar[str]
+    patterns: ClassVar[Sequence[str]]
+    is_kept: ClassVar[bool] = True
+    is_accepted = False
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Ask for it; set ``is_accepted``.
+
+        Raises:
+            KafkaError: nobody answered, or the broker refused.
+        """
+
+    @abstractmethod
+    def is_done(self) -> bool:
+        """Return whether it has ended.
+
+        Raises:
+            KafkaError: nobody answered.
+        """
+
+
+class Killing:
+    """Kills at points, and keeps the books.
+
+    Args:
+        victim: does not run; afterwards it runs.
+        library: see `lab.failing_calls.library.compiled`.
+        dice: draws the points.
+        on_step: called often, while something is awaited.
+
+    Attributes:
+        counts: kills by action, and other things that happened.
+        points: how many points an action has.
+        tried: how many of them were tried.
+        violations: the promises that were broken.
+    """
+
+    def __init__(
+        self, victim: Victim, library: Path, dice: random.Random, on_step: Callable[[], None]
+    ) -> None:
+        self._victim = victim
+        self._library = library
+        self._log = victim.data.with_name("calls")
+        self._dice = dice
+        self._on_step = on_step
+        self._left: dict[str, list[Point]] = {}
+        self.counts: Counter[str] = Counter()
+        self.points: dict[str, int] = {}
+        self.tried: Counter[str] = Counter()
+        self.violations: list[str] = []
+
+    def learn(self, actions: Sequence[Action]) -> None:
+        """Let each action happen without a kill, and note its calls."""
+        self._log.unlink(missing_ok=True)
+        self._victim.start(preloading(self._library, self._victim.data, log=self._log))
+        for action in actions:
+            known = len(calls_in(self._log))
+            self._finish(action, "without a kill")
+            points = points_of(calls_in(self._log)[known:], action.patterns)
+            self._dice.shuffle(points)
+            self._left[action.name], self.points[action.name] = points, len(points)
+        self._victim.kill()
+
+    def run(self, actions: Sequence[Action], seconds: float) -> None:
+        """Kill at one point of each action in turn, until the time is up or no point is left."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and any(self._left.values()):
+            for action in actions:
+                if self._left[action.name]:
+                    self._kill_at(action, self._left[action.name].pop())
+        self._victim.kill()
+        self._victim.start()
+
+    def _kill_at(self, action: Action, point: Point) -> None:
+        action.is_accepted = False
+        self.tried[action.name] += 1
+        try:
+            self._victim.start(preloading(self._library, self._victim.data, failure=point.failure()))
+        except BrokerDied:
+            self.counts["kills during a start"] += 1
+        else:
+            self._begin_and_wait(action)
+        status = self._victim.status
+        if status is None:
+            self.counts[f"{action.name}: points not reached"] += 1
+            self._victim.kill()
+        elif status == -signal.SIGKILL:
+            self.counts[action.name] += 1
+        else:
+            self.violations.append(f"{action.name}, {point}: the process ended with status {status}")
+        self._victim.start()  # a broker that cannot start ends the trial
+        action.is_accepted &= action.is_kept
+        self._finish(action, str(point))
+        if self._dice.random() < 0.5:
+            self._victim.kill()
+        elif status := self._victim.terminate():
+            self.violations.append(f"{action.name}, {point}: the next process ended with status {status}")
+
+    def _begin_and_wait(self, action: Action) -> None:
+        """Begin the action, and return at the end of the process, or some time after that of the action."""
+        deadline = time.monotonic() + _REACHED_SECONDS
+        try:
+            action.begin()
+            while self._victim.status is None and time.monotonic() < deadline and not action.is_done():
+                wait(_STEP_SECONDS, self._on_step)
+        except (KafkaError, ChildProcessError):
+            self.counts["requests that nobody answered"] += 1
+        settled_at = time.monotonic() + _SETTLED_SECONDS
+        while self._victim.status is None and time.monotonic() < settled_at:
+            wait(_STEP_SECONDS, self._on_step)
+
+    def _finish(self, action: Action, when: str) -> None:
+        """Begin the action unless the broker has accepted it before, and wait for its end."""
+        deadline, why = time.monotonic() + _DONE_SECONDS, ""
+        while time.monotonic() < deadline:
+            try:
+                if not action.is_accepted:
+                    action.begin()
+                if action.is_done():
+                    wait(_SETTLED_SECONDS, self._on_step)
+                    return
+            except KafkaError as error:
+                why = f": {error}"
+            wait(_STEP_SECONDS, self._on_step)
+        self.violations.append(f"{action.name}, {when}: no end within {_DONE_SECONDS} s{why}")

@@ -1,0 +1,65 @@
+"""The system calls at which a process is killed: a few of each class of calls that an action makes."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatch
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from lab.failing_calls.library import Call, Failure
+
+_MOST_OF_A_CLASS = 3
+_UNIQUE = re.compile(r"[0-9a-f]{32}|\d+")
+
+
+class Point(NamedTuple):
+    """A call at which the process is killed.
+
+    Attributes:
+        pattern: ``CALL:PATH``, in the manner of fnmatch.
+        occurrence: which of the calls that match, from 1 on.
+    """
+
+    pattern: str
+    occurrence: int
+
+    def failure(self) -> Failure:
+        """Return what the preloaded library is told."""
+        return Failure("kill", at=self.occurrence, match=(self.pattern,))
+
+    def __str__(self) -> str:
+        return f"{self.pattern} ({self.occurrence})"
+
+
+def points_of(calls: Iterable[Call], patterns: Sequence[str]) -> list[Point]:
+    """Return the points of an action, by what is unlike: the function, and the path without its numbers.
+
+    A producer's writes are many, and a rename of the cleaner is one: of each class the first three count.
+
+    Args:
+        calls: all calls while the action went on.
+        patterns: ``CALL:PATH`` of those that may belong to the action.
+    """
+    classes = Counter(_class_of(call) for call in calls if _is_matched(call, patterns))
+    return [
+        Point(pattern, occurrence)
+        for pattern, count in sorted(classes.items())
+        for occurrence in range(1, min(count, _MOST_OF_A_CLASS) + 1)
+    ]
+
+
+def _is_matched(call: Call, patterns: Sequence[str]) -> bool:
+    for pattern in patterns:
+        name, _, path = pattern.partition(":")
+        if fnmatch(call.name, name) and (fnmatch(call.path, path) or fnmatch(call.new_path, path)):
+            return True
+    return False
+
+
+def _class_of(call: Call) -> str:
+    """Return the pattern for a call and those like it: ``rename:*/t-*/*.log.cleaned``."""
+    last = PurePosixPath(call.path).parts[-2:]
+    return f"{call.name}:*/{_UNIQUE.sub('*', '/'.join(last))}"
