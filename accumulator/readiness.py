@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from splashdam.accumulator.batch import BatchEvent, BatchState, ProducerBatch
 from splashdam.model.cluster import ClusterMetadata
-from splashdam.model.producer_view import Standing
+from splashdam.model.standing import Standing
 from splashdam.model.values import TopicPartition
 
 _NO_LEADER, _MUTED = Standing.NO_LEADER, Standing.MUTED

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import weakref
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
 from splashdam.client.asyncio_futures import DeliveryFuture, loop_watch
-from splashdam.client.base import ProducerBase
 from splashdam.client.future import Subscription
 from splashdam.client.local import local_address
 from splashdam.client.observing.timings import timed, timed_async
@@ -25,6 +22,7 @@ from splashdam.client.sending.intake import PendingSend
 from splashdam.client.sending.waiting import Deadline, drive_in_asyncio
 from splashdam.client.serializers import KeyT, ValueT
 from splashdam.client.settings.rules import producer_settings, refuse_positional
+from splashdam.client.task_producer import TaskProducer
 from splashdam.client.waiters import wait_in_asyncio
 from splashdam.model.errors import KafkaError
 from splashdam.record.kernel.building.fast_path import fast_path_first
@@ -34,15 +32,15 @@ if TYPE_CHECKING:
     from typing import Never, Unpack
     from uuid import UUID
 
-    from splashdam.client.reports import BulkDelivery, DeliveryReport
+    from splashdam.client.reports import DeliveryReport
     from splashdam.client.settings.keywords import ProducerOptions
     from splashdam.client.transactions.transactions import Transactions
-    from splashdam.model.transactions import PreparedTransaction
     from splashdam.model.values import RecordMetadata
+    from splashdam.sender.transactions.calls import PendingCall
 
 
 @fast_path_first
-class AsyncioKafkaProducer(ProducerBase[DeliveryFuture], Generic[KeyT, ValueT]):
+class AsyncioKafkaProducer(TaskProducer[DeliveryFuture, KeyT, ValueT]):
     """Sends records to Kafka from asyncio tasks::
 
         async with AsyncioKafkaProducer(bootstrap_servers="kafka-1:9092") as producer:
@@ -78,6 +76,7 @@ class AsyncioKafkaProducer(ProducerBase[DeliveryFuture], Generic[KeyT, ValueT]):
             settings = attrs.evolve(settings, sasl_oauth_token_provider=self._tokens)
         self._core: ProducerCore[DeliveryFuture] = background_core(settings, DeliveryFuture)
         self._path = self._core.intake.path
+        self._complete = self._core.pending_sends.in_asyncio
         self._lease = None
         self._loop: BackgroundLoop | None = None
 
@@ -138,7 +137,7 @@ class AsyncioKafkaProducer(ProducerBase[DeliveryFuture], Generic[KeyT, ValueT]):
             if future is not None:
                 return future
         record = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
-        return await core.pending_sends.in_asyncio(record) if isinstance(record, PendingSend) else record
+        return await self._complete(record) if isinstance(record, PendingSend) else record
 
     async def send_and_wait(  # noqa: PLR0917 (kafka-python's signature)
         self,
@@ -159,121 +158,13 @@ class AsyncioKafkaProducer(ProducerBase[DeliveryFuture], Generic[KeyT, ValueT]):
         )
         return await future
 
-    def send_nowait(  # noqa: PLR0917 (kafka-python's signature)
-        self,
-        topic: str,
-        value: ValueT | None = None,
-        key: KeyT | None = None,
-        headers: Any = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-    ) -> DeliveryFuture:
-        """As ``send``, but a plain call that never waits.
+    _drive = staticmethod(drive_in_asyncio)
 
-        Raises:
-            WouldBlock: it would have to wait for ``what``. Nothing is queued. The first call for a topic
-                requests its metadata, so that a later one succeeds.
-        """
-        core = self._core
-        record = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
-        return core.pending_sends.now(record) if isinstance(record, PendingSend) else record
-
-    async def send_many(
-        self,
-        topic: str,
-        values: Iterable[ValueT | None],
-        *,
-        key: Any = None,
-        keys: Iterable[KeyT | None] | None = None,
-        headers: Any = None,
-        partition: int | Iterable[int | None] | None = None,
-        partitions: Iterable[int | None] | None = None,
-        timestamp_ms: int | Iterable[int | None] | None = None,
-        timestamps_ms: Iterable[int | None] | None = None,
-        **unknown: Never,
-    ) -> BulkDelivery:
-        """Append many records, in order, at a small part of the cost of ``send`` for each.
-
-        Other tasks run once per batch. If it is cancelled, records that are queued by then stay queued.
-        ``await`` the result to wait for all of them.
-
-        Arguments, result and errors are those of ``KafkaProducer.send_many``.
-        """
-        from splashdam.client.bulk.sending import bulk_of, drive_bulk_in_task
-
-        if unknown or not (key is partitions is timestamps_ms is None):
-            from splashdam.client.bulk.arguments import by_either_name
-
-            keys, partition, timestamp_ms = by_either_name(
-                AsyncioKafkaProducer.send_many,
-                unknown,
-                key=(key, keys),
-                partition=(partition, partitions),
-                timestamp_ms=(timestamp_ms, timestamps_ms),
-            )
-        bulk = bulk_of(self._core.intake, topic, values, keys, headers, partition, timestamp_ms)
-        await drive_bulk_in_task(bulk, self._core.pending_sends.in_asyncio)
-        return bulk.finish()
-
-    async def send_arrow(
-        self,
-        topic: str,
-        data: Any,
-        *,
-        value: str = "value",
-        key: Any = "key",
-        keys: Any = None,
-        headers: Any = None,
-        partition: Any = None,
-        partitions: Any = None,
-        timestamp_ms: Any = None,
-        timestamps_ms: Any = None,
-        may_be_empty: bool = False,
-        **unknown: Never,
-    ) -> BulkDelivery:
-        """Send the rows of Arrow data straight from their buffers; see ``send_many``.
-
-        The chunks of a stream are read in the loop; read a stream that computes them beforehand.
-
-        Arguments, result and errors are those of ``KafkaProducer.send_arrow``.
-        """
-        from splashdam.client.bulk.arrow import ArrowBulk
-        from splashdam.client.bulk.sending import drive_bulk_in_task
-
-        if unknown or not (keys is partitions is timestamps_ms is None):
-            from splashdam.client.bulk.arguments import by_either_name
-
-            key, partition, timestamp_ms = by_either_name(
-                AsyncioKafkaProducer.send_arrow,
-                unknown,
-                has_columns=True,
-                key=(key, keys),
-                partition=(partition, partitions),
-                timestamp_ms=(timestamp_ms, timestamps_ms),
-            )
-        parts = (value, key, headers, partition, timestamp_ms)
-        with ArrowBulk(self._core.intake, topic, data, *parts, may_be_empty=may_be_empty) as arrow:
-            bulk = arrow.bulk
-            for columns in arrow.chunks():
-                bulk.add(*columns)
-                await drive_bulk_in_task(bulk, self._core.pending_sends.in_asyncio)
-        return bulk.finish()
-
-    async def prepare(self, topic: str) -> None:
-        """Wait for the topic's metadata now, so that the first ``send`` does not.
-
-        Raises:
-            KafkaTimeoutError: no metadata within ``max_block_ms``; the message says why.
-            BrokerResponseError: the cluster refuses the topic.
-            IllegalStateError: the producer does not run.
-        """
-        await self.partitions_for(topic)
-
-    async def partitions_for(self, topic: str) -> set[int]:
-        """Return the topic's partition numbers. Waits for its metadata; raises as ``prepare``."""
-        core = self._core
-        route = await drive_in_asyncio(self._lookup(topic), core.clock, core.intake.caller_counters)
-        return set(range(route.count))
+    async def _ended(
+        self, transactions: Transactions, call: PendingCall | None, timeout: float | None = None
+    ) -> None:
+        if call is not None:
+            await transactions.wait_in_asyncio(call, timeout)
 
     @timed_async("flush_ns")
     async def flush(self, timeout: float | None = None) -> DeliveryReport:
@@ -306,12 +197,6 @@ class AsyncioKafkaProducer(ProducerBase[DeliveryFuture], Generic[KeyT, ValueT]):
             core.end_flush()
         return core.flush_report(records, timeout)
 
-    @timed_async("txn_init_ns")
-    async def init_transactions(self) -> None:
-        """See ``KafkaProducer.init_transactions``. The first ``begin_transaction`` does it, if need be."""
-        transactions = self._transactions()
-        await transactions.wait_in_asyncio(transactions.init())
-
     async def begin_transaction(self) -> None:
         """Begin a transaction: all records belong to it until it is committed or aborted.
 
@@ -340,66 +225,6 @@ class AsyncioKafkaProducer(ProducerBase[DeliveryFuture], Generic[KeyT, ValueT]):
     @timed("txn_begin_ns")
     def _begin_transaction(self) -> None:
         self._transactions().begin()
-
-    @timed_async("txn_send_offsets_ns")
-    async def send_offsets_to_transaction(self, offsets: Mapping[Any, Any], group_metadata: Any) -> None:
-        """See ``KafkaProducer.send_offsets_to_transaction``."""
-        transactions = self._transactions()
-        call = transactions.send_offsets(offsets, group_metadata)
-        if call is not None:
-            await transactions.wait_in_asyncio(call)
-
-    async def prepare_transaction(self) -> PreparedTransaction:
-        """See ``KafkaProducer.prepare_transaction``."""
-        transactions = self._transactions()
-        deadline = Deadline(self._core.clock, transactions.timeout)
-        await self._bring_in_deferred(transactions, deadline)
-        call = transactions.prepare()
-        await transactions.wait_in_asyncio(call, deadline.left())
-        assert call.prepared is not None
-        return call.prepared
-
-    @timed_async("txn_commit_ns")
-    async def commit_transaction(self) -> None:
-        """See ``KafkaProducer.commit_transaction``."""
-        transactions = self._transactions()
-        deadline = Deadline(self._core.clock, transactions.timeout)
-        await self._bring_in_deferred(transactions, deadline)
-        await transactions.wait_in_asyncio(transactions.commit(), deadline.left())
-
-    async def _bring_in_deferred(self, transactions: Transactions, deadline: Deadline) -> None:
-        if self._core.deferred.waiting:
-            await self.flush(deadline.left())
-            transactions.refuse_deferred()
-
-    @timed_async("txn_abort_ns")
-    async def abort_transaction(self) -> None:
-        """See ``KafkaProducer.abort_transaction``."""
-        transactions = self._transactions()
-        await transactions.wait_in_asyncio(transactions.abort())
-
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[None]:
-        """Run a transaction as a block: ``async with producer.transaction(): …``.
-
-        The end of the block commits; an exception aborts and propagates. A failed commit is aborted and
-        raises. A cancelled block is aborted without waiting: the next ``begin_transaction`` waits for it.
-        """
-        transactions = self._transactions()
-        await self.begin_transaction()
-        try:
-            yield
-            if not transactions.over:  # the block may have ended it itself
-                await self.commit_transaction()
-        except BaseException as error:
-            if not isinstance(error, Exception):  # Ctrl-C, or a cancelled task: no time to wait for the abort
-                transactions.abort_unattended()
-            elif transactions.can_abort:
-                try:
-                    await self.abort_transaction()
-                except KafkaError as problem:
-                    transactions.log_failed_abort(problem)
-            raise
 
     async def client_instance_id(self, timeout: float | None = None) -> UUID:
         """Return the client instance id that brokers assign for metrics (KIP-714), as in Java.

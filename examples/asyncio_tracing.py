@@ -19,7 +19,7 @@ tracer = provider.get_tracer("shop")
 
 
 async def handle(producer: AsyncioKafkaProducer, number: int) -> int:
-    # As an instrumented web framework does. The span of the record is its child: each task has its own.
+    # An instrumented web framework starts such a span. The record's span becomes its child, in each task.
     with tracer.start_as_current_span(f"POST /orders/{number}"):
         metadata = await producer.send_and_wait("orders", b"order %d" % number)
         return metadata.offset

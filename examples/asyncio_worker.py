@@ -1,4 +1,4 @@
-"""A worker: it reads with aiokafka, writes in transactions, and does each record once, whatever is cancelled.
+"""A worker: it reads with aiokafka, writes in transactions, and handles each record once, even if cancelled.
 
 It needs aiokafka. Run it: python examples/asyncio_worker.py
 """
@@ -40,12 +40,12 @@ async def main(bootstrap_servers: str) -> None:
         auto_offset_reset="earliest",
         isolation_level="read_committed",
     )
-    # One transactional_id for each worker: a second one with the same name ends the first.
+    # One transactional_id for each worker: a second producer with the same id fences the first.
     producer = AsyncioKafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id="worker-1")
     await consumer.start()
     try:
         async with producer:
-            # SIGTERM cancels the work; the transaction that is open is aborted.
+            # SIGTERM cancels the work, which aborts the open transaction.
             working = asyncio.create_task(work(consumer, producer, until=200))
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, working.cancel)
             print(await working, "words measured")

@@ -1,6 +1,6 @@
 """Many records in one call: a list with `send_many`, the columns of an Arrow table with `send_arrow`.
 
-`send_arrow` takes what speaks Arrow's PyCapsule interface, so polars and DuckDB do as well as pyarrow here.
+`send_arrow` takes tables with Arrow's PyCapsule interface, so polars and DuckDB work as well as pyarrow here.
 """
 
 from splashdam import KafkaProducer
@@ -14,7 +14,7 @@ except ImportError:
 COUNT = 100_000
 
 with KafkaProducer(bootstrap_servers="embedded:./data", linger_ms=5) as producer:
-    # A list: one object stands for the delivery of all of them, and has a future for each that you ask for.
+    # A list: one object is the delivery of all of its records, and gives the future of each one on demand.
     delivery = producer.send_many("readings", [b"%d" % number for number in range(COUNT)])
     report = delivery.get(timeout=60)
     print(
@@ -31,7 +31,7 @@ with KafkaProducer(bootstrap_servers="embedded:./data", linger_ms=5) as producer
     report = producer.send_arrow("readings", table).get(timeout=60)
     print(f"{report.delivered:,} rows delivered")
 
-    # If it ends early, the error says how far it has come: what is before its index is on its way.
+    # If a record is refused, the error has its index and the delivery of the records before it.
     try:
         producer.send_many("readings", [b"good", b"good", "bad", b"good"])
     except BulkSendError as error:

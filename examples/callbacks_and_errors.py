@@ -15,7 +15,7 @@ def on_success(metadata: RecordMetadata) -> None:
 def on_error(error: BaseException) -> None:
     # Every KafkaError says whether trying again can help.
     retriable = isinstance(error, KafkaError) and error.retriable
-    problems.append(f"{type(error).__name__} ({'may pass' if retriable else 'will not pass'}): {error}")
+    problems.append(f"{type(error).__name__} ({'retriable' if retriable else 'permanent'}): {error}")
 
 
 with KafkaProducer(bootstrap_servers="embedded:./data", max_request_size=10_000_000) as producer:
@@ -34,7 +34,7 @@ with KafkaProducer(bootstrap_servers="embedded:./data", max_request_size=10_000_
     except MessageTooLargeError as error:
         print(f"refused: {error}")
 
-    # Mistakes that can be seen before anything is sent are raised by send() itself.
+    # send() itself raises errors that are known before anything is sent.
     try:
         producer.send("not a topic name!", b"value")
     except (InvalidTopicError, ValueError) as error:

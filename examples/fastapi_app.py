@@ -1,4 +1,4 @@
-"""A web application that sends what it is posted. It needs fastapi; here httpx calls it, without a port.
+"""A web application that sends each posted order. It needs fastapi; here httpx calls it, without a port.
 
 Serve it: uvicorn fastapi_app:app --app-dir examples
 Run it: python examples/fastapi_app.py
@@ -17,7 +17,7 @@ from splashdam.errors import KafkaError, WouldBlock
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    # Started in the worker, after it was forked, and stopped with it: what was accepted is delivered.
+    # Opened in the worker, after the fork, and closed with it: accepted records are delivered.
     async with AsyncioKafkaProducer(bootstrap_servers="embedded:./data", linger_ms=1) as producer:
         await producer.prepare("orders")
         app.state.producer = producer
@@ -31,8 +31,8 @@ app = FastAPI(lifespan=lifespan)
 async def order(customer: str, request: Request) -> dict[str, int]:
     body = await request.body()
     try:
-        # It does not wait for room: while the cluster is slow or away, memory fills up to buffer_memory, and
-        # then requests are refused instead of piling up here.
+        # send_nowait() does not wait for memory: while the cluster is slow or down, buffer_memory fills up,
+        # and then requests are refused instead of piling up here.
         future = request.app.state.producer.send_nowait("orders", body, key=customer.encode())
     except WouldBlock as full:
         raise HTTPException(503, f"busy: {full.what}", headers={"Retry-After": "1"}) from full

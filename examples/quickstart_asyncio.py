@@ -1,7 +1,4 @@
-"""From asyncio.
-
-Run it: python examples/quickstart_asyncio.py
-"""
+"""The producer for asyncio. Run it: python examples/quickstart_asyncio.py"""
 
 import asyncio
 

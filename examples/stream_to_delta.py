@@ -1,8 +1,8 @@
 """A topic becomes a Delta table, each record once. Run it: python examples/stream_to_delta.py
 
-Needs pip install 'splashdam[spark,delta]' and Java 17 or later. The stream takes what is there and ends; the
-second run goes on where the first one stopped. Killed in between, it would repeat a micro-batch that the
-table's own log already names, and leave it out.
+Needs pip install 'splashdam[spark,delta]' and Java 17 or later. The stream reads all records there are, and
+ends; the second run continues where the first one stopped. If the first run were killed after its commit to
+the table, the second would find the micro-batch in the table's log, and not write it again.
 """
 
 import json
@@ -17,14 +17,14 @@ from splashdam.pipeline.tables.streaming import into_table, table_schema
 
 
 def send(servers: str, first: int, count: int) -> None:
-    """Orders, as JSON."""
+    """Send orders as JSON."""
     orders = [json.dumps({"order": number, "price": number * 0.5}) for number in range(first, first + count)]
     with KafkaProducer(bootstrap_servers=servers) as producer:
         producer.send_many("orders", [order.encode() for order in orders]).get(timeout=30)
 
 
 def run_stream(servers: str, folder: str) -> None:
-    """Everything that is new in the topic, into the table. For ever: trigger(processingTime="5 seconds")."""
+    """Write all new records into the table. To run for ever: trigger(processingTime="5 seconds")."""
     spark = spark_session("orders")
     rows = (
         spark.readStream.format("kafka-local")

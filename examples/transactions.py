@@ -12,7 +12,7 @@ from splashdam import EmbeddedBroker, KafkaProducer
 
 
 def committed_reader(servers: str, topic: str) -> KafkaConsumer:
-    """A reader that waits for commits, and goes on where its group has stopped."""
+    """Return a consumer of committed records, which continues at the committed offset of its group."""
     consumer = KafkaConsumer(
         bootstrap_servers=servers,
         group_id="billing",
@@ -25,7 +25,7 @@ def committed_reader(servers: str, topic: str) -> KafkaConsumer:
 
 
 def bill(consumer: KafkaConsumer, producer: KafkaProducer, count: int) -> None:
-    """Turns so many orders into invoices, each in a transaction of its own."""
+    """Turn a number of orders into invoices, each in a transaction of its own."""
     for _ in range(count):
         order = next(consumer)
         with producer.transaction():  # commits at its end; aborts if an exception leaves it
@@ -43,7 +43,7 @@ with tempfile.TemporaryDirectory() as directory, EmbeddedBroker(directory) as br
     with KafkaProducer(bootstrap_servers=servers) as producer:
         producer.send_many("orders", [b"order %d" % number for number in range(5)])
 
-    # One producer at a time has this name: whoever calls init_transactions() last fences the others.
+    # One producer at a time can use this id: the last one to call init_transactions() fences the others.
     with KafkaProducer(bootstrap_servers=servers, transactional_id="billing-1") as producer:
         producer.init_transactions()
         consumer = committed_reader(servers, "orders")
@@ -53,7 +53,7 @@ with tempfile.TemporaryDirectory() as directory, EmbeddedBroker(directory) as br
             print(f"stopped: {error}")
         consumer.close()
 
-        consumer = committed_reader(servers, "orders")  # a new run goes on where the last commit was
+        consumer = committed_reader(servers, "orders")  # a new run continues at the last commit
         bill(consumer, producer, 3)
         consumer.close()
 

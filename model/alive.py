@@ -1,10 +1,13 @@
-"""Objects that are alive: a set of weak references."""
+"""Objects that are alive: a set of weak references, and the producers of this process."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from splashdam.model.producer_view import ProducerView
 
 T = TypeVar("T")
 
@@ -47,3 +50,15 @@ def _forgetter(references: dict[int, weakref.ref[T]], number: int) -> Callable[[
         references.pop(number, None)
 
     return forget
+
+
+class Inspected(Protocol):
+    """A producer that says how it is."""
+
+    def inspect(self) -> ProducerView:
+        """Return how it is now; from any thread."""
+        ...
+
+
+PRODUCERS: AliveSet[Inspected] = AliveSet()
+"""The producers of this process that run, for a console in it."""

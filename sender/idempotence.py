@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from splashdam.accumulator.batch import NO_SEQUENCE, BatchState, ProducerBatch, is_earlier, sequence_after
 from splashdam.model.lifecycle import Stage, next_state
-from splashdam.model.producer_view import Standing
+from splashdam.model.standing import Standing
 from splashdam.model.values import TopicPartition
 
 MOST_IN_FLIGHT = 5

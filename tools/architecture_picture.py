@@ -1,7 +1,7 @@
 """Draw docs/pictures/architecture.svg: the rooms as boxes, their imports as arrows.
 
-``python tools/architecture_picture.py`` reads the imports of this checkout, types included. Places and texts
-of the boxes stand here. A room without a box, or an import that points up, is an error.
+``python tools/architecture_picture.py`` reads the imports of this checkout, types included. The places and
+texts of the boxes are in this file. A room without a box, or an import that points up, is an error.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def room_of(module: str) -> str:
 
 
 def imports() -> Set[tuple[str, str]]:
-    """Return which room imports which."""
+    """Return pairs of rooms: the first imports the second."""
     sources = house.product(house.ROOT)
     pairs = {
         (room_of(name), room_of(module))
@@ -148,7 +148,7 @@ def _lines(arrows: list[tuple[str, str]], dashed: list[tuple[str, str]]) -> Iter
         x += 40 + 7 * len(text)
     yield (
         f'<text class="note" x="{LEFT}" y="{y + 20}">An arrow is an import, left out where a chain of arrows'
-        " leads to the same room. Dashed: only when a program asks for faults.</text>"
+        " leads to the same room. Dashed: only when a program asks for faults or a console.</text>"
     )
     yield "</svg>"
 

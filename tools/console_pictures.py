@@ -1,7 +1,7 @@
 """Takes the README's pictures of the console: ``python tools/console_pictures.py``.
 
-It needs Playwright and a Chromium, as ``make console-test`` does. A broker and producers of this process are
-what one sees: orders that are sent, a group that lags behind, a producer that lingers.
+It needs Playwright and a Chromium, as ``make console-test`` does. The pictures show a broker and producers of
+this process: orders that are sent, a group that lags behind, a producer that lingers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SMALLER = """async ([png, quality]) => {
 
 
 def live(servers: str, stop: threading.Event) -> None:
-    """What happens while one looks: a shop that sells, and a group that cannot keep up."""
+    """Make the traffic of the pictures: a shop that sells, and a group that cannot keep up."""
     with (
         KafkaProducer(bootstrap_servers=servers, client_id="shop", linger_ms=2) as shop,
         KafkaProducer(bootstrap_servers=servers, client_id="billing", linger_ms=30_000) as billing,
@@ -59,7 +59,7 @@ def live(servers: str, stop: threading.Event) -> None:
 
 
 def main() -> int:
-    """Take them."""
+    """Run the command; return 1 without a Chromium."""
     from playwright.sync_api import sync_playwright
 
     path = next((found for name in NAMES if (found := shutil.which(name))), None)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # usage: tools/fetch_kafka.sh CACHE VERSION…  -> CACHE/VERSION/*.jar, Apache Kafka's published jars, through Maven.
-# Without Maven, or where it cannot get them, it says so and is content: the tests skip and say why.
+# Without Maven, or if Maven cannot fetch them, it says so and ends with status 0: the tests are skipped.
 set -eu
 cache=$1
 shift
@@ -13,11 +13,11 @@ copy_jars() { # VERSION DIRECTORY [Maven's options]
         dependency:copy-dependencies -DincludeScope=runtime "-DoutputDirectory=$directory"
 }
 
-has_tools() { # DIRECTORY; kafka-tools-api alone is none of them
+has_tools() { # DIRECTORY; kafka-tools-api alone does not count
     [ -n "$(find "$1" -name 'kafka-tools-[0-9]*.jar')" ]
 }
 
-tests_with_tools() { # the files whose tests ask tests/support/kafka/kafka_jars.py for a command line tool
+tests_with_tools() { # test files that use a command line tool through tests/support/kafka/kafka_jars.py
     cd "$here/.." && grep -lE '\b(need_tools|newest_with_tools|dump_log)\(' tests/real_kafka/*/test_*.py | sed 's/^/    /'
 }
 
@@ -30,7 +30,7 @@ fetch() { # VERSION
     mkdir -p "$cache"
     part=$(mktemp -d "$cache/.fetching.XXXXXX")
     if ! copy_jars "$1" "$part" --activate-profiles tools > /dev/null 2>&1; then
-        echo "its command line tools are not to be had; trying the broker alone"
+        echo "its command line tools cannot be fetched; trying the broker alone"
         copy_jars "$1" "$part" || {
             rm -rf "$part"
             echo "Kafka $1 could not be fetched: its tests are skipped" >&2
@@ -47,7 +47,7 @@ for version in "$@"; do
     [ ! -d "$cache/$version" ] || has_tools "$cache/$version" || without_tools="$without_tools $version"
 done
 if [ -n "$without_tools" ]; then
-    echo "Kafka$without_tools: the broker is here, its command line tools are not. What needs them is skipped, in"
+    echo "Kafka$without_tools: the broker is here, its command line tools are not. Tests that need them are skipped, in"
     tests_with_tools
     echo "To try again, remove the version's directory in $cache"
 fi

@@ -1,8 +1,8 @@
 #!/bin/sh
-# usage: [DEBIAN_MIRROR=URL] tools/fetch_python.sh CACHE VERSION  -> prints the path of a Python of Debian's unstable, as 3.14
-# For an interpreter that is newer than the system: its packages, their libraries and their libc are unpacked into
-# CACHE/VERSION and nothing is installed. With apt, for Debian and Ubuntu. `PYTHON=$(tools/fetch_python.sh …) make test`
-# then takes it.
+# usage: [DEBIAN_MIRROR=URL] tools/fetch_python.sh CACHE VERSION  -> prints the path of Debian unstable's Python VERSION (3.14)
+# Fetches an interpreter that is newer than the system: its packages, their libraries and their libc are unpacked into
+# CACHE/VERSION, and nothing is installed. Needs apt (Debian, Ubuntu). `PYTHON=$(tools/fetch_python.sh …) make test`
+# then uses it.
 set -eu
 version=$2
 mkdir -p "$1"
@@ -21,7 +21,7 @@ fi
 part=$(mktemp -d "$cache/.fetching.XXXXXX")
 trap 'rm -rf "$part"' EXIT
 
-# An apt of its own, which knows of nothing installed, so that each library that is needed is in the answer.
+# An apt with an empty list of installed packages, so that it downloads every library that the interpreter needs.
 apt=$part/apt
 mkdir -p "$apt/lists/partial" "$apt/archives/partial"
 : > "$apt/status"
@@ -45,7 +45,7 @@ for package in "$apt"/archives/*.deb; do
     esac
 done
 
-# The program starts through its own loader, which finds its own libc; what it starts in turn has the system's.
+# The program starts through its own loader, which finds its own libc; its child processes have the system's libc.
 loader=$(cd "$root" && find . \( -name 'ld-linux*.so.*' -o -name 'ld-musl*' \) \( -type f -o -type l \) -path '*linux-gnu*' | head -n 1)
 libraries=$(cd "$root" && find . -name 'libc.so.6' -o -name 'libexpat.so.1' | xargs -n 1 dirname | sort -u | sed "s|^\.|$home|" | paste -s -d :)
 mv "$root/usr/bin/python$version" "$root/usr/bin/python$version.program"
@@ -55,7 +55,7 @@ exec '$home/$loader' --library-path '$libraries' --argv0 "\$0" '$home/usr/bin/py
 END
 chmod 755 "$root/usr/bin/python$version"
 
-# Paths that Debian has written into its files.
+# Replace the absolute paths in Debian's files.
 triplet=$(ls "$root/usr/include" | grep linux-gnu | head -n 1)
 ln -sf "../$triplet/python$version/pyconfig.h" "$root/usr/include/python$version/pyconfig.h"
 sed -i "s|/usr/share/python-wheels|$home/usr/share/python-wheels|" "$root/usr/lib/python$version"/_sysconfigdata_*.py

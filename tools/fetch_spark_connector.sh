@@ -1,7 +1,7 @@
 #!/bin/sh
 # usage: tools/fetch_spark_connector.sh CACHE VERSION…  -> CACHE/VERSION/*.jar, Spark's own Kafka connector with
-# what pyspark does not bring, through Maven. Of the versions the first that is to be had; it is printed.
-# Without Maven, or where it cannot get one, it says so and is content: the tests skip and say why.
+# the jars that pyspark does not have, through Maven. Fetches the first version that Maven can get; prints its folder.
+# Without Maven, or if Maven can get none, it says so and ends with status 0: the tests are skipped.
 set -eu
 cache=$1
 shift
@@ -19,7 +19,7 @@ for version in "$@"; do
             "-Dspark.version=$version" dependency:copy-dependencies -DincludeScope=runtime \
             "-DoutputDirectory=$part" > "$part/log" 2>&1; then
             rm -rf "$part"
-            echo "version $version is not to be had" >&2
+            echo "version $version cannot be fetched" >&2
             continue
         fi
         rm "$part/log"

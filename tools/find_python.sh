@@ -1,7 +1,7 @@
 #!/bin/sh
-# usage: tools/find_python.sh [--here] VERSION  -> prints the path of a Python of that version, as 3.13 or 3.14t
-# Looks on the PATH, among pyenv's, and at what was fetched before; else fetches Debian's, unless it has to be --here.
-# A path instead of a version is printed if it runs.
+# usage: tools/find_python.sh [--here] VERSION  -> prints the path of a Python of that version (3.13, 3.14t)
+# Looks on the PATH, among pyenv's versions, and in the cache of fetch_python.sh; else fetches Debian's, unless --here
+# is given. A path instead of a version is printed if that Python runs.
 set -eu
 fetch=yes
 if [ "$1" = --here ]; then
@@ -11,7 +11,7 @@ fi
 version=$1
 cache=$HOME/.cache/splashdam/python
 
-# A shim may be there without its version: only what runs counts, and is of that version, free-threaded or not.
+# A pyenv shim may exist without its version: a Python counts only if it runs and has that version and threading.
 check='import sys, sysconfig
 given, threaded = sys.argv[1], bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 sys.exit(given[:1].isdigit() and given != "%d.%d" % sys.version_info[:2] + "t" * threaded)'

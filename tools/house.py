@@ -46,7 +46,7 @@ class Source:
         return ast.parse(self.text, str(self.path))
 
     def code_lines(self) -> int:
-        """Lines that hold code: no blanks, no docstrings, no comments that have a line of their own."""
+        """Return the number of lines with code: without blank lines, docstrings and lines of comments."""
         text = {
             line
             for node in ast.walk(self.tree)
@@ -62,7 +62,7 @@ class Source:
         return len(code - text)
 
     def full_name(self, module: str | None, level: int) -> str:
-        """What ``from MODULE import`` names, whose first dots are counted by ``level``."""
+        """Return the full name of the module in ``from MODULE import``; ``level`` counts its leading dots."""
         if not level:
             return module or ""
         parts = self.module.split(".")
@@ -70,7 +70,7 @@ class Source:
         return ".".join([*parts[: len(parts) - up], *([module] if module else [])])
 
     def imported(self, modules: Mapping[str, Source]) -> Iterator[str]:
-        """The product's modules that this one names anywhere, also for types alone or within a function."""
+        """Yield the product's modules that this one imports, also for types alone or within a function."""
         for node in statements(self.tree):
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names if alias.name in modules)
@@ -81,7 +81,7 @@ class Source:
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:
-    """All statements below a node, without their expressions, which are most of a file and import nothing."""
+    """Yield all statements below a node, without expressions: most of a file, and they import nothing."""
     for name in ("body", "orelse", "finalbody", "handlers", "cases"):
         for child in getattr(node, name, ()):
             yield child
@@ -89,7 +89,7 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def product(root: Path) -> dict[str, Source]:
-    """The Python files of the installed package, by module."""
+    """Return the Python files of the installed package, by module."""
     found: dict[str, Source] = {}
     rooms = [
         room
@@ -107,7 +107,7 @@ def product(root: Path) -> dict[str, Source]:
 
 
 def towers(sources: Mapping[str, Source]) -> list[tuple[str, str]]:
-    """Base classes with one subclass, which is in another file; protocols do not count."""
+    """Return base classes whose one subclass is in another file; protocols do not count."""
     classes: dict[str, ast.ClassDef] = {}
     subclasses: dict[str, list[str]] = defaultdict(list)
     for source in sources.values():
@@ -135,7 +135,7 @@ def classes_of(source: Source) -> Iterator[ast.ClassDef]:
 
 
 def names_of(source: Source) -> dict[str, str]:
-    """What names of the file stand for: ``TopicPartition`` for ``splashdam.model.values.TopicPartition``."""
+    """Return the full name of each imported name: ``splashdam.model.values.TopicPartition``."""
     return {
         alias.asname or alias.name: f"{source.full_name(node.module, node.level)}.{alias.name}"
         for node in ast.walk(source.tree)
@@ -145,7 +145,7 @@ def names_of(source: Source) -> dict[str, str]:
 
 
 def crowded(root: Path) -> list[tuple[str, int]]:
-    """Folders of sources with more than `MOST_FILES` files beside their ``__init__.py``."""
+    """Return folders of sources with more than `MOST_FILES` files beside their ``__init__.py``."""
     counts: dict[Path, int] = defaultdict(int)
     for path in root.rglob("*"):
         inner = path.relative_to(root)
@@ -160,7 +160,7 @@ def crowded(root: Path) -> list[tuple[str, int]]:
 
 
 def knots(sources: Mapping[str, Source]) -> list[list[str]]:
-    """Groups of modules that import each other in a circle, imports for types included; the largest first."""
+    """Return groups of modules with import cycles, imports for types included; the largest first."""
     graph = {name: sorted(set(source.imported(sources)) - {name}) for name, source in sources.items()}
     order: dict[str, int] = {}
     low: dict[str, int] = {}
@@ -215,7 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures of one checkout."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("root", nargs="?", type=Path, default=ROOT, help="a checkout; default: this one")
-    parser.add_argument("--details", action="store_true", help="name what was counted")
+    parser.add_argument("--details", action="store_true", help="list the counted items")
     given = parser.parse_args(arguments)
     sources = product(given.root)
     files = [source for source in sources.values() if source.path.name != "__init__.py"]

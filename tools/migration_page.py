@@ -1,4 +1,4 @@
-"""Writes the table of librdkafka's properties in docs/how-to/migration.md anew from where it is declared."""
+"""Writes the table of librdkafka's properties in docs/how-to/migration.md from their declaration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TABLE = re.compile(r"\| property of librdkafka \|.*\n(\|.*\n)*")
 
 
 def main() -> None:
-    """Keeps everything around the table."""
+    """Replace the table, and keep the text around it."""
     PAGE.write_text(TABLE.sub(lambda _: as_markdown(), PAGE.read_text()))
 
 

@@ -1,4 +1,4 @@
-"""Builds the compiled twins with gcc's address and undefined-behaviour sanitizers and runs tests with it.
+"""Builds the compiled twins with gcc's address and undefined-behaviour sanitizers, and runs tests on them.
 
 ``make sanitize``, or ``python tools/sanitize.py tests/record -k columns`` for other tests than the usual
 ones. The build goes to ``build/sanitize``; the installed twins stay as they are. An error ends the run with
@@ -32,7 +32,7 @@ FUZZ_SECONDS = "30"
 
 
 def main() -> None:
-    """Builds, tests, fuzzes; ends with the status of what failed."""
+    """Build, test and fuzz; exit with a message at the first failure."""
     libraries = [_library(name) for name in ("libasan.so", "libubsan.so", "libstdc++.so.6")]
     BUILD.mkdir(parents=True, exist_ok=True)
     for module, source in SOURCES.items():
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def _library(name: str) -> str:
-    """Where gcc has it."""
+    """Return the path of one of gcc's libraries; exit if gcc or the library is missing."""
     if shutil.which("gcc") is None:
         sys.exit("make sanitize needs gcc, and it is not here (Debian: apt install gcc)")
     path = subprocess.run(

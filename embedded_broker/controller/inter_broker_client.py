@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from splashdam.model.errors import KafkaConnectionError
+from splashdam.model.version import VERSION
 from splashdam.wire.message import Request, Response
 
 if TYPE_CHECKING:
@@ -77,8 +78,6 @@ class InterBrokerClient:
         if self._connect is None:
             raise KafkaConnectionError(f"this broker is alone; there is no node {node_id}")
         # Imported on first use: a single broker never needs it, and it would slow down its start.
-        from importlib.metadata import version
-
         from splashdam.net.connection.connection import Connection
 
         connection = Connection(
@@ -98,7 +97,7 @@ class InterBrokerClient:
         self._start_soon(run)
         try:
             await started.wait()
-            await connection.negotiate("splashdam-broker", version("splashdam"))
+            await connection.negotiate("splashdam-broker", VERSION)
         except BaseException:  # cancellation included
             with trio.CancelScope(shield=True):
                 await connection.aclose()

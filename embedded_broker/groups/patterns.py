@@ -9,7 +9,7 @@ RE2 does not have (look-around, back references) is refused. A pattern has to ma
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import cached_property, lru_cache
 from string import ascii_letters, ascii_lowercase, ascii_uppercase, digits, hexdigits, punctuation
 from typing import NamedTuple, TypeAlias
@@ -17,6 +17,8 @@ from typing import NamedTuple, TypeAlias
 _MOST_STEPS = 2_000_000
 """Steps for matching all texts: some tenths of a second, a thousand times what ordinary patterns take."""
 _MOST_INSTRUCTIONS = 5000
+_STEPS_IN_A_UNIT = 40
+"""Steps that take about as long as a small request; see execution/turns.py."""
 
 _BEGIN, _END, _WORD, _NO_WORD = "^", "$", "b", "B"
 
@@ -51,21 +53,41 @@ class Pattern:
         self._program: list[_Instruction] = [_Instruction(None, "", ())]  # the end, where a match is
         self._start = self._compile(parse_pattern(text, alphabet), 0)
 
-    def matching(self, texts: Iterable[str]) -> frozenset[str]:
+    def matching(self, texts: Iterable[str], *, most_steps: int = _MOST_STEPS) -> frozenset[str]:
         """Return the texts that match as a whole.
 
         Raises:
             InvalidPatternError: it takes too many steps.
         """
-        self._steps = 0
-        return frozenset(text for text in texts if self._matches(text))
+        steps = self.matching_in_steps(texts, most_steps=most_steps)
+        try:
+            while True:
+                next(steps)
+        except StopIteration as end:
+            found: frozenset[str] = end.value
+            return found
 
-    def _matches(self, name: str) -> bool:
+    def matching_in_steps(
+        self, texts: Iterable[str], *, most_steps: int = _MOST_STEPS
+    ) -> Generator[int, None, frozenset[str]]:
+        """As ``matching``; yields 1 after each unit's worth of steps, also within a text."""
+        self._steps, self._most_steps, self._unit_ends = 0, most_steps, _STEPS_IN_A_UNIT
+        found = []
+        for text in texts:
+            is_match = yield from self._matches(text)
+            if is_match:
+                found.append(text)
+        return frozenset(found)
+
+    def _matches(self, name: str) -> Generator[int, None, bool]:
         places = _places(name)
-        states = self._closure((self._start,), places[0])
-        for letter, place in zip(name, places[1:], strict=True):
+        states = self._closure((self._start,), next(places))
+        for letter, place in zip(name, places, strict=True):
             if not states:
                 return False
+            if self._steps >= self._unit_ends:
+                yield 1
+                self._unit_ends = self._steps + _STEPS_IN_A_UNIT
             states = self._closure(
                 (
                     after
@@ -90,7 +112,7 @@ class Pattern:
             if instruction.letters is None and (not instruction.place or instruction.place in place):
                 waiting += instruction.then
         self._steps += len(found) + 1
-        if self._steps > _MOST_STEPS:
+        if self._steps > self._most_steps:
             raise InvalidPatternError("it takes too many steps to match")
         return found
 
@@ -131,13 +153,25 @@ class Pattern:
         return len(self._program) - 1
 
 
-def _places(name: str) -> list[frozenset[str]]:
-    """Return the assertions that hold before each character and at the end."""
-    is_word = [False, *(letter.isalnum() or letter == "_" for letter in name), False]
-    places = [{_WORD if is_word[i] != is_word[i + 1] else _NO_WORD} for i in range(len(name) + 1)]
-    places[0].add(_BEGIN)
-    places[-1].add(_END)
-    return [frozenset(each) for each in places]
+def _places(name: str) -> Iterator[frozenset[str]]:
+    """Yield the assertions that hold before each character and at the end."""
+    was_word, is_first = False, True
+    for letter in name:
+        is_word = letter.isalnum() or letter == "_"
+        yield _PLACES_AT[is_word != was_word, is_first, False]
+        was_word, is_first = is_word, False
+    yield _PLACES_AT[was_word, is_first, True]
+
+
+_PLACES_AT = {
+    (is_edge, is_first, is_last): frozenset(
+        [_WORD if is_edge else _NO_WORD, *[_BEGIN] * is_first, *[_END] * is_last]
+    )
+    for is_edge in (False, True)
+    for is_first in (False, True)
+    for is_last in (False, True)
+}
+"""The assertions at a place: between a word and something else, at the beginning, at the end."""
 
 
 @lru_cache(maxsize=64)

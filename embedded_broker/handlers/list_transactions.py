@@ -6,6 +6,17 @@ refused with 128.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import attrs
+
+from splashdam.embedded_broker.execution.turns import (
+    PARTITIONS_IN_A_UNIT,
+    UNIT_BYTES,
+    Steps,
+    units_of_names,
+)
+from splashdam.embedded_broker.groups.patterns import Pattern
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
 from splashdam.embedded_broker.transactions.metadata import TransactionState as State
@@ -19,14 +30,22 @@ from splashdam.wire.messages.list_transactions import (
 
 
 @handles(ListTransactionsRequest, versions=range(3))
-def list_transactions(request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
+def list_transactions(
+    request: ListTransactionsRequest, context: RequestContext
+) -> Steps[ListTransactionsResponse]:
     """Answer with the transactions that pass every filter and that the client may describe."""
     by_name = {state.kafka_name: state for state in State}
-    names = frozenset(context.broker.transactions.states)
-    try:
-        matching = _matching(names, request.transactional_id_pattern)
-    except ValueError:
-        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    answer = ListTransactionsResponse(
+        unknown_state_filters=[name for name in request.state_filters if name not in by_name]
+    )
+    known = list(context.broker.transactions.states.values())  # some come and go between two turns
+    matching = None
+    if request.transactional_id_pattern:
+        ids = [each.transactional_id for each in known]
+        try:
+            matching = yield from _matching(ids, request.transactional_id_pattern)
+        except ValueError:
+            return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     states = {by_name[name] for name in request.state_filters if name in by_name}
     producer_ids = frozenset(request.producer_id_filters)
     now_ms = context.broker.clock.wall_ms()
@@ -36,32 +55,53 @@ def list_transactions(request: ListTransactionsRequest, context: RequestContext)
             (not producer_ids or metadata.producer_id in producer_ids)
             and (not request.state_filters or metadata.state in states)
             and (request.duration_filter < 0 or now_ms - metadata.start_ms > request.duration_filter)
-            and metadata.transactional_id in matching
+            and (matching is None or metadata.transactional_id in matching)
         )
 
-    return ListTransactionsResponse(
-        unknown_state_filters=[name for name in request.state_filters if name not in by_name],
-        transaction_states=[
-            TransactionState(
-                transactional_id=each.transactional_id,
-                producer_id=each.producer_id,
-                transaction_state=each.state.kafka_name,
-            )
-            for each in context.broker.transactions.states.values()
-            if passes(each)
-            and context.authorize(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id)
-        ],
-    )
+    for number, each in enumerate(known, 1):
+        if number % PARTITIONS_IN_A_UNIT == 0:
+            yield 1
+        if passes(each):
+            yield units_of_names(each.transactional_id) - 1
+            if context.authorize(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id):
+                answer.transaction_states.append(
+                    TransactionState(
+                        transactional_id=each.transactional_id,
+                        producer_id=each.producer_id,
+                        transaction_state=each.state.kafka_name,
+                    )
+                )
+    return answer
 
 
-def _matching(names: frozenset[str], pattern: str | None) -> frozenset[str]:
-    """Return the names that match a pattern, or all without one.
+def _matching(ids: Sequence[str], pattern: str) -> Steps[frozenset[str]]:
+    """Return the ids that match a pattern.
 
     Raises:
         ValueError: the pattern is invalid, or takes too many steps to match.
     """
-    if not pattern:
-        return names
-    from splashdam.embedded_broker.groups.patterns import Pattern
+    letters: set[str] = set()
+    for number, each in enumerate(ids, 1):
+        letters.update(each)
+        yield units_of_names(each) - (number % PARTITIONS_IN_A_UNIT != 0)
+    compiled: Pattern = yield _Compilation(pattern, frozenset(letters))
+    return (yield from compiled.matching_in_steps(ids))
 
-    return Pattern(pattern, frozenset("".join(names))).matching(names)
+
+@attrs.frozen
+class _Compilation:
+    """The compilation of a pattern as a `Work`: each class in it looks at all letters."""
+
+    pattern: str
+    letters: frozenset[str]
+
+    @property
+    def size_bytes(self) -> int:
+        return (len(self.pattern) * (20 + len(self.letters)) // _LETTERS_IN_A_UNIT) * UNIT_BYTES
+
+    def do(self, max_bytes: int) -> Pattern:
+        return Pattern(self.pattern, self.letters)
+
+
+_LETTERS_IN_A_UNIT = 300
+"""Letters that are tried against classes in the time of a unit."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import version
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import attrs
@@ -30,6 +29,7 @@ from splashdam.model.broker_errors import (
 )
 from splashdam.model.errors import KafkaError, ProtocolError, message_of
 from splashdam.model.values import TopicPartition
+from splashdam.model.version import VERSION
 from splashdam.net.clock import Clock
 from splashdam.net.connection.connection import Connection
 from splashdam.storage.leader_epochs import EpochEnd
@@ -209,7 +209,7 @@ class LeaderFetcher:
         async with trio.open_nursery() as nursery:
             await nursery.start(connection.run)
             try:
-                await connection.negotiate("splashdam-broker", version("splashdam"))
+                await connection.negotiate("splashdam-broker", VERSION)
                 while self._followed:
                     await self.step(connection)
             except Exception as error:  # leaves as itself below, not wrapped in the nursery's group

@@ -34,6 +34,8 @@ _MOST_KEPT_BYTES = 64 * 1024 * 1024
 _PREFERRED = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
 _TOLERANCE_MS = 1.0  # the two clocks, and the way between them, are not exact
 _NO_ID = bytes(16)
+_MOST_STEPS = 20_000
+"""To match a pattern with one text: some milliseconds of the loop."""
 _MATCHES = ("client_instance_id", "client_id")
 
 
@@ -111,7 +113,7 @@ def checked_subscription(metrics: Iterable[str], interval_ms: int, match: Mappin
 def _is_match(expression: str, text: str) -> bool:
     """Whether a pattern matches; one that takes too many steps matches nothing."""
     try:
-        return bool(_pattern(expression, text).matching([text]))
+        return bool(_pattern(expression, text).matching([text], most_steps=_MOST_STEPS))
     except ValueError:
         return False
 

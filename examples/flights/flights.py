@@ -32,14 +32,14 @@ except ModuleNotFoundError as error:
 
 TOPIC = "flights"
 ONE_BY_ONE, TOGETHER = "flights-sent-one-by-one", "flights-sent-together"
-"""Where the same records go once more, so that one line can say how fast sending is without CSV and JSON."""
+"""Topics for the same records once more, to measure sending without reading CSV and writing JSON."""
 PARTITIONS = 6
 SEGMENT_BYTES = 4 << 20
 """Small segments, so that the picture at the end shows some. Kafka's own default is 1 GiB."""
 
 
 class Sent(NamedTuple):
-    """What was sent, how long that took, and the records themselves, for whoever sends them again."""
+    """The ledger of the records sent, the seconds it took, and the records, for `send_prepared`."""
 
     ledger: Ledger
     seconds: float
@@ -52,7 +52,7 @@ def connect(bootstrap_servers: str) -> KafkaProducer:
 
 
 def send_all(bootstrap_servers: str, limit: int, console: Console) -> Sent:
-    """Sends the flights while they are read; times first send to last acknowledgement."""
+    """Send the flights while they are read; measure from the first send to the last acknowledgement."""
     ledger, records = Ledger(), []
     with connect(bootstrap_servers) as producer, progress_bar(console) as progress:
         bar = progress.add_task("sending ", total=limit)
@@ -73,7 +73,7 @@ def send_all(bootstrap_servers: str, limit: int, console: Console) -> Sent:
 
 
 def send_prepared(bootstrap_servers: str, records: list[tuple[bytes, bytes]]) -> tuple[float, float]:
-    """Sends finished records once more, with ``send()`` and with ``send_many()``; the seconds of each."""
+    """Send the records again, with ``send()`` and with ``send_many()``; return the seconds of each."""
     keys, values = [key for key, _ in records], [value for _, value in records]
     with connect(bootstrap_servers) as producer:
         producer.partitions_for(ONE_BY_ONE)
@@ -93,7 +93,7 @@ def send_prepared(bootstrap_servers: str, records: list[tuple[bytes, bytes]]) ->
 
 
 def run(directory: Path, limit: int, console: Console) -> list[str]:
-    """Sends, reads back, prints the summary; the list of differences, empty if all is well."""
+    """Send, read back and print the summary; return the differences, none if all is well."""
     with EmbeddedBroker(
         directory, port=0, num_partitions=PARTITIONS, log_segment_bytes=SEGMENT_BYTES
     ) as broker:
@@ -120,7 +120,7 @@ def run(directory: Path, limit: int, console: Console) -> list[str]:
 
 
 def stay(directory: Path) -> None:
-    """Serves the records, with a page that looks into the broker, until Ctrl-C."""
+    """Serve the records, and the console, until Ctrl-C."""
     with EmbeddedBroker(directory, port=0, console_port=0) as broker:
         print(f"broker on {broker.bootstrap_servers}; Ctrl-C ends it", flush=True)
         with suppress(KeyboardInterrupt):
@@ -129,18 +129,18 @@ def stay(directory: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--limit", type=int, default=ALL_FLIGHTS, help="send the first flights only")
+    parser.add_argument("--limit", type=int, default=ALL_FLIGHTS, help="send only so many flights (all)")
     parser.add_argument(
         "--data", type=Path, help="keep the broker's files here; the folder must not exist yet"
     )
     parser.add_argument(
         "--keep",
         action="store_true",
-        help="leave the broker up, with a page that looks into it, until Ctrl-C",
+        help="keep the broker running, with its console, until Ctrl-C",
     )
     arguments = parser.parse_args()
     if arguments.data is not None and arguments.data.exists():
-        parser.error(f"{arguments.data} exists; the demonstration wants a folder of its own")
+        parser.error(f"{arguments.data} exists; name a new folder")
 
     console = Console()
     folder = (
@@ -155,7 +155,7 @@ def main() -> int:
             print(error, file=sys.stderr)
             return 2
         if differences:
-            print("\n".join(["what came back is not what was sent:", *differences]), file=sys.stderr)
+            print("\n".join(["the records read differ from those sent:", *differences]), file=sys.stderr)
             return 1
         print(f"verified: {arguments.limit} {'record' if arguments.limit == 1 else 'records'}", flush=True)
         if arguments.keep:

@@ -17,11 +17,11 @@ with warnings.catch_warnings():
 
 POLL_MS = 500
 STALLED_SECONDS = 30
-"""After this long without a record, the missing ones will not come."""
+"""Reading ends after this time without a record, even if some are missing."""
 
 
 class Ledger:
-    """Digests by key, each of the content, number and order of the key's records."""
+    """Digests by key; each covers the contents, the number and the order of the key's records."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -39,14 +39,14 @@ class Ledger:
         digest.update(len(value).to_bytes(4, "big") + value)
 
     def check_order(self, key: bytes, value: bytes) -> None:
-        """Rows of one key must come back in ascending order."""
+        """Note a row that does not come in ascending order within its key."""
         row = json.loads(value)["row"]
         if row <= self.last_row.get(key, -1):
             self.out_of_order.append(f"{key.decode()}: row {row} came after row {self.last_row[key]}")
         self.last_row[key] = row
 
     def digest(self) -> str:
-        """One digest of everything, whatever way the keys were spread over the partitions."""
+        """Return one digest of all records, which does not depend on the partitions of the keys."""
         together = hashlib.sha256()
         for key in sorted(self.by_key):
             together.update(key + b"\0" + self.by_key[key].digest())
@@ -56,7 +56,7 @@ class Ledger:
 def read_back(
     bootstrap_servers: str, topic: str, partitions: int, expected: int, console: Console
 ) -> tuple[Ledger, float]:
-    """Reads all partitions from the beginning to the end; what was read, and the seconds it took."""
+    """Read all partitions from beginning to end; return their ledger, and the seconds it took."""
     assigned = [TopicPartition(topic, number) for number in range(partitions)]
     consumer = KafkaConsumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest")
     ledger, started = Ledger(), time.perf_counter()
@@ -82,7 +82,7 @@ def read_back(
 
 
 def compare(sent: Ledger, received: Ledger, *, expected: int) -> list[str]:
-    """Every difference between what was to be sent, what was sent and what came back."""
+    """Return the differences between the flights expected, the flights sent and the flights read."""
     differences = list(received.out_of_order[:10])
     if sent.count != expected:
         differences.append(f"to be sent: {counted(expected, 'record')}, in the data file: {sent.count:,}")

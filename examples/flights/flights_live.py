@@ -1,4 +1,4 @@
-"""A year of flights as it happens, only faster: a producer in a thread, in the order of the clock."""
+"""Sends a year of flights in the order of their departures, faster than real time, from a thread."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from splashdam import KafkaProducer
 TOPIC = "flights"
 
 WATERMARK_DAYS = 21
-"""How late a flight may be read. A second of this run is about a month, and partitions are filled and read
-side by side: a few milliseconds between two of them are hours."""
+"""Days that a flight may be read late. A second of this run is some 18 days, and partitions are filled and
+read side by side: a few milliseconds between two of them are hours."""
 
 _FLUSHED_DAYS = 7
-"""After each week nothing lingers, so that no partition is much more than a week behind."""
+"""The producer is flushed after each week, so that no partition is much more than a week behind."""
 
 
 Flight = tuple[int, bytes, bytes]
-"""When it was to leave, in milliseconds, to the hour; its airline; all of it as JSON."""
+"""Scheduled departure in milliseconds, to the hour; the airline; the whole flight as JSON."""
 
 
 def year(limit: int) -> list[Flight]:
-    """The flights in the order of the hour in which they were to leave."""
+    """Return the flights in the order of their scheduled departures."""
     hours: dict[bytes, int] = {}
     found = []
     for key, value in flights(limit):
@@ -42,12 +42,12 @@ class Sending:
 
     Args:
         bootstrap_servers: of the broker.
-        found: what ``year`` found.
-        seconds: how long all of them take at least.
-        on_sent: is told how many were sent so far, as ``completed``.
+        found: the flights, as ``year`` returns them.
+        seconds: least duration of sending them all.
+        on_sent: called with the number of flights sent so far, as ``completed``.
 
     Attributes:
-        failure: why it ended early, if it did.
+        failure: the error that ended it early, if there was one.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class Sending:
 
     @property
     def is_over(self) -> bool:
-        """Whether all were sent and acknowledged, or it failed."""
+        """Whether all flights are acknowledged, or sending has failed."""
         return not self._thread.is_alive()
 
     def _run(self) -> None:
         try:
             self._send()
-        except Exception as error:  # told by whoever waits
+        except Exception as error:  # `Live.wait` raises it
             self.failure = error
 
     def _send(self) -> None:

@@ -1,4 +1,4 @@
-"""What the delays look like: in the terminal, and as a page with a map of hours and airlines."""
+"""Shows the delays: in the terminal, and as a page with a map of hours and airlines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 HOURS = range(5, 24)
-"""Of the day in New York; no flight is scheduled in the others."""
+"""Hours of the day in New York; no flight is scheduled in the others."""
 
 STEPS = (0, 5, 10, 15, 20, 30)
 """Minutes of mean delay at which the colour changes."""
@@ -18,7 +18,7 @@ STEPS = (0, 5, 10, 15, 20, 30)
 COLOURS = ("#2c7bb6", "#7fb8d8", "#c9dfe6", "#f5d28a", "#f0995a", "#dd5340", "#a51626")
 
 HEIGHTS = "▁▂▃▄▅▆█"
-"""The same without colours."""
+"""The steps as blocks, for terminals without colours."""
 
 _CELL, _LEFT, _TOP = 34, 60, 26
 
@@ -36,7 +36,7 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } th { text-
 
 
 def colour(mean: float) -> str:
-    """Blue is early, red is late."""
+    """Return the colour of a mean delay: blue is early, red is late."""
     return COLOURS[_step(mean)]
 
 
@@ -45,7 +45,7 @@ def _step(mean: float) -> int:
 
 
 def table(board: Board) -> Table:
-    """A row for each airline: flights, cancelled ones, mean delay per airport, and a cell for each hour."""
+    """Return a row for each airline: flights, cancellations, mean delay per airport, a cell per hour."""
     shown = Table(box=None, pad_edge=False, title="mean departure delay in minutes", title_justify="left")
     for name in ("airline", "flights", "cancelled", *AIRPORTS):
         shown.add_column(name, justify="left" if name == "airline" else "right", no_wrap=True)
@@ -75,7 +75,7 @@ def _strip(hours: dict[int, Delays]) -> Text:
 
 
 def page(board: Board, title: str) -> str:
-    """One HTML file with the map, its key, and the worst hours of the year."""
+    """Return one HTML page with the map, its key, and the worst hours of the year."""
     key = "".join(
         f'<span><i style="background:{shade}"></i>{text}</span>'
         for shade, text in zip(COLOURS, ("early", *(f"from {step} min" for step in STEPS)), strict=True)
@@ -97,7 +97,7 @@ def page(board: Board, title: str) -> str:
 
 
 def heat_map(board: Board) -> str:
-    """A row for each airline, a column for each hour of the day."""
+    """Draw a row for each airline, and a column for each hour of the day."""
     rows = board.by_airline_and_hour()
     parts = [_text(_LEFT + (hour - HOURS[0] + 0.5) * _CELL, 16, f"{hour}", "middle") for hour in HOURS]
     for number, (carrier, hours) in enumerate(rows.items()):

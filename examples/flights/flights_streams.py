@@ -19,17 +19,18 @@ if TYPE_CHECKING:
 TRIGGER_SECONDS = 2
 _RESTARTS = 5
 _CAME_TOO_LATE = "worker failed to connect back"
-"""Spark gives a Python process ten seconds to start, which is no setting; a busy machine may need more."""
+"""Part of Spark's error if a Python process has not started within ten seconds. No setting changes this
+limit, and a busy machine may need more."""
 
 
 class Live:
-    """The streams while the flights are sent. They are started one after the other, and both read already.
+    """The two streams. They are started one after the other; the constructor returns when both read.
 
     Args:
         spark: the session.
         folder: for the table and the checkpoints.
         bootstrap_servers: of the broker.
-        board: what the second stream fills.
+        board: filled by the second stream.
 
     Raises:
         StreamingQueryException: a stream failed.
@@ -90,16 +91,16 @@ class Live:
         )
 
     def wait(self, sending: Sending, limit: int, progress: Progress, bars: list[TaskID]) -> None:
-        """Until all is sent, in the table and on the board.
+        """Wait until all flights are sent, in the table and on the board.
 
         Args:
-            sending: what is waited for.
-            limit: how many flights there are.
-            progress: of the table and of the board, each time something has come.
-            bars: theirs.
+            sending: sends the flights.
+            limit: number of flights.
+            progress: shows the progress of table and board.
+            bars: the bar of the table, and the bar of the board.
 
         Raises:
-            Exception: what ended the sending.
+            Exception: the error that ended the sending.
             StreamingQueryException: a stream failed.
         """
         while not (sending.is_over and self.in_table >= limit and self._board.scheduled >= limit):
@@ -111,7 +112,10 @@ class Live:
             progress.update(bars[1], completed=self._board.scheduled)
 
     def _runs(self, number: int) -> bool:
-        """Waits a little; one whose worker came too late is started again, and goes on at its checkpoint."""
+        """Wait a second, and return whether a query runs.
+
+        A query whose worker started too late is started again, and continues from its checkpoint.
+        """
         from pyspark.errors import StreamingQueryException
 
         try:
@@ -131,5 +135,5 @@ class Live:
 
 
 def _reads(query: StreamingQuery) -> bool:
-    """Whether its source has answered once."""
+    """Return whether the source of a query has answered once."""
     return not str(query.status["message"]).startswith("Initializing")

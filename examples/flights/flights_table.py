@@ -1,4 +1,4 @@
-"""Whether the table has every record of the log once, and unchanged: asked of Spark, which reads it anew."""
+"""Checks with Spark, which reads the table again, that it has every record of the log once and unchanged."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def differences_of_table(spark: SparkSession, place: Path, ends: Mapping[int, int], limit: int) -> list[str]:
-    """What is missing in the table or there more than once.
+    """Return the differences: records that are missing in the table, or there more than once.
 
     Args:
         spark: the session.
-        place: of the Delta table.
-        ends: of each partition of the topic, the offset behind its last record.
-        limit: flights that were sent; each has its number in ``row``.
+        place: path of the Delta table.
+        ends: log end offset of each partition of the topic.
+        limit: number of flights sent; each has its number in ``row``.
     """
     from deltalake import DeltaTable
     from pyspark.sql import functions as f

@@ -9,7 +9,6 @@ import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 from typing import Protocol, TypeVar
 
 import trio
@@ -25,6 +24,7 @@ from splashdam.model.errors import (
     RetriableError,
     message_of,
 )
+from splashdam.model.version import VERSION
 from splashdam.net.clock import Clock
 from splashdam.net.cluster.metadata_reading import read_cluster
 from splashdam.net.connect import Connect, address_text
@@ -218,7 +218,7 @@ class ClusterConnections:
                 )
                 self.waits_for = f"the ApiVersions response of {where}, which accepted the connection"
                 await self._nursery.start(connection.run)
-                await connection.negotiate("splashdam", version("splashdam"))
+                await connection.negotiate("splashdam", VERSION)
             connection = _speaking(
                 connection, patience, f"{where} did not answer ApiVersions within {patience_ms:g} ms"
             )

@@ -12,7 +12,7 @@ import select
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -112,32 +112,14 @@ if not TYPE_CHECKING and not os.environ.get("SPLASHDAM_PURE"):
         read_soon, write_within = _writing_c.read_soon, _writing_c.write_within
 
 
-@runtime_checkable
-class TakesNow(Protocol):
-    """A stream that can take bytes without waiting."""
-
-    def send_now(self, parts: Sequence[Buffer]) -> int:
-        """Take as much as there is room for; return the number of bytes."""
-        ...
-
-
-@runtime_checkable
-class SendsParts(Protocol):
-    """A stream with a method of its own for several parts."""
-
-    async def send_parts(self, parts: Sequence[Buffer]) -> None:
-        """Send all parts."""
-        ...
-
-
 def send_now(stream: trio.abc.SendStream, parts: Sequence[Buffer], patience_ms: float = 0.0) -> int:
     """Write what a stream takes without waiting: one system call for a socket.
 
     With ``patience_ms`` it waits for room in a socket for at most that time, and the loop is blocked
     meanwhile; see `write_within_py`.
 
-    It never raises: a broken or closed stream, or one without `TakesNow`, takes nothing; the `send_parts` for
-    the rest then raises the error.
+    It never raises: a broken or closed stream takes nothing, and so does one that is no socket and has no
+    method ``send_now(parts)``; the `send_parts` for the rest then raises the error.
 
     Returns:
         The number of bytes taken.
@@ -149,7 +131,9 @@ def send_now(stream: trio.abc.SendStream, parts: Sequence[Buffer], patience_ms: 
             return os.writev(stream.socket.fileno(), parts[:MOST_PARTS])
         except OSError:
             return 0
-    return stream.send_now(parts) if isinstance(stream, TakesNow) else 0
+    # An `isinstance` of a protocol takes longer than all the rest of a request's write.
+    send_now: Callable[[Sequence[Buffer]], int] | None = getattr(stream, "send_now", None)
+    return 0 if send_now is None else send_now(parts)
 
 
 def rest_of(parts: Sequence[Buffer], taken: int) -> list[memoryview]:
@@ -164,6 +148,7 @@ def rest_of(parts: Sequence[Buffer], taken: int) -> list[memoryview]:
 async def send_parts(stream: trio.abc.SendStream, parts: Sequence[Buffer]) -> None:
     """Write all parts in order: by ``sendmsg`` to a socket, by one ``send_all`` per part elsewhere.
 
+    A stream that is no socket may have its own way, in a method ``send_parts(parts)``.
     The caller must prevent concurrent writes. After a cancel an unknown number of bytes has been written, so
     the stream must be closed.
 
@@ -174,8 +159,9 @@ async def send_parts(stream: trio.abc.SendStream, parts: Sequence[Buffer]) -> No
     if len(parts) > 1 and isinstance(stream, trio.SocketStream):
         await _send_gathered(stream, parts)
         return
-    if isinstance(stream, SendsParts):
-        await stream.send_parts(parts)
+    send_parts: Callable[[Sequence[Buffer]], Awaitable[None]] | None = getattr(stream, "send_parts", None)
+    if send_parts is not None:
+        await send_parts(parts)
         return
     for part in parts:
         await stream.send_all(part)

@@ -21,7 +21,7 @@ from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_
 from splashdam.model.cluster import Node
 from splashdam.model.errors import IllegalStateError, KafkaError, TransactionAbortedError
 from splashdam.model.lifecycle import Stage, next_state
-from splashdam.model.producer_view import Standing
+from splashdam.model.standing import Standing
 from splashdam.model.transactions import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction
 from splashdam.model.values import TopicPartition
 from splashdam.sender.idempotence import Idempotence

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from splashdam.model.producer_view import Standing
+from splashdam.model.standing import Standing
 from splashdam.model.values import TopicPartition
 
 

@@ -33,6 +33,17 @@ def test_command_shows_its_help_without_the_heavy_modules() -> None:
     assert "trio" not in imported_by("import splashdam.cli")
 
 
+def test_each_connection_read_the_files_of_the_distribution() -> None:
+    """The version that a client names was looked for in them: a millisecond for each connection."""
+    readers = {
+        path.relative_to(ROOT).parts[0]
+        for room in ROOMS
+        for path in files(room, ".py")
+        if "importlib.metadata" in path.read_text() or "import metadata" in path.read_text()
+    }
+    assert readers <= {"cli", "testing"}  # which name the versions of other clients
+
+
 @pytest.mark.parametrize("path", list(files("record", ".pyx")), ids=lambda path: path.name)
 def test_kernel_reads_no_clock(path: Path) -> None:
     """Time is an argument in the compiled twin too; the import linter cannot look into it."""

@@ -91,7 +91,7 @@ def test_a_changelog_that_is_cut(checkout: Path) -> None:
 def test_what_no_room_has_is_named(checkout: Path, foreign: str) -> None:
     """The laboratory, tests, drivers in other languages and generated sources stay at home."""
     wheel(checkout, foreign)
-    with pytest.raises(check.MissingError, match=f"holds what no room has: .'{foreign}'"):
+    with pytest.raises(check.MissingError, match=f"has files that no room has: .'{foreign}'"):
         check.check_contents()
 
 

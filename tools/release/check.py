@@ -1,8 +1,8 @@
-"""Says whether what is in `dist/` may be published, and what is missing: ``make release-check``.
+"""Says whether the files in `dist/` may be published, and what is missing: ``make release-check``.
 
-Looks at the checkout (address, version, changelog, tag) and at sdist and wheels (metadata, description,
+Checks the checkout (address, version, changelog, tag), then sdist and wheels (metadata, description,
 contents). Then installs both into empty environments as a user would: with and without a compiler, each extra
-alone, and through uvx. Goes on after a failure, so that one run tells all of them.
+alone, and through uvx. Continues after a failed check, so that one run reports all failures.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ NO_COMPILER = {"CC": "/bin/false", "CXX": "/bin/false"}
 TEN_LINES = "".join(f"line {number}\n" for number in range(10))
 IMPLEMENTATION = "import splashdam; print(splashdam.__impl__, splashdam.__version__)"
 MOST_COMPILED = 1024 * 1024
-"""Bytes of the compiled modules of a wheel; with symbols they have 3 MB."""
+"""Limit for the bytes of a wheel's compiled modules; with symbols they have 3 MB."""
 
 
 class MissingError(Exception):
-    """The release lacks something; the text says what, and what to do."""
+    """The release lacks something; the message says what, and what to do."""
 
 
 def require(condition: object, sentence: str) -> None:
-    """Raise the sentence unless the condition holds."""
+    """Raise MissingError with the sentence unless the condition holds."""
     if not condition:
         raise MissingError(sentence)
 
@@ -61,7 +61,7 @@ def constant(path: str, name: str) -> str:
 
 
 def check_address() -> str:
-    """The owner has said where the project is."""
+    """Check that setup.py has the project's address."""
     url = constant("setup.py", "PROJECT_URL")
     require(
         url,
@@ -76,7 +76,7 @@ def check_address() -> str:
 
 
 def check_version() -> str:
-    """Distribution and package have one version, and no other commit has its tag."""
+    """Check that distribution and package have the same version, and that no other commit has its tag."""
     require(
         constant("facade/__init__.py", "__version__") == VERSION,
         f"facade/__init__.py has another __version__ than pyproject.toml ({VERSION})",
@@ -96,14 +96,14 @@ def _is_tagged() -> bool:
 
 
 def check_tree() -> str:
-    """What was built is what is committed."""
+    """Check that the checkout has no uncommitted changes."""
     changed = run(["git", "status", "--porcelain"])
     require(not changed, f"the checkout has changes that are not committed:\n{changed}")
     return run(["git", "rev-parse", "--short", "HEAD"]).strip()
 
 
 def check_changelog() -> str:
-    """The version has its section with a date, and nothing is left above it."""
+    """Check that the version has a section with a date, and that no entry is left under [Unreleased]."""
     text = (ROOT / "CHANGELOG.md").read_text()
     require(
         re.search(rf"^## \[{re.escape(VERSION)}\] - \d{{4}}-\d\d-\d\d$", text, re.MULTILINE),
@@ -138,7 +138,7 @@ def metadata(wheel: Path) -> Message:
 
 
 def check_metadata() -> str:
-    """PyPI takes it; each Python that the classifiers name has a wheel."""
+    """Check that PyPI accepts the metadata, and that each Python of the classifiers has a wheel."""
     sdist, wheels = built()
     run([TOOLS / "twine", "check", "--strict", sdist, *wheels])
     named = {
@@ -157,7 +157,7 @@ def wheels_for(version: str, wheels: Sequence[Path]) -> list[Path]:
 
 
 def check_description() -> str:
-    """On PyPI the page installs from there, and no link is relative."""
+    """Check that PyPI's page says how to install from PyPI, and has no relative links."""
     _, wheels = built()
     for wheel in wheels:
         text = str(metadata(wheel).get_payload())
@@ -178,7 +178,7 @@ def check_description() -> str:
 
 
 def check_contents() -> str:
-    """A wheel holds the modules of the rooms, the two compiled ones and nothing else."""
+    """Check that each wheel has the modules of the rooms, the two compiled modules, and nothing else."""
     _, wheels = built()
     expected = expected_contents()
     for wheel in wheels:
@@ -191,7 +191,7 @@ def check_contents() -> str:
             f"{wheel.name} has other compiled modules than {sorted(EXTENSIONS)}: {sorted(extensions)}",
         )
         more, less = sorted(names - extensions - expected), sorted(expected - names)
-        require(not more, f"{wheel.name} holds what no room has: {more}")
+        require(not more, f"{wheel.name} has files that no room has: {more}")
         require(not less, f"{wheel.name} lacks: {less}")
         size = sum(each.file_size for each in compiled(wheel))
         require(
@@ -206,7 +206,7 @@ EXTENSIONS = {each["name"].replace(".", "/") for each in PYPROJECT["tool"]["setu
 
 
 def expected_contents() -> set[str]:
-    """Return what a wheel has to hold beside compiled modules: the files of the rooms that are installed."""
+    """Return the files that a wheel must have beside compiled modules: those of the installed rooms."""
     folders: dict[str, str] = PYPROJECT["tool"]["setuptools"]["package-dir"]
     data: dict[str, list[str]] = PYPROJECT["tool"]["setuptools"]["package-data"]
     others = {
@@ -224,7 +224,7 @@ def expected_contents() -> set[str]:
 
 
 def check_sdist() -> str:
-    """The sdist holds what a build needs, the tests of the pure rooms, and no other room's files."""
+    """Check that the sdist has the files for a build, and none of lab, benchmarks and tools."""
     sdist, _ = built()
     with tarfile.open(sdist) as archive:
         members = {each.name.partition("/")[2] for each in archive if each.isfile()}
@@ -249,7 +249,7 @@ def check_sdist() -> str:
 
 
 def check_wheel(version: str) -> str:
-    """In an empty environment the command serves a broker, which takes ten lines and gives them back."""
+    """Check a wheel in an empty environment: run a broker, send ten lines and read them back."""
     _, wheels = built()
     (wheel,) = wheels_for(version, wheels) or [None]
     python = find_python(version)
@@ -258,12 +258,12 @@ def check_wheel(version: str) -> str:
     with new_environment(python) as environment:
         environment.install(f"{wheel}[cli]")
         found = environment.says(IMPLEMENTATION, environment.folder)
-        require(found == f"c {VERSION}", f"it is {found}")
+        require(found == f"c {VERSION}", f"expected twin and version c {VERSION}, found {found}")
         return ten_lines([environment.folder / "bin/splashdam"], environment.folder)
 
 
 def check_uvx(python: Path) -> str:
-    """Without any installation: ``uvx --from WHEEL splashdam broker``."""
+    """Check the command without an installation: ``uvx --from WHEEL splashdam broker``."""
     _, wheels = built()
     version = run([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).strip()
     (wheel,) = wheels_for(version, wheels)
@@ -302,12 +302,13 @@ def serving(command: Sequence[str | Path], folder: Path) -> Iterator[str]:
 
 
 def check_sdist_install(python: Path, *, compiler: bool) -> str:
-    """Who gets no wheel has the compiled twin where there is a compiler, and the Python twin elsewhere."""
+    """Check an install from the sdist: with a compiler it has the compiled twin, else the Python twin."""
     sdist, _ = built()
     with new_environment(python) as environment:
         environment.install(sdist, more={} if compiler else NO_COMPILER, anew=True)
+        expected = f"{'c' if compiler else 'python'} {VERSION}"
         found = environment.says(IMPLEMENTATION, environment.folder)
-        require(found == f"{'c' if compiler else 'python'} {VERSION}", f"it is {found}")
+        require(found == expected, f"expected twin and version {expected}, found {found}")
         environment.says(
             "from splashdam import KafkaProducer\n"
             "with KafkaProducer(bootstrap_servers='embedded:./data') as producer:\n"
@@ -318,8 +319,8 @@ def check_sdist_install(python: Path, *, compiler: bool) -> str:
 
 
 def check_extra(extra: str, python: Path) -> str:
-    """The extra alone brings what it is for, without a compiler."""
-    require(extra == "all" or extra in PROBES, f"no program in tools/release/extras.py tries {extra}")
+    """Check that the program of an extra runs with that extra alone, installed without a compiler."""
+    require(extra == "all" or extra in PROBES, f"tools/release/extras.py has no program for {extra}")
     _, wheels = built()
     version = run([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).strip()
     (wheel,) = wheels_for(version, wheels)
@@ -333,7 +334,7 @@ def check_extra(extra: str, python: Path) -> str:
 
 @contextmanager
 def new_environment(python: Path) -> Iterator[Environment]:
-    """An environment in a folder of its own, which goes afterwards."""
+    """Make an environment in a temporary folder for the block."""
     with tempfile.TemporaryDirectory() as folder:
         yield Environment(Path(folder, "environment"), python)
 
@@ -342,7 +343,7 @@ Check = tuple[str, Callable[[], str]]
 
 
 def checks(only_here: bool) -> Iterator[Check]:
-    """Yield all checks, by what they say of the release."""
+    """Yield all checks with their names; with ``only_here`` those that install nothing."""
     yield "address", check_address
     yield "version", check_version
     yield "changelog", check_changelog
@@ -364,7 +365,7 @@ def checks(only_here: bool) -> Iterator[Check]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run all checks and print a line for each; 1 if something is missing."""
+    """Run all checks and print a line for each; return 1 if something is missing."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only-here", action="store_true", help="install nothing: needs no network")
     given = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Environments with nothing but what is asked for, made by uv, and programs that run in them."""
+"""Makes virtual environments with uv that have only the given requirements, and runs programs in them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = Path(sys.executable).parent
-"""Where `uv`, `twine` and `auditwheel` are: the dependency group `release` stands beside this Python."""
+"""The folder of `uv`, `twine` and `auditwheel`: the group `release` is installed beside this Python."""
 
-# What a developer's shell says to Python and to compilers is not there on the machine of a user.
+# Variables of a developer's shell for Python and compilers; a user's machine does not have them.
 _FOREIGN = ("CC", "CFLAGS", "LDFLAGS", "PYTHONPATH", "PYTHONHOME", "SPLASHDAM_PURE", "VIRTUAL_ENV")
 
 
 class RunError(Exception):
-    """A program ended with a status that is not 0; its text is what the program said."""
+    """A program ended with a status other than 0; the message has its output."""
 
 
 def run(
@@ -33,13 +33,13 @@ def run(
 
     Args:
         command: the program and its arguments; a tool's name is looked up in `TOOLS` first.
-        folder: it runs in.
-        more: variables of its environment, beside those of the shell that tell about no development.
+        folder: its working directory.
+        more: further variables of its environment, beside the shell's without `_FOREIGN`.
         text: its standard input.
         timeout: in seconds.
 
     Raises:
-        RunError: it ended with another status than 0.
+        RunError: the program ended with a status other than 0.
     """
     inherited = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
     environment = {**inherited, "PATH": os.pathsep.join([str(TOOLS), os.environ["PATH"]]), **(more or {})}
@@ -61,7 +61,7 @@ def run(
 
 
 class Environment:
-    """A virtual environment without anything but what is installed into it, not even pip."""
+    """A virtual environment that has only what `install` puts into it, not even pip."""
 
     def __init__(self, folder: Path, python: str | Path) -> None:
         self.folder = folder.resolve()
@@ -71,7 +71,7 @@ class Environment:
     def install(
         self, *requirements: str | Path, more: Mapping[str, str] | None = None, anew: bool = False
     ) -> None:
-        """Install by uv, which keeps what it has built once, other than ``anew``."""
+        """Install with uv; ``anew`` builds again what uv's cache has from an earlier build."""
         kept = ["--no-cache"] if anew else []
         run(["uv", "pip", "install", "--quiet", *kept, "--python", self.python, *requirements], more=more)
 
@@ -81,7 +81,7 @@ class Environment:
 
 
 def find_python(version: str) -> Path | None:
-    """Return an interpreter of this machine; None if it has none of that version."""
+    """Return an interpreter of this version; None if the machine has none."""
     try:
         return Path(run(["sh", ROOT / "tools/find_python.sh", "--here", version]).strip())
     except RunError:

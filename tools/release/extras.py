@@ -1,4 +1,4 @@
-"""For each extra a program that does with it, alone, what it is for; without network and without Java."""
+"""A program for each extra that uses it with no other extra installed; it needs no network and no Java."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Builds the sdist, and from that sdist a stripped wheel for each Python: ``make wheels``.
 
-What is built is in `dist/`. On Linux a wheel gets the tag of the oldest glibc that it runs on. Each is then
-installed into an empty environment, in which the sdist's own tests of the pure rooms run against it.
+The files are in `dist/`. On Linux a wheel gets the tag of the oldest glibc that it runs on. Each wheel is
+then installed into an empty environment, where the sdist's own tests of the pure rooms run against it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def build_wheel(sdist: Path, python: Path) -> Path:
         RunError: the extension was not compiled; or a tool failed.
     """
     with tempfile.TemporaryDirectory() as folder:
-        # No CFLAGS against debug data: setuptools takes them in the place of Python's own, -O3 among them.
+        # No CFLAGS against debug data: setuptools would use them instead of Python's own, -O3 among them.
         run(["uv", "build", "--quiet", "--wheel", "--python", python, "--out-dir", folder, sdist])
         (built,) = Path(folder).glob("*.whl")
         if not compiled(built):
@@ -74,10 +74,10 @@ def test_wheel(wheel: Path, sdist: Path, python: Path, workers: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build for every Python that was asked for and is here; 1 if a step fails."""
+    """Build for each requested Python that this machine has; return 1 if a step fails."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("versions", nargs="*", default=VERSIONS, help=f"default: {' '.join(VERSIONS)}")
-    parser.add_argument("--workers", default=str(os.cpu_count()), help="for the tests")
+    parser.add_argument("--workers", default=str(os.cpu_count()), help="processes for the tests (all cores)")
     parser.add_argument("--no-tests", action="store_true", help="only build")
     given = parser.parse_args(arguments)
     shutil.rmtree(DIST, ignore_errors=True)

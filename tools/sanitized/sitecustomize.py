@@ -11,7 +11,7 @@ _BUILT = dict(entry.split("=", 1) for entry in os.environ["SPLASHDAM_SANITIZED"]
 
 
 class _SanitizedTwins:
-    """A finder that comes before that of the editable installation."""
+    """A finder of the sanitized twins, which comes before the finder of the editable installation."""
 
     @staticmethod
     def find_spec(name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 from support.broker.broker_talk import Talk, at_once, batch, fetch_request, produce_request
+from support.broker.turn_count import count_turns
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
@@ -18,7 +19,6 @@ from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT
 from splashdam.embedded_broker.handlers import offset_fetch, produce
 from splashdam.embedded_broker.quotas import store
 from splashdam.embedded_broker.security.acls import Acl
-from splashdam.embedded_broker.serving import dispatch
 from splashdam.embedded_broker.serving.dispatch import TURN_ELEMENTS
 from splashdam.model.acls import Operation, PatternType, Permission, ResourceType
 from splashdam.model.broker_errors import ErrorCode
@@ -431,22 +431,6 @@ async def test_much_takes_many_turns(
     turns = count_turns(broker, monkeypatch)
     await talk.ask(*LARGE[name])
     assert turns
-
-
-def count_turns(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[None]:
-    """One element more whenever a turn was used up; nothing is decoded beside the loop from now on."""
-    monkeypatch.setattr(dispatch, "TURN_ELEMENTS", 1 << 30)
-    monkeypatch.setattr(dispatch, "TURN_BYTES", 1 << 30)
-    turns: list[None] = []
-    begin = broker.turns.begin
-
-    def counted() -> None:
-        if broker.turns.left <= 0:
-            turns.append(None)
-        begin()
-
-    monkeypatch.setattr(broker.turns, "begin", counted)
-    return turns
 
 
 @asynccontextmanager

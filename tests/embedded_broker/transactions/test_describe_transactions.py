@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 from support.broker.broker_talk import Talk, batch, produce
+from support.broker.turn_count import count_turns
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker
+from splashdam.embedded_broker.execution.turns import INLINE_BYTES
+from splashdam.embedded_broker.handlers.list_transactions import _Compilation
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from splashdam.wire.messages.describe_transactions import DescribeTransactionsRequest
@@ -72,3 +76,23 @@ async def test_lists(talk: Talk, broker: Broker, autojump_clock: MockClock) -> N
     assert answer.unknown_state_filters == ["Nonsense"]
     assert answer.transaction_states == []
     assert (await talk.ask(ListTransactionsRequest(transactional_id_pattern="("), 2)).error_code == 128
+
+
+async def test_all_transactions_were_listed_in_one_step(
+    talk: Talk, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are, and however long it takes to try a pattern with their ids."""
+    for number in range(20):
+        broker.transactions.initialize(f"{'a' * 3000}{number}", 60_000)
+    await listed(talk)
+    turns = count_turns(broker, monkeypatch)
+    assert len(await listed(talk, transactional_id_pattern=".*1")) == 2
+    assert len(turns) > 2
+
+
+def test_the_letters_of_all_ids_were_tried_with_every_class_in_the_loop() -> None:
+    """That is done beside the loop, unless letters and pattern are few."""
+    assert _Compilation("a.*", frozenset("abc")).size_bytes == 0
+    large = _Compilation(r"\pL" * 100, frozenset(map(chr, range(5000))))
+    assert large.size_bytes > INLINE_BYTES
+    assert large.do(0).matching(["a" * 100]) == {"a" * 100}
