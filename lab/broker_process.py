@@ -102,9 +102,10 @@ class Broker:
             raise BrokerDied(self.last_output())
 
     def kill(self) -> None:
-        """Kill the process with SIGKILL, and wait until it is gone; do nothing if it has ended."""
-        if self._process is not None and self._process.poll() is None:
-            self.signal(signal.SIGKILL)
+        """Kill the process with SIGKILL, unless it has ended, and wait until it is gone."""
+        if self._process is not None:
+            if self._process.poll() is None:
+                self.signal(signal.SIGKILL)
             self._ended()
 
     def terminate(self) -> int:
@@ -132,8 +133,9 @@ class Broker:
     def _ended(self) -> int:
         assert self._process is not None
         assert self._process.stdout is not None
-        with self._process.stdout:
-            return self._process.wait(_END_SECONDS)
+        status = self._process.wait(_END_SECONDS)
+        self._process.stdout.close()
+        return status
 
 
 def free_port(count: int = 1) -> int:

@@ -130,6 +130,10 @@ class ClusterProcess:
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            with suppress(BrokenPipeError):
+                stream.close()
 
     def last_words(self) -> str:
         return self._log.read_text()[-2000:]
@@ -138,7 +142,9 @@ class ClusterProcess:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise ClusterEndedError(self._process.wait(), self.last_words())
+            status = self._process.wait()
+            self.kill()  # closes the pipes
+            raise ClusterEndedError(status, self.last_words())
         return line.strip()
 
 
