@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -20,6 +21,8 @@ PROPERTIES = {
     "transaction.state.log.num.partitions": "4",
     "offsets.topic.num.partitions": "4",
 }
+_START_SECONDS = 300
+"""A process that hangs at its start is killed."""
 _END_SECONDS = 60
 
 
@@ -82,7 +85,13 @@ class Broker:
             )
         self._process = process
         assert process.stdout is not None
-        if not process.stdout.readline().startswith("listening on"):
+        hanging = threading.Timer(_START_SECONDS, process.kill)
+        hanging.start()
+        try:
+            first_line = process.stdout.readline()
+        finally:
+            hanging.cancel()
+        if not first_line.startswith("listening on"):
             self._ended()
             raise BrokerDied(self.last_output())
 

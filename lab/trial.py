@@ -105,11 +105,11 @@ def run_trial(name: str, trial: Trial, options: argparse.Namespace, console: Con
 def _folder(name: str, kept: Path | None) -> Iterator[Path]:
     if kept is not None:
         kept.mkdir(parents=True)
-        yield kept
+        yield kept.resolve()
         return
     prefix = f"splashdam-{name.replace('_', '-')}-"
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
+        yield Path(folder).resolve()
 
 
 @contextmanager

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections import Counter
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -111,7 +113,7 @@ def missing_parts(calls: Sequence[Call]) -> list[str]:
 def _first_life(
     broker: Broker, environment: dict[str, str], books: Books, patience_ms: float, strace: Strace | None
 ) -> int | None:
-    """Let the broker run under the workload; return its status, None for one that had not ended in time."""
+    """Let the broker run under the workload; return its status, None for one that did not end on SIGTERM."""
     try:
         broker.start(environment, prefix=strace.prefix if strace else ())
     except BrokerDied:
@@ -120,7 +122,10 @@ def _first_life(
         clock = SystemClock()
         trio.run(_work, broker, books, patience_ms, clock, clock=clock)
         if broker.status is None:
-            broker.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                broker.terminate()
+        elif broker.status != -signal.SIGKILL:
+            books.violations.append("the broker ended by itself while clients were at work")
         return broker.status
     finally:
         broker.kill()

@@ -1,14 +1,14 @@
-/* Preloaded into a process, this library counts the calls that change files below a directory, and makes some of
- * them fail: a descriptor's path is that of /proc/self/fd. Which ones and how is said by environment variables:
+/* Preloaded into a process, this library counts the calls that change files below a directory, and makes some
+ * of them fail; a descriptor's path is that of /proc/self/fd. Environment variables say which ones, and how:
  *
  *   FAILING_CALLS_UNDER   real path of the directory; without it nothing is counted
  *   FAILING_CALLS_MATCH   patterns `CALL:PATH` of fnmatch(3), with commas between them; only what one of them
  *                         matches is counted (a rename has two paths: one suffices)
- *   FAILING_CALLS_LOG     file that gets a line for each counted call: number, name, path, new path of a rename
+ *   FAILING_CALLS_LOG     file that gets a line for each counted call: its number, name and paths
  *   FAILING_CALLS_AT      number of the call that fails, from 1 on
  *   FAILING_CALLS_TIMES   how many calls fail from there on (1); 0: all
- *   FAILING_CALLS_KIND    EIO, ENOSPC, short (a write takes some bytes; other calls succeed), or kill: SIGKILL
- *                         before the call, in a write behind its first bytes
+ *   FAILING_CALLS_KIND    EIO, ENOSPC, short (a write takes its first bytes, other calls succeed), or kill
+ *                         (SIGKILL before the call; in a write, behind its first bytes)
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -139,7 +139,8 @@ static enum outcome of_path(const char *call, int directory, const char *name) {
     return outcome_of(call, path, "");
 }
 
-static enum outcome of_paths(const char *call, int directory, const char *name, int new_directory, const char *new) {
+static enum outcome of_paths(
+    const char *call, int directory, const char *name, int new_directory, const char *new) {
     char path[PATH_BYTES], other[PATH_BYTES];
     if (!under_length)
         return SUCCEEDS;
@@ -158,23 +159,23 @@ static enum outcome of_descriptor(const char *call, int descriptor) {
     return outcome_of(call, path, "");
 }
 
-#define REAL(name)                                                                                                  \
-    static __typeof__(&name) real;                                                                                  \
-    if (!real)                                                                                                      \
+#define REAL(name)                                                                                           \
+    static __typeof__(&name) real;                                                                           \
+    if (!real)                                                                                               \
         real = (__typeof__(&name))dlsym(RTLD_NEXT, #name);
 
 /* A call without data: it is made, or fails before. */
-#define UNLESS_FAILED(outcome, call)                                                                                \
-    switch (outcome) {                                                                                              \
-    case FAILS:                                                                                                     \
-        return -1;                                                                                                  \
-    case KILLS:                                                                                                     \
-        end();                                                                                                      \
-    default:                                                                                                        \
-        return call;                                                                                                \
+#define UNLESS_FAILED(outcome, call)                                                                         \
+    switch (outcome) {                                                                                       \
+    case FAILS:                                                                                              \
+        return -1;                                                                                           \
+    case KILLS:                                                                                              \
+        end();                                                                                               \
+    default:                                                                                                 \
+        return call;                                                                                         \
     }
 
-/* --- calls with data ------------------------------------------------------------------------------------- */
+/* --- calls with data ------------------------------------------------------------------------------------ */
 
 static size_t torn(size_t size) { return size > TORN_BYTES ? TORN_BYTES : (size + 1) / 2; }
 
@@ -190,18 +191,18 @@ static void tear(const struct iovec **vectors, int *count, struct iovec *first) 
     *count = 1;
 }
 
-#define WRITES(descriptor, tear_it, call)                                                                           \
-    {                                                                                                               \
-        enum outcome outcome = of_descriptor(__func__, descriptor);                                                 \
-        ssize_t written;                                                                                            \
-        if (outcome == FAILS)                                                                                       \
-            return -1;                                                                                              \
-        if (outcome != SUCCEEDS)                                                                                    \
-            tear_it;                                                                                                \
-        written = call;                                                                                             \
-        if (outcome == KILLS)                                                                                       \
-            end();                                                                                                  \
-        return written;                                                                                             \
+#define WRITES(descriptor, tear_it, call)                                                                    \
+    {                                                                                                        \
+        enum outcome outcome = of_descriptor(__func__, descriptor);                                          \
+        ssize_t written;                                                                                     \
+        if (outcome == FAILS)                                                                                \
+            return -1;                                                                                       \
+        if (outcome != SUCCEEDS)                                                                             \
+            tear_it;                                                                                         \
+        written = call;                                                                                      \
+        if (outcome == KILLS)                                                                                \
+            end();                                                                                           \
+        return written;                                                                                      \
     }
 
 ssize_t write(int to, const void *data, size_t size) {
@@ -243,7 +244,7 @@ ssize_t copy_file_range(int from, off64_t *where, int to, off64_t *there, size_t
     REAL(copy_file_range) WRITES(to, size = torn(size), real(from, where, to, there, size, flags))
 }
 
-/* --- calls on a descriptor ------------------------------------------------------------------------------- */
+/* --- calls on a descriptor ------------------------------------------------------------------------------ */
 
 int ftruncate(int file, off_t size) {
     REAL(ftruncate) UNLESS_FAILED(of_descriptor(__func__, file), real(file, size))
@@ -282,17 +283,17 @@ int posix_fallocate64(int file, off64_t where, off64_t size) {
     return outcome == FAILS ? errno : real(file, where, size);
 }
 
-/* --- calls on paths -------------------------------------------------------------------------------------- */
+/* --- calls on paths ------------------------------------------------------------------------------------- */
 
 static int creates(int flags) { return flags & (O_CREAT | O_TRUNC); }
 
-#define MODE_OF(flags)                                                                                              \
-    mode_t mode = 0;                                                                                                \
-    if ((flags) & (O_CREAT | O_TMPFILE)) {                                                                          \
-        va_list rest;                                                                                               \
-        va_start(rest, flags);                                                                                      \
-        mode = va_arg(rest, mode_t);                                                                                \
-        va_end(rest);                                                                                               \
+#define MODE_OF(flags)                                                                                       \
+    mode_t mode = 0;                                                                                         \
+    if (((flags) & O_CREAT) || ((flags) & O_TMPFILE) == O_TMPFILE) {                                         \
+        va_list rest;                                                                                        \
+        va_start(rest, flags);                                                                               \
+        mode = va_arg(rest, mode_t);                                                                         \
+        va_end(rest);                                                                                        \
     }
 
 int open(const char *path, int flags, ...) {

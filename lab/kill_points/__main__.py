@@ -44,9 +44,12 @@ def kill_points(options: argparse.Namespace, folder: Path, console: Console) -> 
     except NoLibraryError as error:
         return Verdict(closing=f"kill-points: not possible here ({error})")
     trial = KillPoints(options, library, folder, console)
-    for part in (trial.one_broker, trial.three_brokers):
+    parts = {"one-broker": trial.one_broker, "three-brokers": trial.three_brokers}
+    trial.seconds = options.minutes * 60 / (1 if options.only else len(parts))
+    for name, part in parts.items():
         try:
-            part()
+            if options.only in (None, name):
+                part()
         except BrokerDied as error:
             trial.verdict.violations.append(f"a broker did not start: {error}")
     kills = ", ".join(f"{count} kills in {name}" for name, count in trial.kills.items())
@@ -64,6 +67,7 @@ class KillPoints:
         library: see `lab.failing_calls.library.compiled`.
         folder: for all files.
         console: for progress.
+        seconds: of sending, in one part.
         verdict: the result.
         kills: by action.
     """
@@ -72,6 +76,7 @@ class KillPoints:
     library: Path
     folder: Path
     console: Console
+    seconds: float = 0.0
     verdict: Verdict = attrs.field(factory=Verdict)
     kills: Counter[str] = attrs.field(factory=Counter)
 
@@ -85,7 +90,7 @@ class KillPoints:
         versions.start()
         producers = Producers(broker.address, mine, rate=self.options.rate, seed=self.options.seed)
         try:
-            self._kill(broker, (Compaction(broker), Move(broker, self._dice())), producers)
+            self._kill(broker, (Compaction(broker, versions), Move(broker, self._dice())), producers)
             versions.ending.set()
             versions.join(_END_SECONDS)
             versions.compare()
@@ -129,19 +134,18 @@ class KillPoints:
         return random.Random(self.options.seed)
 
     def _kill(self, victim: Victim, actions: Sequence[Action], producers: Producers) -> None:
-        """Kill at points of some actions for half of the time, while the producers send."""
-        seconds = self.options.minutes * 60 / 2
+        """Kill at points of some actions, while the producers send."""
         names = [each.name for each in actions]
 
         def status() -> str:
             kills = sum(killing.counts[name] for name in names)
             return f"{producers.acknowledged:,} acknowledged, {kills} kills"
 
-        with shown_for(seconds, self.console, status) as show:
+        with shown_for(self.seconds, self.console, status) as show:
             killing = Killing(victim, self.library, self._dice(), show)
             victim.kill()
             killing.learn(actions)
-            killing.run(actions, seconds)
+            killing.run(actions, self.seconds)
         self.verdict.violations += killing.violations
         for name in names:
             self.kills[name] = killing.counts.pop(name, 0)
@@ -167,6 +171,7 @@ def main() -> int:
     """Run the command; return 1 if a promise was broken."""
     parser = trial_parser("kill_points", __doc__, rate=300)
     add_minutes(parser, 10)
+    parser.add_argument("--only", choices=("one-broker", "three-brokers"), help="all the time for this part")
     return run_trial("kill_points", kill_points, parser.parse_args())
 
 

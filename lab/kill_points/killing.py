@@ -84,6 +84,10 @@ class Action(ABC):
             KafkaError: nobody answered.
         """
 
+    def check(self) -> None:
+        """Look at what the next process serves, once the action has ended there."""
+        return
+
 
 class Killing:
     """Kills at points, and keeps the books.
@@ -157,6 +161,7 @@ class Killing:
         self._victim.start()  # a broker that cannot start ends the trial
         action.is_accepted &= action.is_kept
         self._finish(action, str(point))
+        action.check()
         if self._dice.random() < 0.5:
             self._victim.kill()
         elif status := self._victim.terminate():

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.running.house_tree import ROOT
 
 from lab.soak import flatness
 from lab.soak.flatness import Flatness
+from lab.soak.workloads import Compacted
 
 MIB = 1 << 20
 
@@ -46,6 +50,55 @@ def test_what_grows_for_ever_is_not_flat(monkeypatch: pytest.MonkeyPatch) -> Non
     found = sampled(monkeypatch, MIB)
     assert [text.partition(" by ")[0] for text in found.violations()] == ["disk grew"]
     assert found.verdict().startswith("not flat after the first quarter")
+
+
+class FakeConsumer:
+    """Two records on its way to the first end; behind that, a record for each further end."""
+
+    def __init__(self, records: list[tuple[bytes, bytes]]) -> None:
+        self._records = iter(records)
+        self._position, self._end = 0, 1
+
+    def assign(self, places: list[Any]) -> None:
+        pass
+
+    def seek_to_beginning(self) -> None:
+        pass
+
+    def end_offsets(self, places: list[Any]) -> dict[Any, int]:
+        self._end += 1
+        return dict.fromkeys(places, self._end)
+
+    def position(self, place: Any) -> int:
+        return self._position
+
+    def poll(self, **options: Any) -> dict[int, list[Any]]:
+        self._position += 1
+        key, value = next(self._records)
+        return {0: [SimpleNamespace(key=key, value=value)]}
+
+
+@pytest.mark.parametrize(
+    ("records", "violations"),
+    [
+        ([(b"1", b"7 "), (b"2", b"7 ")], []),
+        # Version 7 of key 1 went when version 8 came behind the first end.
+        ([(b"2", b"7 "), (b"2", b"8 "), (b"1", b"8 ")], []),
+        (
+            [(b"2", b"7 "), (b"2", b"8 "), (b"2", b"9 "), (b"1", b"6 ")],
+            ["soak-compacted: key 1 has version 6, not 7; 1 keys are so"],
+        ),
+    ],
+)
+def test_a_version_that_came_while_the_reader_was_on_its_way(
+    records: list[tuple[bytes, bytes]], violations: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cleaner may take the older one away in front of the reader; a version that is lost is said."""
+    work = Compacted("localhost:9", 1, 0)
+    work._versions = {1: 7, 2: 7}
+    monkeypatch.setattr(work, "consumer", lambda **options: nullcontext(FakeConsumer(records)))
+    work.compare()
+    assert work.violations == violations
 
 
 @pytest.mark.slow
