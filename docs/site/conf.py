@@ -60,7 +60,7 @@ def setup(app: Sphinx) -> None:
 
 
 def tell_what_to_do(app: Sphinx, what: str, name: str, error: Any, *rest: Any) -> None:
-    """Below an error: its code, whether trying again helps, and its remedy, attributes of its class."""
+    """Add to the docstring of an error its code, whether a retry helps, and its remedy, from its class."""
     _options, lines = rest
     if what != "exception" or not issubclass(error, KafkaError):
         return
@@ -76,6 +76,6 @@ _LONG_NAME = re.compile(r'(?<=<span class="pre">)[\w.-]{12,}(?=</span>)')
 
 
 def let_names_break(app: Sphinx, page: str, template: str, context: dict[str, Any], *rest: Any) -> None:
-    """Long names break behind a dot or an underscore, so that tables of them have room for what they mean."""
+    """Let long names break behind a dot or underscore, so that tables have room for their other columns."""
     if "body" in context:
         context["body"] = _LONG_NAME.sub(lambda name: re.sub(r"([._])", r"\1<wbr>", name[0]), context["body"])

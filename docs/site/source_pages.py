@@ -1,4 +1,4 @@
-"""Files of the repository that pages link to become pages of the site, which travels without a checkout."""
+"""Makes pages of the files of the repository that docs link to: readers of the site have no checkout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sphinx.builders.html import StandaloneHTMLBuilder
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "source"
-"""Of these pages, in the site."""
+"""Folder of these pages in the site."""
 
 SCHEME = "source:"
 _LINK = re.compile(r"\]\((\.\.[^)#\s]*)(#[^)\s]*)?\)")
@@ -38,7 +38,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
 
 def _linked(env: Any) -> dict[str, set[str]]:
-    """Files by the pages that link to them; Sphinx keeps it for the next build."""
+    """Return the linked files by page; Sphinx keeps them for the next build."""
     if not hasattr(env, "linked_sources"):
         env.linked_sources = {}
     linked: dict[str, set[str]] = env.linked_sources
@@ -54,7 +54,7 @@ def _merge(app: Sphinx, env: Any, pages: set[str], other: Any) -> None:
 
 
 def read_page(app: Sphinx, page: str, source: list[str]) -> None:
-    """Mark the links that leave ``docs/``; let the README of a folder lead to the other pages in it."""
+    """Mark the links that leave ``docs/``; list the other pages of a folder in its README, hidden."""
     folder = os.path.dirname(f"docs/{page}")
 
     def marked(match: re.Match[str]) -> str:
@@ -66,7 +66,7 @@ def read_page(app: Sphinx, page: str, source: list[str]) -> None:
 
 
 def point_to_source_pages(app: Sphinx, doctree: nodes.document) -> None:
-    """Let marked links lead to the pages of their files; a folder has none, so that its name is left."""
+    """Point marked links to the pages of their files; a folder has no page, so only its name is left."""
     page = app.env.docname
     for link in list(doctree.findall(nodes.reference)):
         name = link.get("refuri", "").removeprefix(SCHEME)
@@ -82,7 +82,7 @@ def point_to_source_pages(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """Each file: Markdown as a page, others highlighted."""
+    """Yield a page for each linked file: Markdown rendered, other files highlighted."""
     assert isinstance(app.builder, StandaloneHTMLBuilder)  # the only kind of builder that asks for pages
     names = set().union(*_linked(app.env).values())
     for name in sorted(names):

@@ -8,10 +8,11 @@ Then a new broker opens the directory, without any repair by hand. Every acknowl
 once and in order (after a power cut the end of a log may be missing, but nothing before it), each transaction
 as a whole or not at all, and every topic must take new records.
 
-First the files are in memory; no choice is random, and these are all the runs. Then ``splashdam broker`` runs
-as a process with real files, and a library in C that is preloaded into it makes its system calls fail. Such a
-run takes seconds: as many as ten minutes allow are drawn, and with ``--all`` each is made. Without a C
-compiler there are none, and the closing line says so. The exit status is 1 if a promise is broken.
+In the first part the files are in memory; nothing is random, and every run is made. In the second part
+``splashdam broker`` runs as a process with real files, and a library in C that is preloaded into it makes its
+system calls fail. Such a run takes seconds, so runs are drawn at random for ten minutes; ``--all`` makes all
+of them. Without a C compiler there is no second part, and the closing line says so. The exit status is 1 if a
+promise is broken.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _in_process(
 
 
 def _process_points(library: Path, folder: Path, verdict: Verdict) -> tuple[list[_Point], str]:
-    """Run without a failure; return all points of failure, and who has counted the calls."""
+    """Run without a failure; return all points of failure, and a text: how many calls, and strace's count."""
     folder.mkdir()
     obstacle = why_not()
     strace = None if obstacle else Strace(folder, folder / "data")
@@ -111,7 +112,7 @@ def _process_points(library: Path, folder: Path, verdict: Verdict) -> tuple[list
 def _shown(
     what: str, points: Sequence[_Point], verdict: Verdict, console: Console, until: float = float("inf")
 ) -> Iterator[_Point]:
-    """Yield points of failure until the time is up; show how many are done, and what was broken at once."""
+    """Yield points of failure until the time is up; show how many are done, and each violation at once."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TextColumn("{task.fields[point]}"), console=console) as bar:
         task = bar.add_task(what, total=len(points), point="")
@@ -133,9 +134,9 @@ def main() -> int:
     kinds = sorted({*in_memory.KINDS, *in_process.KINDS})
     parser.add_argument("--kind", choices=kinds, help="only this kind of failure")
     parser.add_argument("--at", type=int, help="only the operation, or call, of this number, from 1 on")
-    parser.add_argument("--minutes", type=float, default=10, help="of runs of a process (10)")
-    parser.add_argument("--all", action="store_true", help="make all runs of a process: hours")
-    parser.add_argument("--seed", type=int, default=0, help="of the draw (0)")
+    parser.add_argument("--minutes", type=float, default=10, help="time for the runs of a process (10)")
+    parser.add_argument("--all", action="store_true", help="make all runs of a process, which takes hours")
+    parser.add_argument("--seed", type=int, default=0, help="of the order of the runs of a process (0)")
     parser.add_argument("--data", type=Path, help="keep the files of broken runs in this new folder")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)

@@ -1,8 +1,8 @@
-"""Runs of ``splashdam broker``, a process with real files, one of whose system calls fails.
+"""Runs of ``splashdam broker`` as a process with real files, in which a system call fails.
 
 A library that is preloaded into the process counts the calls that change its data directory
-(`lab.failing_calls`). Housekeeping goes by the clock, so two runs may differ by a few calls: a run is named
-by its kind and its number, and tells which call that was.
+(`lab.failing_calls`). Housekeeping depends on the clock, so two runs may differ by a few calls: a run is
+identified by the kind of failure and the number of the call, and reports which call failed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ _HOUSEKEEPING_MS = 100
 _HOUSEKEEPING_S = 1.0
 _PATIENCE_MS = 5000
 _SHORT_PATIENCE_MS = 500
-"""With a disk that fails for good: each refused step takes so long. A busy machine may take longer."""
+"""Patience of the clients if the disk keeps failing, because each refused step takes this long.
+
+A busy machine may need longer for a step that succeeds.
+"""
 _LONGEST_S = 120
 _READING_S = 60
 _WATCH_S = 0.05
@@ -66,11 +69,11 @@ _REACHED = {
 
 @attrs.define
 class Run:
-    """What a run has shown.
+    """The result of a run.
 
     Attributes:
         violations: the promises that were broken.
-        calls: those that the library has counted.
+        calls: the calls that the library has counted.
         failed: the first call that failed; None if the number was not reached.
     """
 
@@ -105,7 +108,7 @@ def run_once(library: Path, folder: Path, failure: Failure | None, strace: Strac
 
 
 def missing_parts(calls: Sequence[Call]) -> list[str]:
-    """Return what a run without a failure must have done and has not: it would never fail there."""
+    """Return the parts of the workload that a run without a failure lacks: no run makes them fail."""
     paths = {path for call in calls for path in (call.path, call.new_path)}
     return [part for part, pattern in _REACHED.items() if not any(fnmatch(path, pattern) for path in paths)]
 
@@ -143,7 +146,7 @@ async def _work(broker: Broker, books: Books, patience_ms: float, clock: SystemC
 
 
 async def _watch(broker: Broker, work: trio.CancelScope) -> None:
-    """End the work with the process: nobody would answer any more."""
+    """Cancel the workload when the process ends, because nothing answers the clients any more."""
     while broker.status is None:  # noqa: ASYNC110 (there is no event for it)
         await trio.sleep(_WATCH_S)
     work.cancel()
@@ -152,14 +155,14 @@ async def _watch(broker: Broker, work: trio.CancelScope) -> None:
 def broken_words(
     failure: Failure | None, failed: Call | None, status: int | None, output: str, refusals: Collection[str]
 ) -> list[str]:
-    """Return what is wrong with the end of the process, and with what it and its clients said.
+    """Return what is wrong with the end of the process, its output, and the errors of its clients.
 
-    A broker goes on after a failure, unless it cannot start; one whose directory could not be closed in order
-    ends with status 1. Whenever something was refused, file and cause are told.
+    A broker goes on after a failure, unless it cannot start; it ends with status 1 if it could not close its
+    directory cleanly. After every refusal, the output or an error must name the directory and the cause.
 
     Args:
-        failure: what was to fail; None: nothing.
-        failed: the first call that failed; None: the number was not reached.
+        failure: the planned failure; None for none.
+        failed: the first call that failed; None if the number was not reached.
         status: of the process.
         output: its standard error.
         refusals: texts of the errors that clients got.
@@ -184,7 +187,7 @@ def broken_words(
 
 
 def _next_life(data: Path, books: Books) -> list[str]:
-    """Open the directory with a broker of this process, then verify it; return what is wrong."""
+    """Open the directory with a broker in this process, then verify it; return what is wrong."""
     clock = SystemClock()
     try:
         trio.run(_look, data, books, clock, clock=clock)
@@ -213,7 +216,7 @@ async def _look(data: Path, books: Books, clock: SystemClock) -> None:
 
 
 def points_of(calls: Sequence[Call]) -> list[tuple[str, int]]:
-    """Return kind and number of all runs: each call of a run without a failure, or each with data."""
+    """Return the kinds and numbers of all runs: each call of a run without a failure; each write if short."""
     writes = Counter(
         any(fnmatch(call.name, pattern.partition(":")[0]) for pattern in WRITES) for call in calls
     )

@@ -1,7 +1,7 @@
-"""What clients do with a broker whose disk fails, and what must be true of its directory afterwards.
+"""The steps of clients of a broker whose disk fails, and the checks of its directory afterwards.
 
-They do everything that writes: records of all kinds of producers, rolled segments, transactions, compaction,
-retention, topics that come and go, configurations, offsets of a group.
+The steps cause every kind of write: records of all kinds of producers, rolled segments, transactions,
+compaction, retention, topics that are created and deleted, configurations, offsets of a group.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _RECORD_BYTES = 200
 
 
 def broker_config(*, housekeeping_ms: int) -> dict[str, int | float]:
-    """Return the broker's settings: small segments, and housekeeping that often."""
+    """Return the broker's settings: small segments, and a short interval of housekeeping."""
     return {
         "num.partitions": 1,
         "log.segment.bytes": SEGMENT_BYTES,
@@ -88,7 +88,7 @@ class Books:
         numbers = [sent.index(value) if value in sent else -1 for value in found]
         if numbers != sorted(set(numbers)) or -1 in numbers:
             self.violations.append(f"{topic}: records {numbers}")
-        # After a power cut the end may be missing.
+        # The end of a log may be missing after a power cut.
         until = max(numbers, default=-1) if is_power_cut else len(sent)
         needed = {number for number in acknowledged if number <= until}
         if topic == COMPACTED:  # the newest of each key stays
@@ -154,7 +154,7 @@ class Clients:
         )
 
     async def read(self, topic: str, seconds: float) -> tuple[list[bytes], str]:
-        """Return the committed values of a topic, and what keeps them from being read; empty for nothing."""
+        """Return the committed values of a topic, and the obstacle if not all can be read, else ""."""
         settings = FetchSettings(isolation_level=IsolationLevel.READ_COMMITTED, max_wait_ms=100)
         found: list[bytes] = []
         async with open_fetch_client(

@@ -1,14 +1,14 @@
 /* Preloaded into a process, this library counts the calls that change files below a directory, and makes some
- * of them fail; a descriptor's path is that of /proc/self/fd. Environment variables say which ones, and how:
+ * of them fail. The path of a descriptor is read from /proc/self/fd. Environment variables set the calls that fail:
  *
  *   FAILING_CALLS_UNDER   real path of the directory; without it nothing is counted
- *   FAILING_CALLS_MATCH   patterns `CALL:PATH` of fnmatch(3), with commas between them; only what one of them
- *                         matches is counted (a rename has two paths: one suffices)
+ *   FAILING_CALLS_MATCH   patterns `CALL:PATH` of fnmatch(3), with commas between them; only calls that match one
+ *                         of them are counted (one of the two paths of a rename suffices)
  *   FAILING_CALLS_LOG     file that gets a line for each counted call: its number, name and paths
  *   FAILING_CALLS_AT      number of the call that fails, from 1 on
- *   FAILING_CALLS_TIMES   how many calls fail from there on (1); 0: all
- *   FAILING_CALLS_KIND    EIO, ENOSPC, short (a write takes its first bytes, other calls succeed), or kill
- *                         (SIGKILL before the call; in a write, behind its first bytes)
+ *   FAILING_CALLS_TIMES   how many calls fail from there on (default 1); 0: all
+ *   FAILING_CALLS_KIND    EIO, ENOSPC, short (a write writes only its first bytes, other calls succeed), or kill
+ *                         (SIGKILL before the call, or after the first bytes of a write)
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -102,7 +102,7 @@ static int is_matched(const char *call, const char *path, const char *other) {
     return 0;
 }
 
-/* Count a call, and say what becomes of it; a call that fails has its error in `errno`. */
+/* Count a call, and return its outcome; for FAILS, `errno` is set. */
 static enum outcome outcome_of(const char *call, const char *path, const char *other) {
     char line[2 * PATH_BYTES + 64];
     long number;
@@ -164,7 +164,7 @@ static enum outcome of_descriptor(const char *call, int descriptor) {
     if (!real)                                                                                               \
         real = (__typeof__(&name))dlsym(RTLD_NEXT, #name);
 
-/* A call without data: it is made, or fails before. */
+/* Make a call without data, unless it is to fail. */
 #define UNLESS_FAILED(outcome, call)                                                                         \
     switch (outcome) {                                                                                       \
     case FAILS:                                                                                              \
@@ -179,7 +179,7 @@ static enum outcome of_descriptor(const char *call, int descriptor) {
 
 static size_t torn(size_t size) { return size > TORN_BYTES ? TORN_BYTES : (size + 1) / 2; }
 
-/* Make the beginning of the first buffer that is not empty the only one. */
+/* Reduce the buffers to one: the first bytes of the first buffer that is not empty. */
 static void tear(const struct iovec **vectors, int *count, struct iovec *first) {
     while (*count > 1 && !(*vectors)->iov_len)
         ++*vectors, --*count;
@@ -267,7 +267,7 @@ int fallocate(int file, int mode, off_t where, off_t size) {
 int fallocate64(int file, int mode, off64_t where, off64_t size) {
     REAL(fallocate64) UNLESS_FAILED(of_descriptor(__func__, file), real(file, mode, where, size))
 }
-/* These two return the error. */
+/* posix_fallocate returns the error number instead of setting `errno`. */
 int posix_fallocate(int file, off_t where, off_t size) {
     enum outcome outcome = of_descriptor(__func__, file);
     REAL(posix_fallocate)

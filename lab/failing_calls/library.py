@@ -1,4 +1,4 @@
-"""Compiles the library, and says by environment variables which call of a process fails, and how."""
+"""Compiles the library, and sets in environment variables which call of a process fails, and how."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import attrs
 
 SOURCE = Path(__file__).with_name("failing_calls.c")
 WRITES = ("*write*:*", "sendfile*:*", "copy_file_range:*")
-"""Patterns for the calls that can be short: those with data."""
+"""Patterns for the calls that can be short: those that write data."""
 
 
 class NoLibraryError(Exception):
@@ -29,8 +29,8 @@ class Failure:
             call; in a write, behind its first bytes).
         at: the number of the call, from 1 on.
         times: how many calls fail from there on; None for all.
-        match: patterns ``CALL:PATH`` in the manner of fnmatch; only what one of them matches is counted.
-            Without patterns every call counts.
+        match: patterns ``CALL:PATH`` of fnmatch; only calls that match one of them are counted. Without
+            patterns every call is counted.
     """
 
     kind: Literal["EIO", "ENOSPC", "short", "kill"]
@@ -40,13 +40,13 @@ class Failure:
 
 
 class Call(NamedTuple):
-    """A call that changed something, or was about to.
+    """A call that changes a file or a directory, noted before it is made.
 
     Attributes:
         number: from 1 on.
         name: of the function in the C library, as ``pwritev64v2``.
         path: of its file or directory.
-        new_path: where a rename leads; empty for other calls.
+        new_path: target of a rename; empty for other calls.
     """
 
     number: int
@@ -83,8 +83,8 @@ def preloading(
     Args:
         library: see `compiled`.
         under: calls that change files below this directory count.
-        log: gets a line for each counted call, for `calls_in`.
-        failure: which of them fail; None for none.
+        log: gets a line for each counted call; `calls_in` reads it.
+        failure: the calls that fail; None for none.
     """
     variables = {"LD_PRELOAD": str(library), "FAILING_CALLS_UNDER": os.path.realpath(under)}
     if log is not None:

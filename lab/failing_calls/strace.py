@@ -1,4 +1,7 @@
-"""Compares what the preloaded library sees with what strace sees: code could do without the C library."""
+"""Compares the calls that the preloaded library sees with those that strace sees.
+
+The library misses system calls that do not go through the C library; strace sees them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ _ALIKE = {
     "renameat2": "rename",
     "mkdirat": "mkdir",
 }
-"""The system call, or one name for several, behind each function of libc."""
+"""One name for the functions of libc and the system calls that do the same."""
 _WATCHED = (
     "write,pwrite64,writev,pwritev,pwritev2,sendfile,copy_file_range,splice,ftruncate,truncate,fallocate,"
     "fsync,fdatasync,sync_file_range,syncfs,open,openat,openat2,creat,rename,renameat,renameat2,unlink,"
@@ -33,7 +36,7 @@ _WATCHED = (
     "futimesat,chmod,fchmod,fchmodat,chown,fchown,lchown,fchownat,setxattr,fsetxattr,removexattr,mmap,"
     "io_submit,io_uring_setup,io_uring_enter"
 )
-"""Calls that change files; some are here because no code should make them."""
+"""Calls that change files; the library does not handle some of them, because no code should make them."""
 _ANYWHERE = ("io_submit", "io_uring_setup", "io_uring_enter")
 """Calls whose arguments do not tell which file they change."""
 
@@ -55,11 +58,11 @@ class Strace:
 
     @property
     def prefix(self) -> Sequence[str]:
-        """What stands before the command; the tracer is the grandchild, so signals reach the command."""
+        """The words before the command; ``-D`` makes strace a grandchild, so signals reach the command."""
         return ("strace", "-D", "-f", "-y", "-q", "-e", f"trace={_WATCHED}", "-o", str(self._output), "--")
 
     def unseen(self, calls: Iterable[Call]) -> list[str]:
-        """Return the calls that only one of the two has seen, with their numbers; the process has ended."""
+        """Return the calls of which library and strace have seen different numbers; the process has ended."""
         theirs = seen_in(self._lines(), self._under)
         ours = Counter(_plain(call.name) for call in calls)
         return [
@@ -69,7 +72,7 @@ class Strace:
         ]
 
     def _lines(self) -> list[str]:
-        """Wait until strace has written its last line, which it does behind the end of the process."""
+        """Wait until strace has written its last line, which it does after the end of the process."""
         deadline = time.monotonic() + _END_SECONDS
         while True:
             lines = self._output.read_text().splitlines()
@@ -100,7 +103,7 @@ def seen_in(lines: Iterable[str], under: str) -> Counter[str]:
 
 
 def _is_under(arguments: str, under: str) -> bool:
-    """Whether a path or the path of a descriptor is below the directory; data of a write does not count."""
+    """Whether a path, or the path of a descriptor, is below the directory; data of a write is ignored."""
     place = re.escape(under) + r"[/\">]"
     descriptor, path, relative = rf"^-?\w+<{place}", rf'^"{place}', rf'^-?\w+(<[^>]*>)?, "{place}'
     renamed = rf'^"[^"]*", "{place}|^[^,]*, "[^"]*", [^,]*, "{place}'

@@ -1,6 +1,6 @@
-"""``make kill-points``: SIGKILL at single system calls of compaction, moves of directories and reassignments.
+"""``make kill-points``: SIGKILL at single system calls of compaction, moves of logs and reassignments.
 
-``points`` learns the calls of an action, and draws those at which the process dies; ``killing`` makes it die
-there, starts it again and waits for the end of the action. ``one_broker`` has compaction and moves between
-data directories, ``reassignments`` those of a cluster.
+``points`` selects the calls of an action at which the process is killed; ``killing`` kills it there,
+starts it again and waits for the end of the action. ``one_broker`` has compaction and moves between data
+directories, ``reassignments`` has the reassignments of a cluster.
 """

@@ -3,9 +3,9 @@
 A library that is preloaded into the process sends it SIGKILL at a call that the action makes: a rename of the
 cleaner's swap, a write to the copy of a log that moves to another data directory, a line of the cluster's
 journal. First each action runs without a kill, and its calls are noted. Then the process is killed at the
-first calls of each class, in an order that is drawn; it is started again, and must end what it had accepted.
-Producers send all the time. In the end each acknowledged record must be in the log once, in order, at its
-offset, and a compacted topic must have the newest version of each key.
+first calls of each class, in random order; it is started again, and must complete the action if it had
+accepted it. Producers send all the time. In the end each acknowledged record must be in the log once, in
+order, at its offset, and a compacted topic must have the newest version of each key.
 
 Half of the time goes to one broker with two data directories, half to three brokers in one process. The exit
 status is 1 if a promise is broken. Needs Linux and a C compiler.
@@ -60,16 +60,16 @@ def kill_points(options: argparse.Namespace, folder: Path, console: Console) -> 
 
 @attrs.define
 class KillPoints:
-    """Both parts of the trial, and what they have found.
+    """Both parts of the trial, and their results.
 
     Attributes:
         options: of the command.
         library: see `lab.failing_calls.library.compiled`.
         folder: for all files.
         console: for progress.
-        seconds: of sending, in one part.
+        seconds: time for the kills of one part.
         verdict: the result.
-        kills: by action.
+        kills: their number by action.
     """
 
     options: argparse.Namespace
@@ -134,7 +134,7 @@ class KillPoints:
         return random.Random(self.options.seed)
 
     def _kill(self, victim: Victim, actions: Sequence[Action], producers: Producers) -> None:
-        """Kill at points of some actions, while the producers send."""
+        """Kill at points of these actions, while the producers send."""
         names = [each.name for each in actions]
 
         def status() -> str:
@@ -161,7 +161,7 @@ class KillPoints:
                 self.verdict.include(compared_with_log(address, taken, folder, isolation, self.console))
 
     def _look_for_tracebacks(self, output: str) -> None:
-        """Report a traceback; the broker may tell of its recovery after a kill."""
+        """Report a traceback; other output is fine, for a broker logs its recovery after a kill."""
         before, found, after = output.partition("Traceback")
         if found:
             self.verdict.violations.append(f"the process wrote: {before[-500:]}{found}{after[:2000]}")

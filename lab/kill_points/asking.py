@@ -1,4 +1,4 @@
-"""One question to a cluster, for programs without an event loop."""
+"""A single request to a cluster, for programs without an event loop."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _SETTINGS = ClusterClientSettings(request_timeout_ms=5_000, timeout_ms=3_000)
 
 
 def ask(address: str, question: Callable[[ClusterClient], Awaitable[T]]) -> T:
-    """Ask, and return the answer.
+    """Open a client, send the request, and return the result.
 
     Args:
         address: the bootstrap servers.
-        question: gets a client of the cluster.
+        question: gets the client, and sends the request.
 
     Raises:
-        KafkaError: nobody answered within seconds, or the broker refused.
+        KafkaError: there was no answer within a few seconds, or the broker refused.
     """
     clock = SystemClock()
 

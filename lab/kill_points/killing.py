@@ -20,7 +20,7 @@ from splashdam.model.errors import KafkaError
 _REACHED_SECONDS = 10
 _DONE_SECONDS = 90
 _SETTLED_SECONDS = 0.5
-"""Still to come when an action is done: the removal of old files, checkpoints."""
+"""Time for calls that follow the end of an action: the removal of old files, checkpoints."""
 _STEP_SECONDS = 0.05
 
 
@@ -29,7 +29,7 @@ class Victim(Protocol):
 
     @property
     def data(self) -> Path:
-        """Has all their files."""
+        """The directory with all their files."""
         ...
 
     @property
@@ -55,11 +55,12 @@ class Victim(Protocol):
 
 
 class Action(ABC):
-    """Something that takes several system calls, and must survive a kill between any two of them.
+    """An action of several system calls, which must survive a kill between any two of them.
 
     Attributes:
         patterns: ``CALL:PATH`` of the calls that may belong to it.
-        is_kept: whether it must end in the next process if the broker has accepted it; else it begins anew.
+        is_kept: whether the next process must complete it if the broker had accepted it; else it is begun
+            again.
         is_accepted: whether the broker has accepted it.
     """
 
@@ -70,18 +71,18 @@ class Action(ABC):
 
     @abstractmethod
     def begin(self) -> None:
-        """Ask for it; set ``is_accepted``.
+        """Request the action; set ``is_accepted``.
 
         Raises:
-            KafkaError: nobody answered, or the broker refused.
+            KafkaError: there was no answer, or the broker refused.
         """
 
     @abstractmethod
     def is_done(self) -> bool:
-        """Return whether it has ended.
+        """Return whether the action is complete.
 
         Raises:
-            KafkaError: nobody answered.
+            KafkaError: there was no answer.
         """
 
     def check(self) -> None:
@@ -90,18 +91,18 @@ class Action(ABC):
 
 
 class Killing:
-    """Kills at points, and keeps the books.
+    """Kills at the points of actions, and counts.
 
     Args:
-        victim: does not run; afterwards it runs.
+        victim: must not run before `learn`; runs after `run`.
         library: see `lab.failing_calls.library.compiled`.
         dice: draws the points.
-        on_step: called often, while something is awaited.
+        on_step: called often during waits.
 
     Attributes:
-        counts: kills by action, and other things that happened.
-        points: how many points an action has.
-        tried: how many of them were tried.
+        counts: kills by action, and other events.
+        points: number of points by action.
+        tried: number of points tried, by action.
         violations: the promises that were broken.
     """
 
@@ -120,7 +121,7 @@ class Killing:
         self.violations: list[str] = []
 
     def learn(self, actions: Sequence[Action]) -> None:
-        """Let each action happen without a kill, and note its calls."""
+        """Complete each action once without a kill, and note its calls."""
         self._log.unlink(missing_ok=True)
         self._victim.start(preloading(self._library, self._victim.data, log=self._log))
         for action in actions:
@@ -168,7 +169,7 @@ class Killing:
             self.violations.append(f"{action.name}, {point}: the next process ended with status {status}")
 
     def _begin_and_wait(self, action: Action) -> None:
-        """Begin the action, and return at the end of the process, or some time after that of the action."""
+        """Begin the action, and return when the process has ended, or shortly after the end of the action."""
         deadline = time.monotonic() + _REACHED_SECONDS
         try:
             action.begin()
@@ -181,7 +182,7 @@ class Killing:
             wait(_STEP_SECONDS, self._on_step)
 
     def _finish(self, action: Action, when: str) -> None:
-        """Begin the action unless the broker has accepted it before, and wait for its end."""
+        """Begin the action unless a broker accepted it before the kill, and wait for its end."""
         deadline, why = time.monotonic() + _DONE_SECONDS, ""
         while time.monotonic() < deadline:
             try:

@@ -41,14 +41,14 @@ PROPERTIES = {
 
 
 class CompactedOnce(Compacted):
-    """The soak's compacted topic on one broker; with small segments it is cleaned all the time."""
+    """The soak's compacted topic on one broker, with small segments, so that it is cleaned often."""
 
     configs: ClassVar[dict[str, str] | None] = {"cleanup.policy": "compact", "segment.bytes": "32768"}
     replicas: ClassVar[int] = 1
 
 
 class Compaction(Action):
-    """A round of the cleaner, which the compacted topic and the broker's own topics need all the time."""
+    """One cleaning of a log: the compacted topic and the internal topics always have records to clean."""
 
     name = "compaction"
     is_kept = False
@@ -80,7 +80,7 @@ class Compaction(Action):
 
 
 class Move(Action):
-    """A partition that goes to the other directory."""
+    """A move of a partition to the other directory."""
 
     name = "move"
     patterns: ClassVar[Sequence[str]] = (
@@ -110,7 +110,7 @@ class Move(Action):
         return self._places() == {(self._target, False)}
 
     def _places(self) -> set[tuple[str, bool]]:
-        """Return the directories that have the partition, and whether it is on its way to them."""
+        """Return the directories that have the partition, and for each whether it has the future log."""
 
         async def places(client: ClusterClient) -> set[tuple[str, bool]]:
             return {

@@ -1,4 +1,4 @@
-"""The system calls at which a process is killed: a few of each class of calls that an action makes."""
+"""The system calls at which a process is killed: the first of each class of calls that an action makes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Point(NamedTuple):
     occurrence: int
 
     def failure(self) -> Failure:
-        """Return what the preloaded library is told."""
+        """Return this point as a setting of the preloaded library."""
         return Failure("kill", at=self.occurrence, match=(self.pattern,))
 
     def __str__(self) -> str:
@@ -35,13 +35,14 @@ class Point(NamedTuple):
 
 
 def points_of(calls: Iterable[Call], patterns: Sequence[str]) -> list[Point]:
-    """Return the points of an action, by what is unlike: the function, and the path without its numbers.
+    """Return the points of an action: the first three calls of each class.
 
-    A producer's writes are many, and a rename of the cleaner is one: of each class the first three count.
+    Calls of one class have the same function, and the same path but for its numbers. A limit per class keeps
+    the many writes of producers from hiding the single rename of the cleaner.
 
     Args:
-        calls: all calls while the action went on.
-        patterns: ``CALL:PATH`` of those that may belong to the action.
+        calls: all calls during the action.
+        patterns: ``CALL:PATH`` of the calls that may belong to the action.
     """
     classes = Counter(_class_of(call) for call in calls if _is_matched(call, patterns))
     return [

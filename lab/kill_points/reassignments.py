@@ -1,4 +1,4 @@
-"""Reassignments in a cluster of three brokers, which share a process."""
+"""Reassignments in a cluster of three brokers in one process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REPLICAS = 2
 
 
 class Brokers:
-    """The cluster, in one process after the other, with the same ports.
+    """The cluster; each start is a new process with the same ports and directory.
 
     Args:
         data: its directory.
@@ -63,12 +63,12 @@ class Brokers:
         return self._process.close()
 
     def tell(self, command: str) -> None:
-        """Send a command to a process that runs, see `lab.soak.cluster_process`."""
+        """Send a command to the running process, see `lab.soak.cluster_process`."""
         assert self._process is not None
         self._process.tell(command)
 
     def create_topic(self) -> None:
-        """Create the topic of the ledgers, with two replicas of each partition, for good."""
+        """Create the topic of the ledgers, with two replicas of each partition, and without retention."""
 
         async def create(client: ClusterClient) -> None:
             kept = {"retention.bytes": "-1"}
@@ -80,7 +80,7 @@ class Brokers:
 
 
 class Reassignment(Action):
-    """All partitions go to other brokers."""
+    """A reassignment of all partitions to brokers drawn at random."""
 
     name = "reassignment"
     patterns: ClassVar[Sequence[str]] = (
@@ -107,7 +107,7 @@ class Reassignment(Action):
         self.is_accepted = True
 
     def is_done(self) -> bool:
-        """Also whether all replicas are in sync: the next kill may hit any of them."""
+        """Return whether replicas and ISR are as wanted: the next kill may hit any of them."""
 
         async def done(client: ClusterClient) -> bool:
             partitions = (await describe_topic(client, TOPIC)).partitions
@@ -120,7 +120,7 @@ class Reassignment(Action):
 
 
 class ReassignmentWithoutOne(Reassignment):
-    """The same, while one of the brokers is killed in the process that goes on."""
+    """A reassignment during which one broker is killed and started, within the running process."""
 
     name = "reassignment with a broker that dies"
 
