@@ -407,5 +407,5 @@ class DirectorySettings:
         doc="Milliseconds of silence after which a producer's sequences are forgotten",
     )
     producer_id_expiration_check_interval_ms: int = option(
-        600_000, check=whole_number(1), doc="Milliseconds between two searches for producer ids that have expired"
+        600_000, check=whole_number(1), doc="Milliseconds between two searches for expired producer ids"
     )
