@@ -143,11 +143,13 @@ class AsyncKafkaProducer(TaskProducer[RecordFuture, KeyT, ValueT]):
             core.end_flush()
         return core.flush_report(records, timeout)
 
-    @timed_async("txn_begin_ns")
     async def begin_transaction(self) -> None:
-        """See ``KafkaProducer.begin_transaction``."""
+        """See ``KafkaProducer.begin_transaction``. A checkpoint.
+
+        Waits for the end of an earlier call that was cancelled, for example the abort of a cancelled block.
+        """
         await trio.lowlevel.checkpoint()
-        self._transactions().begin()
+        await super().begin_transaction()
 
     async def client_instance_id(self, timeout: float | None = None) -> UUID:
         """Return the client instance id that brokers assign for metrics (KIP-714), as in Java.

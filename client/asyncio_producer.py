@@ -14,7 +14,7 @@ import attrs
 from splashdam.client.asyncio_futures import DeliveryFuture, loop_watch
 from splashdam.client.future import Subscription
 from splashdam.client.local import local_address
-from splashdam.client.observing.timings import timed, timed_async
+from splashdam.client.observing.timings import timed_async
 from splashdam.client.running import process
 from splashdam.client.running.background import BackgroundLoop, background_core
 from splashdam.client.running.core import FORCED_SECONDS, ProducerCore
@@ -25,7 +25,6 @@ from splashdam.client.serializers import KeyT, ValueT
 from splashdam.client.settings.rules import producer_settings, refuse_positional
 from splashdam.client.task_producer import TaskProducer
 from splashdam.client.waiters import wait_in_asyncio
-from splashdam.model.errors import KafkaError
 from splashdam.sender.wakeup import Latch
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
     from splashdam.client.reports import DeliveryReport
     from splashdam.client.settings.keywords import ProducerOptions
-    from splashdam.client.transactions.transactions import Transactions
     from splashdam.model.values import RecordMetadata
     from splashdam.sender.transactions.calls import PendingCall
 
@@ -197,7 +195,7 @@ class AsyncioKafkaProducer(TaskProducer[DeliveryFuture, KeyT, ValueT]):
         return core.flush_report(records, timeout)
 
     async def begin_transaction(self) -> None:
-        """Begin a transaction: all records belong to it until it is committed or aborted.
+        """See ``KafkaProducer.begin_transaction``. Initializes transactions, if need be.
 
         Waits for the end of an earlier call that was cancelled, for example the abort of a cancelled block.
 
@@ -205,25 +203,9 @@ class AsyncioKafkaProducer(TaskProducer[DeliveryFuture, KeyT, ValueT]):
             IllegalStateError: a transaction is open.
             KafkaError: the producer is fenced, or failed for good.
         """
-        transactions = self._transactions()
-        if not transactions.initialized:
+        if not self._transactions().initialized:
             await self.init_transactions()
-        call = transactions.unattended
-        if call is not None:
-            await self._settle(transactions, call)
-        self._begin_transaction()
-
-    async def _settle(self, transactions: Transactions, call: Any) -> None:
-        try:
-            await transactions.wait_in_asyncio(call)
-        except KafkaError:
-            if not transactions.can_abort:
-                raise
-            await self.abort_transaction()  # nobody is left to abort what has failed to commit
-
-    @timed("txn_begin_ns")
-    def _begin_transaction(self) -> None:
-        self._transactions().begin()
+        await super().begin_transaction()
 
     async def client_instance_id(self, timeout: float | None = None) -> UUID:
         """Return the client instance id that brokers assign for metrics (KIP-714), as in Java.

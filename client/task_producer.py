@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from splashdam.client.base import ProducerBase
-from splashdam.client.observing.timings import CallerCounters, timed_async
+from splashdam.client.observing.timings import CallerCounters, timed, timed_async
 from splashdam.client.sending.intake import PendingSend
 from splashdam.client.sending.waiting import Deadline, Stepper
 from splashdam.client.serializers import KeyT, ValueT
@@ -45,10 +45,6 @@ class TaskProducer(ProducerBase[FutureT], Generic[FutureT, KeyT, ValueT]):
         raise NotImplementedError
 
     async def flush(self, timeout: float | None = None) -> DeliveryReport:
-        """See the subclasses."""
-        raise NotImplementedError
-
-    async def begin_transaction(self) -> None:
         """See the subclasses."""
         raise NotImplementedError
 
@@ -173,6 +169,23 @@ class TaskProducer(ProducerBase[FutureT], Generic[FutureT, KeyT, ValueT]):
         """See ``KafkaProducer.init_transactions``. Under asyncio ``begin_transaction`` may do it instead."""
         await self._wait_for(self._transactions().init())
 
+    async def begin_transaction(self) -> None:
+        """Begin a transaction. First wait for a call whose task was cancelled: nobody else does."""
+        transactions = self._transactions()
+        call = transactions.unattended
+        if call is not None:
+            try:
+                await self._wait_for(call)
+            except KafkaError:
+                if not transactions.can_abort:
+                    raise
+                await self.abort_transaction()  # nobody is left to abort what has failed to commit
+        self._begin_transaction()
+
+    @timed("txn_begin_ns")
+    def _begin_transaction(self) -> None:
+        self._transactions().begin()
+
     @timed_async("txn_send_offsets_ns")
     async def send_offsets_to_transaction(self, offsets: Mapping[Any, Any], group_metadata: Any) -> None:
         """See ``KafkaProducer.send_offsets_to_transaction``."""
@@ -213,8 +226,8 @@ class TaskProducer(ProducerBase[FutureT], Generic[FutureT, KeyT, ValueT]):
         """Run a transaction as a block: ``async with producer.transaction(): …``.
 
         The end of the block commits; an exception aborts and propagates. A failed commit is aborted and
-        raises. A cancelled block is aborted without waiting; under asyncio the next ``begin_transaction``
-        waits for it.
+        raises. A cancelled block is aborted without waiting, and a cancelled commit goes on: the next
+        ``begin_transaction`` waits for its end.
         """
         transactions = self._transactions()
         await self.begin_transaction()

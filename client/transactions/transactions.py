@@ -131,14 +131,19 @@ class Transactions:
         self.finish(call)
 
     async def wait_in_trio(self, call: PendingCall, timeout: float | None = None) -> None:
-        """As ``wait_in_thread``, in a trio task."""
-        with trio.move_on_after(self.timeout if timeout is None else timeout):
-            await wait_in_trio(call.finished)
-            await trio.lowlevel.checkpoint()
+        """As ``wait_in_thread``, in a trio task. If that is cancelled, the call is `unattended`."""
+        call.left = False
+        try:
+            with trio.move_on_after(self.timeout if timeout is None else timeout):
+                await wait_in_trio(call.finished)
+                await trio.lowlevel.checkpoint()
+        except BaseException:
+            call.left = True
+            raise
         self.finish(call)
 
     async def wait_in_asyncio(self, call: PendingCall, timeout: float | None = None) -> None:
-        """As ``wait_in_thread``, in an asyncio task. If that is cancelled, the call is `unattended`."""
+        """As ``wait_in_thread``, in an asyncio task; likewise."""
         call.left = False
         try:
             await wait_in_asyncio(call.finished, self.timeout if timeout is None else timeout)

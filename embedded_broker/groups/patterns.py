@@ -9,15 +9,15 @@ RE2 does not have (look-around, back references) is refused. A pattern has to ma
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Set
 from functools import cached_property, lru_cache
 from string import ascii_letters, ascii_lowercase, ascii_uppercase, digits, hexdigits, punctuation
 from typing import NamedTuple, TypeAlias
 
 _MOST_STEPS = 2_000_000
 """Steps for matching all texts: some tenths of a second, a thousand times what ordinary patterns take."""
-MOST_INSTRUCTIONS = 5000
-"""Size limit of a compiled pattern; one instruction is a state."""
+MOST_SIZE = 12_500
+"""Limit of a compiled pattern: its parts, repeated as often as it says, and the ways between them."""
 _STEPS_IN_A_UNIT = 40
 """Steps that take about as long as a small request; see execution/turns.py."""
 
@@ -45,6 +45,9 @@ class Pattern:
         text: in the syntax of RE2.
         alphabet: all characters of the texts that it will match.
 
+    Attributes:
+        size: what it took to compile it; at most `MOST_SIZE`.
+
     Raises:
         InvalidPatternError: it is illegal, or too large.
     """
@@ -52,6 +55,7 @@ class Pattern:
     def __init__(self, text: str, alphabet: Alphabet) -> None:
         self._sets: dict[frozenset[str], frozenset[str]] = {}  # equal sets are kept once
         self._program: list[_Instruction] = [_Instruction(None, "", ())]  # the end, where a match is
+        self.size = 0
         self._start = self._compile(parse_pattern(text, alphabet), 0)
 
     def matching(self, texts: Iterable[str], *, most_steps: int = _MOST_STEPS) -> frozenset[str]:
@@ -122,6 +126,7 @@ class Pattern:
 
     def _compile(self, node: Node, then: int) -> int:
         """Compile a node that is followed by ``then``; return its first instruction."""
+        self._grow(1)  # a repetition of nothing makes no instruction, and takes its time
         match node:
             case Letter(letters):
                 return self._add(self._sets.setdefault(letters, letters), "", then)
@@ -151,10 +156,15 @@ class Pattern:
         return then
 
     def _add(self, letters: frozenset[str] | None, place: str, *then: int) -> int:
-        if len(self._program) >= MOST_INSTRUCTIONS:
-            raise InvalidPatternError("it is too large: repeat less")
+        self._grow(len(then))
         self._program.append(_Instruction(letters, place, then))
         return len(self._program) - 1
+
+    def _grow(self, by: int) -> None:
+        """Count what is compiled: its time and memory grow with it."""
+        self.size += by
+        if self.size > MOST_SIZE:
+            raise InvalidPatternError("it is too large: repeat less")
 
 
 def _places(name: str) -> Iterator[frozenset[str]]:
@@ -224,6 +234,8 @@ _CONTROLS = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
 _OCTAL = frozenset("01234567")
 _PLACES = {"A": "^", "z": "$", "b": "b", "B": "B"}
 _MOST_REPEATS = 1000
+_LONGEST_BOUNDS = 20
+"""Letters of ``{least,most}``: more than two numbers that are small enough need."""
 _MOST_NESTED = 100
 _MOST_LETTERS = 10_000
 _MOST_LOOKED_AT = 1_000_000
@@ -354,8 +366,10 @@ class _Parser:
         for sign, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
             if self._take(sign):
                 return bounds
-        end = self._text.find("}", self.position)
-        if self.is_at_end or self._peek() != "{" or end < 0:
+        if self.is_at_end or self._peek() != "{":
+            return None
+        end = self._text.find("}", self.position, self.position + _LONGEST_BOUNDS)
+        if end < 0:
             return None
         low, comma, high = self._text[self.position + 1 : end].partition(",")
         if not _is_number(low) or (high and not _is_number(high)):
@@ -444,6 +458,7 @@ class _Parser:
         """The letters of a class, and with ``(?i)`` those that differ from them by case alone."""
         if not self._ignores_case:
             return frozenset(filter(has, self._all))
+        self._looked_at += 3 * len(self._alphabet)  # each letter, and its other cases
         return frozenset(each for each in self._all if any(map(has, {each, *each.lower(), *each.upper()})))
 
     def _escaped_letter(self, letter: str) -> str:
@@ -471,7 +486,7 @@ class _Parser:
 
     def _class(self) -> frozenset[str]:
         """Parse a class up to its closing bracket, which is a literal if it comes first."""
-        is_negated, found, is_first = self._take("^"), frozenset[str](), True
+        is_negated, found, is_first = self._take("^"), set[str](), True
         while is_first or self._peek() != "]":
             is_first = False
             if self._take("[:"):
@@ -486,9 +501,9 @@ class _Parser:
             else:
                 found |= self._class_item()
         self._next()
-        return self._all - found if is_negated else found
+        return self._all - found if is_negated else frozenset(found)
 
-    def _class_item(self) -> frozenset[str]:
+    def _class_item(self) -> Set[str]:
         low = self._next()
         if low == "\\":
             letter = self._next()
@@ -503,8 +518,7 @@ class _Parser:
             high = self._escaped_letter(self._next())
         if high < low:
             raise InvalidPatternError(f"illegal range {low}-{high}")
-        inside = [each for each in self._all if low <= each <= high]
-        return frozenset[str]().union(*(self._cased(each) for each in inside))
+        return self._of_class(lambda letter: low <= letter <= high)
 
     def _letter(self, letter: str) -> Letter:
         return Letter(self._cased(letter))

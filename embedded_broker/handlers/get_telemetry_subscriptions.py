@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from splashdam.embedded_broker.execution.turns import Steps
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.wire.messages.get_telemetry_subscriptions import (
@@ -13,12 +14,12 @@ from splashdam.wire.messages.get_telemetry_subscriptions import (
 @handles(GetTelemetrySubscriptionsRequest, versions=range(1))
 def get_telemetry_subscriptions(
     request: GetTelemetrySubscriptionsRequest, context: RequestContext
-) -> GetTelemetrySubscriptionsResponse:
+) -> Steps[GetTelemetrySubscriptionsResponse]:
     """Answer with the subscription; a client without an instance id gets one."""
     broker = context.broker
     telemetry = broker.telemetry
     try:
-        instance_id, subscription_id, wanted = telemetry.asked(
+        instance_id, subscription_id, wanted = yield from telemetry.asked(
             request.client_instance_id, context.client_id or "", broker.clock.now_ms()
         )
     except BrokerResponseError as error:

@@ -15,7 +15,7 @@ from splashdam.embedded_broker.execution.turns import (
     UNIT_BYTES,
     Steps,
 )
-from splashdam.embedded_broker.groups.patterns import MOST_INSTRUCTIONS, Pattern
+from splashdam.embedded_broker.groups.patterns import MOST_SIZE, Pattern
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
 from splashdam.embedded_broker.transactions.metadata import TransactionState as State
@@ -98,15 +98,15 @@ def _matching(ids: Sequence[str], pattern: str) -> Steps[frozenset[str]]:
 
 
 _LETTERS_IN_A_UNIT = 200
-"""Letters that are tried against a class, or instructions that are made, in the time of a unit."""
+"""Letters that are tried against a class, or parts that are compiled, in the time of a unit."""
 
 
 @attrs.frozen
 class _Compilation:
     """The compilation of a pattern as a `Work`.
 
-    Each letter of the pattern may be a class, which looks at all letters of the ids. Repetitions make up to
-    `MOST_INSTRUCTIONS` instructions, however short the pattern is.
+    Each letter of the pattern may be a class, which looks at all letters of the ids. Repetitions make a
+    pattern as large as `MOST_SIZE`, however short it is.
     """
 
     pattern: str
@@ -114,7 +114,7 @@ class _Compilation:
 
     @property
     def size_bytes(self) -> int:
-        looks = len(self.pattern) * (1 + len(self.letters)) + MOST_INSTRUCTIONS * ("{" in self.pattern)
+        looks = len(self.pattern) * (1 + len(self.letters)) + MOST_SIZE * ("{" in self.pattern)
         return looks // _LETTERS_IN_A_UNIT * UNIT_BYTES
 
     def do(self, max_bytes: int) -> Pattern:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 
+from splashdam.embedded_broker.execution.turns import Steps
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.telemetry.client_metrics import Push
 from splashdam.model.broker_errors import BrokerResponseError
@@ -15,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 @handles(PushTelemetryRequest, versions=range(1))
-def push_telemetry(request: PushTelemetryRequest, context: RequestContext) -> PushTelemetryResponse:
+def push_telemetry(request: PushTelemetryRequest, context: RequestContext) -> Steps[PushTelemetryResponse]:
     """Store the metrics, or refuse the push."""
     broker = context.broker
     push = Push(
@@ -26,7 +27,7 @@ def push_telemetry(request: PushTelemetryRequest, context: RequestContext) -> Pu
         metrics=b"",
     )
     try:
-        broker.telemetry.pushed(
+        yield from broker.telemetry.pushed(
             push,
             bytes(request.metrics),
             request.compression_type,

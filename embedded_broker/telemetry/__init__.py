@@ -1,4 +1,4 @@
 """Client metrics that clients push to the broker (KIP-714).
 
-May import: groups.
+May import: execution, groups.
 """

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from splashdam.embedded_broker.execution.turns import Steps
 from splashdam.model.broker_errors import CorruptMessageError, ErrorCode, error_for
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.log_text import quoted
@@ -35,7 +36,11 @@ _PREFERRED = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
 _TOLERANCE_MS = 1.0  # the two clocks, and the way between them, are not exact
 _NO_ID = bytes(16)
 _MOST_STEPS = 20_000
-"""To match a pattern with one text: some milliseconds of the loop."""
+"""To match a pattern with one text."""
+_SIZE_IN_A_UNIT = 40
+"""So much of a pattern is compiled in the time of a unit."""
+_LONGEST_PATTERN = 1_000
+"""Letters of a subscription's pattern; Kafka has no limit, but clients wait while it is compiled."""
 _MATCHES = ("client_instance_id", "client_id")
 
 
@@ -53,9 +58,13 @@ class Subscription:
     interval_ms: int = DEFAULT_INTERVAL_MS
     match: Mapping[str, str] = attrs.field(factory=dict)
 
-    def matches(self, client: Mapping[str, str]) -> bool:
+    def matches(self, client: Mapping[str, str]) -> Steps[bool]:
         """Whether it applies to a client with these properties."""
-        return all(_is_match(pattern, client[name]) for name, pattern in self.match.items())
+        for name, pattern in self.match.items():
+            is_match = yield from _is_match(pattern, client[name])
+            if not is_match:
+                return False
+        return True
 
 
 @attrs.frozen(kw_only=True)
@@ -104,18 +113,24 @@ def checked_subscription(metrics: Iterable[str], interval_ms: int, match: Mappin
         if key not in _MATCHES:
             raise KafkaConfigurationError(f"match: {quoted(key)} is not one of {', '.join(_MATCHES)}")
         try:
+            if len(expression) > _LONGEST_PATTERN:
+                raise ValueError(f"it has more than {_LONGEST_PATTERN} letters")  # noqa: TRY301 (told below)
             _pattern(expression, "")
         except ValueError as error:
             raise KafkaConfigurationError(f"match: {key}={quoted(expression)}: {error}") from error
     return Subscription(metrics=tuple(metrics), interval_ms=interval_ms, match=dict(match))
 
 
-def _is_match(expression: str, text: str) -> bool:
+def _is_match(expression: str, text: str) -> Steps[bool]:
     """Whether a pattern matches; one that takes too many steps matches nothing."""
     try:
-        return bool(_pattern(expression, text).matching([text], most_steps=_MOST_STEPS))
+        pattern = _pattern(expression, text)
+        yield 1 + pattern.size // _SIZE_IN_A_UNIT
+        found = yield from pattern.matching_in_steps([text], most_steps=_MOST_STEPS)
     except ValueError:
+        yield _MOST_STEPS // _SIZE_IN_A_UNIT
         return False
+    return bool(found)
 
 
 def _pattern(expression: str, text: str) -> Pattern:
@@ -216,7 +231,9 @@ class ClientTelemetry:
         self._subscriptions = {key: each for key, each in self._subscriptions.items() if key != name}
         self._version += 1
 
-    def asked(self, instance_id: bytes, client_id: str, now_ms: float) -> tuple[bytes, int, Subscription]:
+    def asked(
+        self, instance_id: bytes, client_id: str, now_ms: float
+    ) -> Steps[tuple[bytes, int, Subscription]]:
         """Handle GetTelemetrySubscriptions.
 
         Returns:
@@ -227,12 +244,12 @@ class ClientTelemetry:
         """
         if instance_id == _NO_ID:
             instance_id = uuid.uuid4().bytes
-        client = self._client(instance_id, client_id)
+        client = yield from self._client(instance_id, client_id)
         if not client.may_ask(now_ms):
             raise error_for(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "asked before the push interval was over")
         return instance_id, client.subscription_id, client.wanted
 
-    def pushed(self, push: Push, data: bytes, codec: int, subscription_id: int, now_ms: float) -> None:
+    def pushed(self, push: Push, data: bytes, codec: int, subscription_id: int, now_ms: float) -> Steps[None]:
         """Handle PushTelemetry; ``push`` has everything but the metrics, which are in ``data``.
 
         Raises:
@@ -245,7 +262,7 @@ class ClientTelemetry:
             raise error_for(
                 ErrorCode.INVALID_REQUEST, "a push needs the client instance id that the broker gave"
             )
-        client = self._client(push.client_instance_id.bytes, push.client_id)
+        client = yield from self._client(push.client_instance_id.bytes, push.client_id)
         if client.terminated:
             raise error_for(ErrorCode.INVALID_REQUEST, "this client has sent its last push before")
         if not client.may_push(now_ms) and not push.terminating:
@@ -264,7 +281,7 @@ class ClientTelemetry:
             limit = f"{len(data)} bytes, at most {self.max_bytes} are taken"
             raise error_for(ErrorCode.TELEMETRY_TOO_LARGE, limit)
         try:
-            metrics = decompress(Codec(codec), data, max_bytes=_MOST_DECOMPRESSED_BYTES)
+            metrics = yield _Decompression(data, Codec(codec))
         except CorruptMessageError as error:
             raise error_for(ErrorCode.INVALID_RECORD, str(error)) from error
         if metrics:
@@ -279,29 +296,57 @@ class ClientTelemetry:
         while kept_bytes > _MOST_KEPT_BYTES:
             kept_bytes -= len(self.pushes.popleft().metrics)
 
-    def _client(self, instance_id: bytes, client_id: str) -> _Client:
+    def _client(self, instance_id: bytes, client_id: str) -> Steps[_Client]:
         """Return a client's state; created anew if it is unknown or subscriptions have changed."""
         known = self._clients.get(instance_id)
-        if known is not None and known.version == self._version:
-            self._clients.move_to_end(instance_id)
-            return known
-        wanted = self._wanted_of(instance_id, client_id)
-        checksum = zlib.crc32(repr(wanted).encode()) ^ zlib.crc32(instance_id)
-        client = _Client(wanted, self._version, checksum - (1 << 32) if checksum >> 31 else checksum)
-        if known is not None:  # its subscription has changed, so it may ask at once
-            client.pushed_ms, client.terminated, client.must_ask = known.pushed_ms, known.terminated, True
-        self._clients[instance_id] = client
+        if known is None or known.version != self._version:
+            version = self._version
+            wanted = yield from _wanted_of(self._subscriptions.values(), instance_id, client_id)
+            known = self._clients.get(instance_id)  # another request may have come first
+            if known is None or known.version != version:
+                known = self._clients[instance_id] = _after(known, instance_id, wanted, version)
         self._clients.move_to_end(instance_id)
         if len(self._clients) > MOST_CLIENTS:
             self._clients.popitem(last=False)
-        return client
+        return known
 
-    def _wanted_of(self, instance_id: bytes, client_id: str) -> Subscription:
-        """Return all matching subscriptions as one."""
-        client = {"client_instance_id": str(uuid.UUID(bytes=instance_id)), "client_id": client_id}
-        found = [each for each in self._subscriptions.values() if each.matches(client)]
-        metrics = {name for each in found for name in each.metrics}
-        return Subscription(
-            metrics=(ALL_METRICS,) if ALL_METRICS in metrics else tuple(sorted(metrics)),
-            interval_ms=min((each.interval_ms for each in found), default=DEFAULT_INTERVAL_MS),
-        )
+
+def _after(known: _Client | None, instance_id: bytes, wanted: Subscription, version: int) -> _Client:
+    """Return the state of a client for which other subscriptions count now."""
+    checksum = zlib.crc32(repr(wanted).encode()) ^ zlib.crc32(instance_id)
+    client = _Client(wanted, version, checksum - (1 << 32) if checksum >> 31 else checksum)
+    if known is not None:  # it may ask at once
+        client.pushed_ms, client.terminated, client.must_ask = known.pushed_ms, known.terminated, True
+    return client
+
+
+def _wanted_of(
+    subscriptions: Iterable[Subscription], instance_id: bytes, client_id: str
+) -> Steps[Subscription]:
+    """Return all subscriptions that match a client as one."""
+    client = {"client_instance_id": str(uuid.UUID(bytes=instance_id)), "client_id": client_id}
+    found = []
+    for each in subscriptions:
+        is_match = yield from each.matches(client)
+        if is_match:
+            found.append(each)
+    metrics = {name for each in found for name in each.metrics}
+    return Subscription(
+        metrics=(ALL_METRICS,) if ALL_METRICS in metrics else tuple(sorted(metrics)),
+        interval_ms=min((each.interval_ms for each in found), default=DEFAULT_INTERVAL_MS),
+    )
+
+
+@attrs.frozen
+class _Decompression:
+    """The decompression of pushed metrics as a `Work`."""
+
+    data: bytes
+    codec: Codec
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.data)
+
+    def do(self, max_bytes: int) -> bytes:
+        return decompress(self.codec, self.data, max_bytes=min(max_bytes, _MOST_DECOMPRESSED_BYTES))

@@ -354,6 +354,23 @@ async def test_cancelled_calls_go_on(autojump_clock: MockClock, cluster: Any, tr
     assert cluster.scripted.coordinator.committed[ONE] == [b"x", b"z"]
 
 
+async def test_a_cancelled_commit_locked_the_producer(
+    autojump_clock: MockClock, cluster: Any, transactional: Any
+) -> None:
+    """Every later block said that commit_transaction() has not ended; no block can call it again."""
+    async with transactional() as producer:
+        await producer.init_transactions()
+        cluster.scripted.coordinator.script[EndTxnRequest].append(Trouble(delay_ms=500))
+        with trio.move_on_after(0.1) as scope:
+            async with producer.transaction():
+                await producer.send("one", b"x")
+        assert scope.cancelled_caught
+        for value in (b"y", b"z"):
+            async with producer.transaction():
+                await producer.send("one", value)
+    assert cluster.scripted.coordinator.committed[ONE] == [b"x", b"y", b"z"]
+
+
 async def test_a_record_that_waits_for_memory_does_not_outlive_its_transaction(
     cluster: Any, transactional: Any
 ) -> None:

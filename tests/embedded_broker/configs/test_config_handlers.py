@@ -21,7 +21,7 @@ from support.broker.admin_talk import (
     replace,
     value_of,
 )
-from support.broker.broker_talk import Talk, batch, produce
+from support.broker.broker_talk import Talk, at_once, batch, produce
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
@@ -277,7 +277,7 @@ async def test_dynamic_configs_survive_a_restart(autojump_clock: MockClock) -> N
             assert broker.configs.of_group("g") == {"consumer.session.timeout.ms": "50000"}
             assert (await value_of(talk, GROUP, "g", "consumer.session.timeout.ms"))[0] == "50000"
             assert broker.telemetry.offered
-            _, _, wanted = broker.telemetry.asked(bytes(15) + b"1", "c", 0)
+            _, _, wanted = at_once(broker.telemetry.asked(bytes(15) + b"1", "c", 0))
             assert (wanted.metrics, wanted.interval_ms) == (("a.", "b."), 200)
             assert await listed(talk, 1, [CLIENT_METRICS, GROUP]) == [("m", CLIENT_METRICS), ("g", GROUP)]
         files.crash()

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import trio
-from support.broker.broker_talk import Talk
+from support.broker.broker_talk import Talk, at_once
+from support.broker.turn_count import count_turns
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker
@@ -145,6 +146,26 @@ async def test_a_changed_subscription_has_another_id(broker: Broker, talk: Talk)
     assert await push(talk, after) == 0
 
 
+async def test_a_push_was_decompressed_in_the_loop(broker: Broker, talk: Talk) -> None:
+    """1 KB of it may be a megabyte: that is done beside the loop."""
+    broker.telemetry.subscribe()
+    before = broker.turns.beside
+    assert await push(talk, await ask(talk), metrics=gzip.compress(bytes(1 << 20)), compression_type=1) == 0
+    assert broker.turns.beside == before + 1
+
+
+async def test_all_subscriptions_were_tried_in_one_step(
+    broker: Broker, talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their patterns are compiled and tried for each client, in turns."""
+    for number in range(20):
+        broker.telemetry.subscribe(f"s{number}", metrics=[f"m{number}"], match={"client_id": "(.?){100}k"})
+    await talk.ask(ApiVersionsRequest(), 0)
+    turns = count_turns(broker, monkeypatch)
+    assert len((await ask(talk)).requested_metrics) == 20
+    assert turns
+
+
 async def test_pushes_of_zeros_do_not_fill_the_memory(broker: Broker, talk: Talk) -> None:
     """15 KB may hold 15 MiB: at most 64 MiB are kept, of many clients together; more at once is refused."""
     broker.telemetry.subscribe()
@@ -160,23 +181,24 @@ def test_clients_are_forgotten_the_oldest_first() -> None:
     telemetry = ClientTelemetry(1_000)
     telemetry.subscribe()
     for number in range(1, MOST_CLIENTS + 3):
-        telemetry.asked(uuid.UUID(int=number).bytes, "", 0)
+        at_once(telemetry.asked(uuid.UUID(int=number).bytes, "", 0))
     assert len(telemetry._clients) == MOST_CLIENTS
-    telemetry.asked(uuid.UUID(int=1).bytes, "", 0)  # it is new again, and not throttled
+    at_once(telemetry.asked(uuid.UUID(int=1).bytes, "", 0))  # it is new again, and not throttled
 
 
 def test_a_hostile_client_id_ends_in_bounded_time() -> None:
     """It cannot make a pattern be tried for ever: letter by letter all ways are followed at once."""
     telemetry = ClientTelemetry(1_000)
     telemetry.subscribe(match={"client_id": "(a*)*b"})
-    assert telemetry.asked(uuid.UUID(int=1).bytes, "a" * 5_000 + "!", 0)[2].metrics == ()
-    assert telemetry.asked(uuid.UUID(int=2).bytes, "a" * 50 + "b", 0)[2].metrics == ("*",)
+    assert at_once(telemetry.asked(uuid.UUID(int=1).bytes, "a" * 5_000 + "!", 0))[2].metrics == ()
+    assert at_once(telemetry.asked(uuid.UUID(int=2).bytes, "a" * 50 + "b", 0))[2].metrics == ("*",)
 
 
 @pytest.mark.parametrize(
     ("options", "text"),
     [
         ({"interval_ms": 99}, "must be 100 to"),
+        ({"match": {"client_id": "a" * 1_001}}, "it has more than 1000 letters"),
         ({"match": {"rack": "a"}}, "'rack' is not one of client_instance_id, client_id"),
         ({"match": {"client_id": "("}}, "client_id='\\('"),
     ],

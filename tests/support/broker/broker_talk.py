@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -32,6 +31,7 @@ from splashdam.wire.messages.produce import (
 from splashdam.wire.registry import API_KEYS
 
 R = TypeVar("R", bound=Response)
+T = TypeVar("T")
 
 MIB = 1 << 20
 
@@ -92,9 +92,14 @@ class Talk:
         return False
 
 
-def at_once(steps: Steps[Any]) -> None:
-    """All steps of a generator, in one turn."""
-    deque(steps, maxlen=0)
+def at_once(steps: Steps[T]) -> T:
+    """Take all steps of a generator in one turn; return its result."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 def batch(*values: bytes, **fields: Any) -> bytes:

@@ -14,9 +14,11 @@ from support.running.alone import traced
 from splashdam.embedded_broker.groups.patterns import (
     _MOST_STEPS,
     _STEPS_IN_A_UNIT,
-    MOST_INSTRUCTIONS,
+    MOST_SIZE,
     InvalidPatternError,
+    Letter,
     Pattern,
+    _Parser,
 )
 
 NAMES = [
@@ -119,7 +121,7 @@ def test_hostile_pattern_ends_after_a_bounded_number_of_steps() -> None:
     pattern = Pattern("((a?){50}){40}", LETTERS)
     with pytest.raises(InvalidPatternError, match="too many steps"):
         pattern.matching(f"{'a' * 240}{number}" for number in range(10_000))
-    assert pattern._steps <= _MOST_STEPS + MOST_INSTRUCTIONS  # for all the texts, not for each
+    assert pattern._steps <= _MOST_STEPS + MOST_SIZE  # for all the texts, not for each
 
 
 @pytest.mark.parametrize(
@@ -143,6 +145,31 @@ def test_a_pattern_for_a_long_text_held_the_loop(pattern: str, text: str, of_one
         before = compiled._steps
     assert units_told > 500
     assert compiled._steps <= (units_told + 1) * _STEPS_IN_A_UNIT + of_one_letter
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "((((){1000}){1000}){1000})",
+        "(a" + "|" * 9_900 + "){1000}",
+        "(" + "|" * 2_000 + "){1000}",
+        "((|a){1000}){1000}",
+        "(?:(?:^){1000}){1000}",
+    ],
+    ids=["of nothing", "of empty ways", "of ways alone", "of a choice", "of an assertion"],
+)
+def test_a_repetition_of_nothing_hung_the_broker_for_good(pattern: str) -> None:
+    """25 letters of a client took 1,000,000,000 rounds: no instruction was made, and only those counted."""
+    with pytest.raises(InvalidPatternError, match="too large"):
+        Pattern(pattern, LETTERS)
+
+
+def test_a_class_copied_all_its_letters_for_each_of_its_parts() -> None:
+    """A class with 1,000 parts for ids of 200,000 different letters took 40 s."""
+    alphabet = frozenset(map(chr, range(32, 40_000)))
+    parser = _Parser(r"[\x{0}-\x{10FFFF}" + "a" * 5_000 + "]", alphabet)
+    assert parser.choice(0) == Letter(alphabet)
+    assert parser._looked_at == len(alphabet)
 
 
 def test_states_that_are_reached_again_cost_nothing() -> None:
