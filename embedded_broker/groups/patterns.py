@@ -2,8 +2,9 @@
 
 They stay hand-written so that a plain install has them; a test compares them with google-re2. Nothing is
 tried twice: all ways through a pattern are followed at once, letter by letter, so that the time is at most
-the length of the text times that of the pattern, and a look at many texts has a budget of such steps. What
-RE2 does not have (look-around, back references) is refused. A pattern has to match the whole text.
+the length of the text times the size of the pattern with its repetitions written out. That size is limited,
+and so are the steps for all texts together. What RE2 does not have (look-around, back references) is refused.
+A pattern has to match the whole text.
 """
 
 from __future__ import annotations
@@ -238,7 +239,7 @@ _LONGEST_BOUNDS = 20
 """Letters of ``{least,most}``: more than two numbers that are small enough need."""
 _MOST_NESTED = 100
 _MOST_LETTERS = 10_000
-_MOST_LOOKED_AT = 1_000_000
+_MOST_LOOKED_AT = 250_000
 """Limit of characters scanned for classes: a client may have ids with all of Unicode."""
 
 
