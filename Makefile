@@ -99,7 +99,7 @@ check: setup  ## ruff, mypy strict, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy examples/typed_records.py examples/fastapi_app.py examples/asyncio_*.py examples/quickstart*.py
+	$(BIN)/mypy examples/typed_records.py examples/with_asyncio/*.py examples/quickstart*.py
 	PYTHONPATH=typing_view $(BIN)/lint-imports
 
 console-test: setup  ## drive the console in a Chromium (Debian: chromium), with axe where npm is; skipped without
@@ -112,7 +112,7 @@ docs: setup  ## build the documentation into build/docs; warnings are errors
 	@echo "build/docs/index.html"
 
 ##@ Judges: what `make test` leaves out
-judges: setup  ## run all of them, or what has not passed on this commit; LIST=1 shows them, ONLY=storm,fuzz runs some
+judges: setup  ## run every check that `make test` leaves out and that has not passed on this commit; LIST=1 shows them, ONLY=storm,fuzz runs some
 	$(BIN)/python -m lab.judges $(if $(LIST),--list) $(if $(ONLY),--only $(ONLY)) $(if $(PAGE),--page)
 
 kafka: setup  ## test against real Kafka brokers, which Maven fetches; needs Java 17 or later
@@ -148,7 +148,7 @@ endurance: setup  ## send while the broker is killed every few seconds, then cou
 storm: setup  ## send to three brokers that are killed, moved and slowed down, then count: MINUTES=10 SEED=0
 	$(BIN)/python -m lab.storm --minutes $(MINUTES) --seed $(SEED)
 
-soak: setup  ## run a cluster on small disks for hours, with everything that comes and goes; it must be flat: HOURS=2 SEED=0
+soak: setup  ## run a cluster on small disks for hours, with topics, groups and brokers that come and go; memory and disk must stay flat: HOURS=2 SEED=0
 	$(BIN)/python -m lab.soak --hours $(HOURS) --seed $(SEED)
 
 every-write: setup  ## fail every single write of a broker, in memory and as a process, and open its directory again: MINUTES=10 SEED=0, or ALL=1

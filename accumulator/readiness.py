@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from splashdam.accumulator.batch import BatchEvent, BatchState, ProducerBatch
 from splashdam.model.cluster import ClusterMetadata
-from splashdam.model.standing import Standing
 from splashdam.model.values import TopicPartition
+from splashdam.model.views.standing import Standing
 
 _NO_LEADER, _MUTED = Standing.NO_LEADER, Standing.MUTED
 _BACKS_OFF, _LINGERS = Standing.BACKS_OFF, Standing.LINGERS

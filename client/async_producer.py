@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -26,7 +27,6 @@ from splashdam.model.errors import IllegalStateError
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.clock import Clock, SystemClock
 from splashdam.net.connect import Connect
-from splashdam.record.kernel.building.fast_path import fast_path_first
 
 if TYPE_CHECKING:
     from typing import Never, Unpack
@@ -34,11 +34,9 @@ if TYPE_CHECKING:
 
     from splashdam.client.reports import DeliveryReport
     from splashdam.client.settings.keywords import ProducerOptions
-    from splashdam.client.transactions.transactions import Transactions
     from splashdam.sender.transactions.calls import PendingCall
 
 
-@fast_path_first
 class AsyncKafkaProducer(TaskProducer[RecordFuture, KeyT, ValueT]):
     """Sends records to Kafka from trio tasks::
 
@@ -81,7 +79,6 @@ class AsyncKafkaProducer(TaskProducer[RecordFuture, KeyT, ValueT]):
             future_type=RecordFuture,
         )
         self._path = core.intake.path
-        self._complete = core.pending_sends.in_trio
         self._resources = AsyncExitStack()
 
     async def send(  # noqa: PLR0917 (kafka-python's signature)
@@ -108,15 +105,16 @@ class AsyncKafkaProducer(TaskProducer[RecordFuture, KeyT, ValueT]):
         record = core.intake.submit(topic, value, key, headers, partition, timestamp_ms)
         return await self._complete(record) if isinstance(record, PendingSend) else record
 
+    def _complete(self, pending: PendingSend[RecordFuture]) -> Awaitable[RecordFuture]:
+        return self._core.pending_sends.in_trio(pending)
+
     _drive = staticmethod(drive_in_trio)
 
-    async def _ended(
-        self, transactions: Transactions, call: PendingCall | None, timeout: float | None = None
-    ) -> None:
+    async def _wait_for(self, call: PendingCall | None, timeout: float | None = None) -> None:
         if call is None:
             await trio.lowlevel.checkpoint()
         else:
-            await transactions.wait_in_trio(call, timeout)
+            await self._transactions().wait_in_trio(call, timeout)
 
     @timed_async("flush_ns")
     async def flush(self, timeout: float | None = None) -> DeliveryReport:

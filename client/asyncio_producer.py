@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import weakref
+from collections.abc import Awaitable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,7 +26,6 @@ from splashdam.client.settings.rules import producer_settings, refuse_positional
 from splashdam.client.task_producer import TaskProducer
 from splashdam.client.waiters import wait_in_asyncio
 from splashdam.model.errors import KafkaError
-from splashdam.record.kernel.building.fast_path import fast_path_first
 from splashdam.sender.wakeup import Latch
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from splashdam.sender.transactions.calls import PendingCall
 
 
-@fast_path_first
 class AsyncioKafkaProducer(TaskProducer[DeliveryFuture, KeyT, ValueT]):
     """Sends records to Kafka from asyncio tasks::
 
@@ -76,7 +75,6 @@ class AsyncioKafkaProducer(TaskProducer[DeliveryFuture, KeyT, ValueT]):
             settings = attrs.evolve(settings, sasl_oauth_token_provider=self._tokens)
         self._core: ProducerCore[DeliveryFuture] = background_core(settings, DeliveryFuture)
         self._path = self._core.intake.path
-        self._complete = self._core.pending_sends.in_asyncio
         self._lease = None
         self._loop: BackgroundLoop | None = None
 
@@ -158,13 +156,14 @@ class AsyncioKafkaProducer(TaskProducer[DeliveryFuture, KeyT, ValueT]):
         )
         return await future
 
+    def _complete(self, pending: PendingSend[DeliveryFuture]) -> Awaitable[DeliveryFuture]:
+        return self._core.pending_sends.in_asyncio(pending)
+
     _drive = staticmethod(drive_in_asyncio)
 
-    async def _ended(
-        self, transactions: Transactions, call: PendingCall | None, timeout: float | None = None
-    ) -> None:
+    async def _wait_for(self, call: PendingCall | None, timeout: float | None = None) -> None:
         if call is not None:
-            await transactions.wait_in_asyncio(call, timeout)
+            await self._transactions().wait_in_asyncio(call, timeout)
 
     @timed_async("flush_ns")
     async def flush(self, timeout: float | None = None) -> DeliveryReport:

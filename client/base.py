@@ -1,4 +1,4 @@
-"""``ProducerBase``: the methods that the blocking and the trio producer share."""
+"""``ProducerBase``: the methods that all three producers share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from splashdam.client.observing.metrics import KafkaMetric, MetricName, Metrics
     from splashdam.client.transactions.transactions import Transactions
     from splashdam.embedded_broker.embedded import EmbeddedBroker
-    from splashdam.model.producer_view import ProducerView
+    from splashdam.model.views.producer import ProducerView
 
 
 class ProducerBase(NowaitSends[FutureT]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -13,6 +13,7 @@ from splashdam.client.sending.waiting import Deadline, Stepper
 from splashdam.client.serializers import KeyT, ValueT
 from splashdam.model.errors import KafkaError
 from splashdam.net.clock import Clock
+from splashdam.record.kernel.building.fast_path import fast_path_first
 from splashdam.record.kernel.outcomes.outcome import FutureT
 
 if TYPE_CHECKING:
@@ -26,23 +27,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@fast_path_first
 class TaskProducer(ProducerBase[FutureT], Generic[FutureT, KeyT, ValueT]):
-    """The common part of ``AsyncKafkaProducer`` and ``AsyncioKafkaProducer``: they wait in different ways.
+    """The common part of ``AsyncKafkaProducer`` and ``AsyncioKafkaProducer``: they wait in different ways."""
 
-    Attributes:
-        _complete: waits until a pending send is complete, and returns the future.
-    """
-
-    _complete: Callable[[PendingSend[FutureT]], Awaitable[FutureT]]
+    def _complete(self, pending: PendingSend[FutureT]) -> Awaitable[FutureT]:
+        """Wait until a pending send is complete; return the future."""
+        raise NotImplementedError
 
     @staticmethod
     async def _drive(stepper: Stepper[T], clock: Clock, counters: CallerCounters) -> T:
         """Take the steps of ``stepper``, and wait between them."""
         raise NotImplementedError
 
-    async def _ended(
-        self, transactions: Transactions, call: PendingCall | None, timeout: float | None = None
-    ) -> None:
+    async def _wait_for(self, call: PendingCall | None, timeout: float | None = None) -> None:
         """Wait until ``call`` has ended, by default for ``max_block_ms`` at most; None has ended already."""
         raise NotImplementedError
 
@@ -89,8 +87,8 @@ class TaskProducer(ProducerBase[FutureT], Generic[FutureT, KeyT, ValueT]):
     ) -> BulkDelivery:
         """Append many records, in order, at a small part of the cost of ``send`` for each.
 
-        Other tasks run when it waits, and once per batch. If it is cancelled, records that are queued by then
-        stay queued. ``await`` the result to wait for all of them.
+        Other tasks run when it waits, and once per batch: under trio these are its checkpoints. If it is
+        cancelled, records that are queued by then stay queued. ``await`` the result to wait for all of them.
 
         Arguments, result and errors are those of ``KafkaProducer.send_many``.
         """
@@ -172,16 +170,15 @@ class TaskProducer(ProducerBase[FutureT], Generic[FutureT, KeyT, ValueT]):
 
     @timed_async("txn_init_ns")
     async def init_transactions(self) -> None:
-        """See ``KafkaProducer.init_transactions``."""
-        transactions = self._transactions()
-        await self._ended(transactions, transactions.init())
+        """See ``KafkaProducer.init_transactions``. Under asyncio ``begin_transaction`` may do it instead."""
+        await self._wait_for(self._transactions().init())
 
     @timed_async("txn_send_offsets_ns")
     async def send_offsets_to_transaction(self, offsets: Mapping[Any, Any], group_metadata: Any) -> None:
         """See ``KafkaProducer.send_offsets_to_transaction``."""
         transactions = self._transactions()
         call = transactions.send_offsets(offsets, group_metadata)
-        await self._ended(transactions, call)
+        await self._wait_for(call)
 
     async def prepare_transaction(self) -> PreparedTransaction:
         """See ``KafkaProducer.prepare_transaction``."""
@@ -189,7 +186,7 @@ class TaskProducer(ProducerBase[FutureT], Generic[FutureT, KeyT, ValueT]):
         deadline = Deadline(self._core.clock, transactions.timeout)
         await self._bring_in_deferred(transactions, deadline)
         call = transactions.prepare()
-        await self._ended(transactions, call, deadline.left())
+        await self._wait_for(call, deadline.left())
         assert call.prepared is not None
         return call.prepared
 
@@ -199,7 +196,7 @@ class TaskProducer(ProducerBase[FutureT], Generic[FutureT, KeyT, ValueT]):
         transactions = self._transactions()
         deadline = Deadline(self._core.clock, transactions.timeout)
         await self._bring_in_deferred(transactions, deadline)
-        await self._ended(transactions, transactions.commit(), deadline.left())
+        await self._wait_for(transactions.commit(), deadline.left())
 
     async def _bring_in_deferred(self, transactions: Transactions, deadline: Deadline) -> None:
         if self._core.deferred.waiting:
@@ -209,15 +206,15 @@ class TaskProducer(ProducerBase[FutureT], Generic[FutureT, KeyT, ValueT]):
     @timed_async("txn_abort_ns")
     async def abort_transaction(self) -> None:
         """See ``KafkaProducer.abort_transaction``."""
-        transactions = self._transactions()
-        await self._ended(transactions, transactions.abort())
+        await self._wait_for(self._transactions().abort())
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
         """Run a transaction as a block: ``async with producer.transaction(): …``.
 
         The end of the block commits; an exception aborts and propagates. A failed commit is aborted and
-        raises. A cancelled block is aborted without waiting.
+        raises. A cancelled block is aborted without waiting; under asyncio the next ``begin_transaction``
+        waits for it.
         """
         transactions = self._transactions()
         await self.begin_transaction()

@@ -11,8 +11,8 @@ import attrs
 from splashdam.console.criteria import Criteria, CriteriaError, criteria
 from splashdam.console.routes import Parts
 from splashdam.console.scan import Scan, Span
-from splashdam.model.inspection import TopicView
 from splashdam.model.values import TopicPartition
+from splashdam.model.views.cluster import TopicView
 from splashdam.net.admin.topics import list_offsets
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST, FetchClient, FetchSettings, open_fetch_client
 

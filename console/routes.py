@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, unquote
 
 import attrs
 
-from splashdam.model.alive import PRODUCERS, Inspected
+from splashdam.model.views.inspected import PRODUCERS, Inspected
 from splashdam.net.http import HttpAnswer, HttpRequest, text_answer
 
 if TYPE_CHECKING:

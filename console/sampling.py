@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from splashdam.model.errors import KafkaError, message_of
-from splashdam.model.inspection import GroupView, Overview
+from splashdam.model.views.cluster import GroupView, Overview
 from splashdam.net.clock import Clock
 from splashdam.net.inspector import Inspector
 

@@ -6,8 +6,8 @@ import secrets
 from collections.abc import Mapping
 
 from splashdam.model.broker_errors import error_for
-from splashdam.model.inspection import TopicView
 from splashdam.model.values import TopicPartition
+from splashdam.model.views.cluster import TopicView
 from splashdam.net.cluster.cluster_client import ClusterClient
 from splashdam.net.connection.connection import Connection
 from splashdam.record.json_lines import Line

@@ -10,7 +10,7 @@ from splashdam.embedded_broker.execution.answers import ANYBODY, Address, Reques
 from splashdam.embedded_broker.groups.offset_records import OffsetKey, parse_key, parse_value
 from splashdam.embedded_broker.transactions.records import decode_key, decode_value
 from splashdam.model.broker_errors import BrokerResponseError, CorruptMessageError, ErrorCode, error_for
-from splashdam.model.log_view import Logs
+from splashdam.model.views.log import Logs
 from splashdam.net.clock import Clock
 from splashdam.net.memory import MemoryStream, memory_stream_pair
 from splashdam.record.record import Record
@@ -21,7 +21,7 @@ from splashdam.wire.message import Request, Response
 if TYPE_CHECKING:
     from splashdam.embedded_broker.groups.group import Group
     from splashdam.embedded_broker.serving.registry import Client
-    from splashdam.model.inspection import ClientView, RebalanceView
+    from splashdam.model.views.cluster import ClientView, RebalanceView
 
 _ORDINARY = frozenset({ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS})
 """Every consumer is answered so now and then, and goes on."""
@@ -100,12 +100,12 @@ class BrokerInside:
         last = None if group is None or group.membership is None else group.membership.last_rebalance
         if last is None:
             return None
-        from splashdam.model.inspection import RebalanceView
+        from splashdam.model.views.cluster import RebalanceView
 
         return RebalanceView(timestamp_ms=last.timestamp_ms, generation=last.generation, reason=last.reason)
 
     def _view(self, client: Client) -> ClientView:
-        from splashdam.model.inspection import ClientView
+        from splashdam.model.views.cluster import ClientView
 
         return ClientView(
             number=client.number,
@@ -123,7 +123,7 @@ class BrokerInside:
         found = ((code, where) for code, where in errors_in(answer) if code not in _ORDINARY)
         code, where = next(found, (0, ""))
         if code:
-            from splashdam.model.inspection import AnsweredError
+            from splashdam.model.views.cluster import AnsweredError
 
             client.errors += 1
             client.last_error = AnsweredError(

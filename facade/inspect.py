@@ -6,7 +6,7 @@ by the Kafka protocol, under trio.
 
 from __future__ import annotations
 
-from splashdam.model.inspection import (
+from splashdam.model.views.cluster import (
     AnsweredError,
     BrokerView,
     ClientView,

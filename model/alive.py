@@ -1,13 +1,10 @@
-"""Objects that are alive: a set of weak references, and the producers of this process."""
+"""Objects that are alive: a set of weak references."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
-
-if TYPE_CHECKING:
-    from splashdam.model.producer_view import ProducerView
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -50,15 +47,3 @@ def _forgetter(references: dict[int, weakref.ref[T]], number: int) -> Callable[[
         references.pop(number, None)
 
     return forget
-
-
-class Inspected(Protocol):
-    """A producer that says how it is."""
-
-    def inspect(self) -> ProducerView:
-        """Return how it is now; from any thread."""
-        ...
-
-
-PRODUCERS: AliveSet[Inspected] = AliveSet()
-"""The producers of this process that run, for a console in it."""

@@ -11,7 +11,8 @@ import trio
 from splashdam.model.broker_errors import BrokerResponseError, UnsupportedVersionError
 from splashdam.model.cluster import ClusterMetadata
 from splashdam.model.errors import ProtocolError, message_of
-from splashdam.model.inspection import (
+from splashdam.model.values import TopicPartition
+from splashdam.model.views.cluster import (
     BrokerView,
     ClientView,
     DiskView,
@@ -26,8 +27,7 @@ from splashdam.model.inspection import (
     TopicView,
     TransactionView,
 )
-from splashdam.model.log_view import Logs
-from splashdam.model.values import TopicPartition
+from splashdam.model.views.log import Logs
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.admin.configs import Resource, describe_configs
 from splashdam.net.admin.groups import committed_offsets, describe_group, list_groups

@@ -16,8 +16,8 @@ from splashdam.model.cluster import ClusterMetadata, Node
 from splashdam.model.errors import AuthenticationError, KafkaConnectionError, KafkaError, WrongListenerError
 from splashdam.model.lifecycle import Stage, next_state
 from splashdam.model.log_text import fields
-from splashdam.model.standing import Standing
 from splashdam.model.values import Buffer
+from splashdam.model.views.standing import Standing
 from splashdam.net.clock import Clock
 from splashdam.net.connect import Connect, address_text
 from splashdam.net.connection.connection import (

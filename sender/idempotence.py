@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from splashdam.accumulator.batch import NO_SEQUENCE, BatchState, ProducerBatch, is_earlier, sequence_after
 from splashdam.model.lifecycle import Stage, next_state
-from splashdam.model.standing import Standing
 from splashdam.model.values import TopicPartition
+from splashdam.model.views.standing import Standing
 
 MOST_IN_FLIGHT = 5
 """Brokers keep the last five batches of a producer to detect duplicates, so no more may be in flight."""

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from splashdam.accumulator.batch import BatchState, ProducerBatch, sequence_after
 from splashdam.accumulator.readiness import DrainGate
 from splashdam.model.errors import KafkaError, message_of
-from splashdam.model.producer_view import BatchView, ConnectionView, QueueView
-from splashdam.model.standing import Standing
 from splashdam.model.values import TopicPartition
+from splashdam.model.views.producer import BatchView, ConnectionView, QueueView
+from splashdam.model.views.standing import Standing
 from splashdam.net.connect import address_text
 from splashdam.sender.broker_links import BrokerLink
 from splashdam.sender.context import SenderContext

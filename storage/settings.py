@@ -353,8 +353,8 @@ class DirectorySettings:
     log_flush_scheduler_interval_ms: int = option(
         MAX_LONG,
         check=whole_number(1),
-        doc="Milliseconds between two looks for logs that flush.ms wants synced; without it as often as the "
-        "smallest flush.ms",
+        doc="Milliseconds between two searches for logs that flush.ms wants synced; without it as often as "
+        "the smallest flush.ms",
     )
     log_flush_offset_checkpoint_interval_ms: int = option(
         60_000,
@@ -370,13 +370,13 @@ class DirectorySettings:
         5_000, check=whole_number(1), doc="Milliseconds between two checkpoints of the high watermarks"
     )
     log_retention_check_interval_ms: int = option(
-        300_000, check=whole_number(1), doc="Milliseconds between two looks for segments to be removed"
+        300_000, check=whole_number(1), doc="Milliseconds between two searches for segments to be removed"
     )
     log_cleaner_enable: bool = option(True, doc="Whether the logs of compacted topics are compacted")
     log_cleaner_backoff_ms: int = option(
         15_000,
         check=whole_number(1),
-        doc="Milliseconds until the cleaner looks again when no log was dirty enough to be compacted",
+        doc="Milliseconds between two searches of the cleaner while no log is dirty enough to be compacted",
     )
     log_cleaner_threads: int = option(
         1,
@@ -407,5 +407,5 @@ class DirectorySettings:
         doc="Milliseconds of silence after which a producer's sequences are forgotten",
     )
     producer_id_expiration_check_interval_ms: int = option(
-        600_000, check=whole_number(1), doc="Milliseconds between two looks for silent producers"
+        600_000, check=whole_number(1), doc="Milliseconds between two searches for expired producer ids"
     )

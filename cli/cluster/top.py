@@ -21,7 +21,7 @@ from splashdam.cli.parameters import json_option
 from splashdam.console.sampling import Sampler, Seen
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.errors import KafkaConnectionError, message_of
-from splashdam.model.inspection import GroupPartitionView, GroupView, TopicView
+from splashdam.model.views.cluster import GroupPartitionView, GroupView, TopicView
 from splashdam.net.clock import SystemClock
 from splashdam.net.inspector import Inspector, open_inspector
 

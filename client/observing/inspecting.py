@@ -8,7 +8,7 @@ from typing import Protocol
 from splashdam.client.observing.metrics import Measured
 from splashdam.model.counters import Readings
 from splashdam.model.errors import KafkaError, message_of
-from splashdam.model.producer_view import ProducerView, StageView
+from splashdam.model.views.producer import ProducerView, StageView
 
 MOST_PARTITIONS = 200
 """So many partitions are described; the counts are those of all."""

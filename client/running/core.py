@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from splashdam.client.reports import DeliveryReport, Stretch
     from splashdam.client.running.console import ProducerConsole
     from splashdam.client.transactions.transactions import Transactions
-    from splashdam.model.producer_view import ProducerView
+    from splashdam.model.views.producer import ProducerView
     from splashdam.sender.broker_links import BrokerLinks
     from splashdam.sender.context import SenderContext
     from splashdam.sender.telemetry.telemetry import Telemetry

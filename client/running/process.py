@@ -17,8 +17,9 @@ import time
 from typing import Protocol
 
 from splashdam.client.waiters import SENDER_THREADS
-from splashdam.model.alive import PRODUCERS, AliveSet, Inspected
+from splashdam.model.alive import AliveSet
 from splashdam.model.errors import IllegalStateError
+from splashdam.model.views.inspected import PRODUCERS, Inspected
 from splashdam.net.reentrant_lock import ReentrantLock
 
 

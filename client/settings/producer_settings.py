@@ -362,7 +362,7 @@ class ProducerSettings(SecuritySettings):
         0,
         check=at_least(0),
         parse=parse_float,
-        doc="Records without a key avoid a broker whose connection took no request for so long; 0: never",
+        doc="Records without a key avoid a broker that has taken no request for this time; 0: never",
     )
     max_in_flight_requests_per_connection: int = option(
         5,

@@ -161,13 +161,13 @@ class SecuritySettings:
         doc="Client secret for the token endpoint",
     )
     sasl_oauthbearer_scope: str | None = option(
-        None, check=text_or_none, parse=str, doc="What the token should be for, if the endpoint wants to know"
+        None, check=text_or_none, parse=str, doc="Scope of the token, if the endpoint asks for one"
     )
     sasl_oauthbearer_extensions: dict[str, str] = option(
         {},
         check=_extensions,
         parse=parse_extensions,
-        doc="Told to the brokers beside the token (KIP-255); in properties name=value,name=value",
+        doc="Extensions that go to the brokers with the token (KIP-255); in properties name=value,name=value",
     )
     sasl_oauthbearer_cafile: str | None = option(
         None,

@@ -9,9 +9,9 @@ from urllib.parse import quote
 from splashdam.console.reading import time_of
 from splashdam.console.routes import Page, Route, Visit, go_to
 from splashdam.model.errors import KafkaError, message_of
-from splashdam.model.inspection import GroupView
 from splashdam.model.transactions import OffsetAndMetadata
 from splashdam.model.values import TopicPartition
+from splashdam.model.views.cluster import GroupView
 from splashdam.net.admin.groups import commit_offsets, committed_offsets
 from splashdam.net.admin.resets import Offsets, Target, check_empty
 from splashdam.net.http import HttpAnswer

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from splashdam.console.routes import Page, Parts, Route, Visit
-from splashdam.model.log_view import BatchContents, Logs, LogView, SegmentContents, SegmentView
 from splashdam.model.values import TopicPartition
+from splashdam.model.views.log import BatchContents, Logs, LogView, SegmentContents, SegmentView
 from splashdam.net.http import HttpAnswer
 
 _PARTITIONS = 100

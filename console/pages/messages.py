@@ -16,8 +16,8 @@ from splashdam.console.routes import Page, Route, Visit, go_to
 from splashdam.console.scan import CHUNK_BYTES, Hit, Scan, Walk
 from splashdam.console.sending import line_of, partition_for, send_record
 from splashdam.model.errors import KafkaError, message_of
-from splashdam.model.inspection import TopicView
 from splashdam.model.values import TopicPartition
+from splashdam.model.views.cluster import TopicView
 from splashdam.net.cluster.fetch_client import LATEST, FetchClient
 from splashdam.net.http import HttpAnswer
 from splashdam.record.json_lines import render_json

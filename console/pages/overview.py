@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from splashdam.console.routes import Page, Route, Visit
 from splashdam.console.sampling import Seen
-from splashdam.model.inspection import ClientView, TopicView
+from splashdam.model.views.cluster import ClientView, TopicView
 from splashdam.net.http import HttpAnswer
 
 _SHOWN = 200

@@ -8,8 +8,8 @@ import attrs
 
 from splashdam.console.routes import Page, Parts, Route, Visit
 from splashdam.model.errors import KafkaError
-from splashdam.model.producer_view import ProducerView, QueueView
-from splashdam.model.standing import Standing
+from splashdam.model.views.producer import ProducerView, QueueView
+from splashdam.model.views.standing import Standing
 from splashdam.net.http import HttpAnswer
 
 _SHOWN = 20

@@ -16,7 +16,8 @@ from typing import NamedTuple, TypeAlias
 
 _MOST_STEPS = 2_000_000
 """Steps for matching all texts: some tenths of a second, a thousand times what ordinary patterns take."""
-_MOST_INSTRUCTIONS = 5000
+MOST_INSTRUCTIONS = 5000
+"""Size limit of a compiled pattern; one instruction is a state."""
 _STEPS_IN_A_UNIT = 40
 """Steps that take about as long as a small request; see execution/turns.py."""
 
@@ -70,8 +71,8 @@ class Pattern:
     def matching_in_steps(
         self, texts: Iterable[str], *, most_steps: int = _MOST_STEPS
     ) -> Generator[int, None, frozenset[str]]:
-        """As ``matching``; yields 1 after each unit's worth of steps, also within a text."""
-        self._steps, self._most_steps, self._unit_ends = 0, most_steps, _STEPS_IN_A_UNIT
+        """As ``matching``; yields the units of a turn that its steps have taken, also within a text."""
+        self._steps, self._most_steps, self._told = 0, most_steps, 0
         found = []
         for text in texts:
             is_match = yield from self._matches(text)
@@ -85,9 +86,10 @@ class Pattern:
         for letter, place in zip(name, places, strict=True):
             if not states:
                 return False
-            if self._steps >= self._unit_ends:
-                yield 1
-                self._unit_ends = self._steps + _STEPS_IN_A_UNIT
+            units = (self._steps - self._told) // _STEPS_IN_A_UNIT
+            if units:
+                yield units
+                self._told += units * _STEPS_IN_A_UNIT
             states = self._closure(
                 (
                     after
@@ -103,15 +105,17 @@ class Pattern:
         """Return all states that can be reached without consuming a character."""
         found: set[int] = set()
         waiting = list(states)
+        looked_at = 0
         while waiting:
             state = waiting.pop()
+            looked_at += 1  # a state is reached once for each way to it
             if state in found:
                 continue
             found.add(state)
             instruction = self._program[state]
             if instruction.letters is None and (not instruction.place or instruction.place in place):
                 waiting += instruction.then
-        self._steps += len(found) + 1
+        self._steps += looked_at + 1
         if self._steps > self._most_steps:
             raise InvalidPatternError("it takes too many steps to match")
         return found
@@ -147,7 +151,7 @@ class Pattern:
         return then
 
     def _add(self, letters: frozenset[str] | None, place: str, *then: int) -> int:
-        if len(self._program) >= _MOST_INSTRUCTIONS:
+        if len(self._program) >= MOST_INSTRUCTIONS:
             raise InvalidPatternError("it is too large: repeat less")
         self._program.append(_Instruction(letters, place, then))
         return len(self._program) - 1

@@ -14,9 +14,8 @@ from splashdam.embedded_broker.execution.turns import (
     PARTITIONS_IN_A_UNIT,
     UNIT_BYTES,
     Steps,
-    units_of_names,
 )
-from splashdam.embedded_broker.groups.patterns import Pattern
+from splashdam.embedded_broker.groups.patterns import MOST_INSTRUCTIONS, Pattern
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
 from splashdam.embedded_broker.transactions.metadata import TransactionState as State
@@ -35,10 +34,17 @@ def list_transactions(
 ) -> Steps[ListTransactionsResponse]:
     """Answer with the transactions that pass every filter and that the client may describe."""
     by_name = {state.kafka_name: state for state in State}
-    answer = ListTransactionsResponse(
-        unknown_state_filters=[name for name in request.state_filters if name not in by_name]
-    )
     known = list(context.broker.transactions.states.values())  # some come and go between two turns
+    now_ms = context.broker.clock.wall_ms()
+    answer = ListTransactionsResponse()
+    states: set[State] = set()
+    for number, name in enumerate(request.state_filters, 1):
+        yield from _of_one(name, number)
+        if name in by_name:
+            states.add(by_name[name])
+        else:
+            answer.unknown_state_filters.append(name)
+    producer_ids = frozenset(request.producer_id_filters)
     matching = None
     if request.transactional_id_pattern:
         ids = [each.transactional_id for each in known]
@@ -46,9 +52,6 @@ def list_transactions(
             matching = yield from _matching(ids, request.transactional_id_pattern)
         except ValueError:
             return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-    states = {by_name[name] for name in request.state_filters if name in by_name}
-    producer_ids = frozenset(request.producer_id_filters)
-    now_ms = context.broker.clock.wall_ms()
 
     def passes(metadata: TransactionMetadata) -> bool:
         return (
@@ -59,19 +62,25 @@ def list_transactions(
         )
 
     for number, each in enumerate(known, 1):
-        if number % PARTITIONS_IN_A_UNIT == 0:
-            yield 1
-        if passes(each):
-            yield units_of_names(each.transactional_id) - 1
-            if context.authorize(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id):
-                answer.transaction_states.append(
-                    TransactionState(
-                        transactional_id=each.transactional_id,
-                        producer_id=each.producer_id,
-                        transaction_state=each.state.kafka_name,
-                    )
+        yield from _of_one(each.transactional_id, number)
+        if passes(each) and context.authorize(
+            Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id
+        ):
+            answer.transaction_states.append(
+                TransactionState(
+                    transactional_id=each.transactional_id,
+                    producer_id=each.producer_id,
+                    transaction_state=each.state.kafka_name,
                 )
+            )
     return answer
+
+
+def _of_one(name: str, number: int) -> Steps[None]:
+    """Count the cost of the ``number``-th of many names: some are long."""
+    units = len(name) // 1024 + (number % PARTITIONS_IN_A_UNIT == 0)
+    if units:
+        yield units
 
 
 def _matching(ids: Sequence[str], pattern: str) -> Steps[frozenset[str]]:
@@ -83,25 +92,30 @@ def _matching(ids: Sequence[str], pattern: str) -> Steps[frozenset[str]]:
     letters: set[str] = set()
     for number, each in enumerate(ids, 1):
         letters.update(each)
-        yield units_of_names(each) - (number % PARTITIONS_IN_A_UNIT != 0)
+        yield from _of_one(each, number)
     compiled: Pattern = yield _Compilation(pattern, frozenset(letters))
     return (yield from compiled.matching_in_steps(ids))
 
 
+_LETTERS_IN_A_UNIT = 200
+"""Letters that are tried against a class, or instructions that are made, in the time of a unit."""
+
+
 @attrs.frozen
 class _Compilation:
-    """The compilation of a pattern as a `Work`: each class in it looks at all letters."""
+    """The compilation of a pattern as a `Work`.
+
+    Each letter of the pattern may be a class, which looks at all letters of the ids. Repetitions make up to
+    `MOST_INSTRUCTIONS` instructions, however short the pattern is.
+    """
 
     pattern: str
     letters: frozenset[str]
 
     @property
     def size_bytes(self) -> int:
-        return (len(self.pattern) * (20 + len(self.letters)) // _LETTERS_IN_A_UNIT) * UNIT_BYTES
+        looks = len(self.pattern) * (1 + len(self.letters)) + MOST_INSTRUCTIONS * ("{" in self.pattern)
+        return looks // _LETTERS_IN_A_UNIT * UNIT_BYTES
 
     def do(self, max_bytes: int) -> Pattern:
         return Pattern(self.pattern, self.letters)
-
-
-_LETTERS_IN_A_UNIT = 300
-"""Letters that are tried against classes in the time of a unit."""

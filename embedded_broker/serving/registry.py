@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.topics.topics import Topics
     from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
     from splashdam.embedded_broker.transactions.verification import Enrolments
-    from splashdam.model.inspection import AnsweredError
     from splashdam.model.values import TopicPartition
+    from splashdam.model.views.cluster import AnsweredError
     from splashdam.net.clock import Clock
     from splashdam.storage.manager.log_manager import LogManager
 

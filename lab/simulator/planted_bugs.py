@@ -14,7 +14,7 @@ from splashdam.accumulator.batch import ProducerBatch
 from splashdam.accumulator.readiness import PartitionQueues
 from splashdam.embedded_broker.handlers import produce
 from splashdam.embedded_broker.producing import appending, fast_produce
-from splashdam.model.standing import Standing
+from splashdam.model.views.standing import Standing
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.sender.idempotence import Idempotence, PartitionSequences
 from splashdam.sender.shipping import Shipping

@@ -132,8 +132,8 @@ def send_now(stream: trio.abc.SendStream, parts: Sequence[Buffer], patience_ms: 
         except OSError:
             return 0
     # An `isinstance` of a protocol takes longer than all the rest of a request's write.
-    send_now: Callable[[Sequence[Buffer]], int] | None = getattr(stream, "send_now", None)
-    return 0 if send_now is None else send_now(parts)
+    take: Callable[[Sequence[Buffer]], int] | None = getattr(stream, "send_now", None)
+    return 0 if take is None else take(parts)
 
 
 def rest_of(parts: Sequence[Buffer], taken: int) -> list[memoryview]:
@@ -159,9 +159,9 @@ async def send_parts(stream: trio.abc.SendStream, parts: Sequence[Buffer]) -> No
     if len(parts) > 1 and isinstance(stream, trio.SocketStream):
         await _send_gathered(stream, parts)
         return
-    send_parts: Callable[[Sequence[Buffer]], Awaitable[None]] | None = getattr(stream, "send_parts", None)
-    if send_parts is not None:
-        await send_parts(parts)
+    send: Callable[[Sequence[Buffer]], Awaitable[None]] | None = getattr(stream, "send_parts", None)
+    if send is not None:
+        await send(parts)
         return
     for part in parts:
         await stream.send_all(part)

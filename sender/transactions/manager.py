@@ -21,9 +21,9 @@ from splashdam.model.broker_errors import BrokerResponseError, ErrorCode, error_
 from splashdam.model.cluster import Node
 from splashdam.model.errors import IllegalStateError, KafkaError, TransactionAbortedError
 from splashdam.model.lifecycle import Stage, next_state
-from splashdam.model.standing import Standing
 from splashdam.model.transactions import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction
 from splashdam.model.values import TopicPartition
+from splashdam.model.views.standing import Standing
 from splashdam.sender.idempotence import Idempotence
 from splashdam.sender.transactions import requests
 from splashdam.sender.transactions.calls import OffsetsCall, Operation, PendingCall, abortable, fatal, fenced

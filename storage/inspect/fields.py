@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from splashdam.model.log_view import FieldView
+from splashdam.model.views.log import FieldView
 from splashdam.record.batch import HEADER_BYTES, MAGIC, BatchHeader
 
 

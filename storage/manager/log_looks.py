@@ -12,7 +12,8 @@ import trio
 
 from splashdam.model.broker_errors import BrokerResponseError, CorruptMessageError, KafkaStorageError
 from splashdam.model.errors import UnsupportedCodecError, message_of
-from splashdam.model.log_view import (
+from splashdam.model.values import TopicPartition
+from splashdam.model.views.log import (
     BatchContents,
     CleaningForecast,
     CleaningView,
@@ -23,7 +24,6 @@ from splashdam.model.log_view import (
     SegmentView,
     StoredBatchView,
 )
-from splashdam.model.values import TopicPartition
 from splashdam.record.batch import CODEC_MASK, BatchHeader, Codec
 from splashdam.record.stored import parse_stored_header, stored_crc_ok
 from splashdam.storage.background import Now
@@ -61,7 +61,7 @@ _SETTINGS = (
 
 
 class LogLooks:
-    """Implements ``model.log_view.Logs``. Belongs to the broker's loop.
+    """Implements ``model.views.log.Logs``. Belongs to the broker's loop.
 
     Args:
         manager: has the logs.

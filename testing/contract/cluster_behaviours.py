@@ -1,8 +1,8 @@
-"""What clients see of a cluster whose brokers come and go: leaders, replicas, coordinators.
+"""What clients see of a cluster whose brokers stop and start: leaders, replicas, coordinators.
 
 The other behaviours run on a cluster that others operate. These stop and kill its brokers, so they
-take a `Brokers`, which an `EmbeddedCluster` is, and which three processes of a real Kafka can be. Every look
-at the cluster is a request of Kafka's protocol; only brokers are ended and started by other means.
+take a `Brokers`: an `EmbeddedCluster` is one, and three processes of a real Kafka can be one. They look at the
+cluster through requests of Kafka's protocol alone; brokers are ended and started by other means.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class ClusterRun:
         self._topics: list[str] = []
 
     def name(self) -> str:
-        """Return a name that nothing else has."""
+        """Return an unused name."""
         return f"{PREFIX}{secrets.token_hex(4)}"
 
     def topic(self, *replicas: int, **configs: str) -> str:

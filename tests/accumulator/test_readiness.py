@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from splashdam.model.standing import Standing
 from splashdam.model.values import TopicPartition
+from splashdam.model.views.standing import Standing
 
 
 def test_lingers_until_its_time(make_bench, make_cluster):

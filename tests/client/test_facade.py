@@ -81,7 +81,7 @@ def test_a_producer_imports_what_it_uses(tcp_cluster: Any) -> None:
         "embedded_broker",
         "record.arrow",
         "record.bulk_locations",
-        "model.producer_view",
+        "model.views.producer",
         "net.sasl",
         "net.tls",
         "record.columns",

@@ -9,9 +9,9 @@ from trio.testing import MockClock
 
 from splashdam.client.async_producer import AsyncKafkaProducer
 from splashdam.embedded_broker.broker import Broker
-from splashdam.model.alive import PRODUCERS
-from splashdam.model.producer_view import ProducerView
-from splashdam.model.standing import Standing
+from splashdam.model.views.inspected import PRODUCERS
+from splashdam.model.views.producer import ProducerView
+from splashdam.model.views.standing import Standing
 from splashdam.net.memory import MemoryNetwork
 from splashdam.testing.clock import VirtualClock
 

@@ -17,9 +17,9 @@ SHOWN = {
     "quickstart.py": "1,000 records sent; the last is at offset 999 of greetings-0",
     "quickstart_trio.py": "1,000 records sent; the last is at offset 999 of greetings-0",
     "quickstart_asyncio.py": "1,000 records sent; the last is at offset 999 of greetings-0",
-    "asyncio_worker.py": "200 words measured",
-    "asyncio_tracing.py": "POST /orders/2: send orders, delivered at offset 2, one trace: True",
-    "fastapi_app.py": "the last record is at offset 20",
+    "with_asyncio/worker.py": "200 words measured",
+    "with_asyncio/tracing.py": "POST /orders/2: send orders, delivered at offset 2, one trace: True",
+    "with_asyncio/fastapi_app.py": "the last record is at offset 20",
     "typed_records.py": "at offset 0",
     "callbacks_and_errors.py": "delivered at offsets [0, 1]",
     "interceptors.py": "{'delivered': 100, 'in batches': 101, 'PurgedError': 1}",
@@ -35,9 +35,9 @@ SHOWN = {
 """Each example with a line of its output."""
 
 NEEDED = {
-    "asyncio_worker.py": ["aiokafka"],
-    "asyncio_tracing.py": ["opentelemetry.sdk"],
-    "fastapi_app.py": ["fastapi", "httpx"],
+    "with_asyncio/worker.py": ["aiokafka"],
+    "with_asyncio/tracing.py": ["opentelemetry.sdk"],
+    "with_asyncio/fastapi_app.py": ["fastapi", "httpx"],
 }
 """The libraries of others without which an example is skipped."""
 

@@ -20,7 +20,9 @@ httpx = pytest.importorskip("httpx")
 
 def post(producer: Any) -> Any:
     """The answer of the application with this producer."""
-    spec = importlib.util.spec_from_file_location("fastapi_app", ROOT / "examples/fastapi_app.py")
+    spec = importlib.util.spec_from_file_location(
+        "fastapi_app", ROOT / "examples/with_asyncio/fastapi_app.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -267,8 +267,8 @@ def test_reasons_of_skips_are_counted(run: Run, pytester: pytest.Pytester) -> No
         )
 
 
-def test_three_runs_take_every_fault_point() -> None:
-    """And none of them takes one that another takes."""
+def test_the_three_thirds_are_all_fault_points() -> None:
+    """And no point is in two of them."""
     every = range(0, 100, 7)
     taken = [each for first in range(3) for each in FaultPoints(first, 3).of(every)]
     assert sorted(taken) == list(every)

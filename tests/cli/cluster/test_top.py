@@ -15,7 +15,8 @@ from splashdam import EmbeddedBroker, KafkaProducer
 from splashdam.cli.cluster.top import Look, picture
 from splashdam.cli.commands import splashdam
 from splashdam.console.sampling import Moment, Seen
-from splashdam.model.inspection import (
+from splashdam.model.values import TopicPartition
+from splashdam.model.views.cluster import (
     BrokerView,
     GroupPartitionView,
     GroupView,
@@ -23,7 +24,6 @@ from splashdam.model.inspection import (
     PartitionView,
     TopicView,
 )
-from splashdam.model.values import TopicPartition
 
 
 @pytest.fixture

@@ -78,21 +78,48 @@ async def test_lists(talk: Talk, broker: Broker, autojump_clock: MockClock) -> N
     assert (await talk.ask(ListTransactionsRequest(transactional_id_pattern="("), 2)).error_code == 128
 
 
+@pytest.mark.parametrize(
+    ("ids", "pattern", "matched"),
+    [
+        ([f"x-{number}" for number in range(2_500)], None, 2_500),
+        ([f"{'a' * 3000}{n}" for n in range(20)], ".*1", 2),
+    ],
+    ids=["many", "long ones and a pattern"],
+)
 async def test_all_transactions_were_listed_in_one_step(
-    talk: Talk, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    talk: Talk,
+    broker: Broker,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    ids: list[str],
+    pattern: str | None,
+    matched: int,
 ) -> None:
     """However many there are, and however long it takes to try a pattern with their ids."""
-    for number in range(20):
-        broker.transactions.initialize(f"{'a' * 3000}{number}", 60_000)
+    for each in ids:
+        broker.transactions.initialize(each, 60_000)
     await listed(talk)
     turns = count_turns(broker, monkeypatch)
-    assert len(await listed(talk, transactional_id_pattern=".*1")) == 2
-    assert len(turns) > 2
+    assert len(await listed(talk, transactional_id_pattern=pattern)) == matched
+    assert turns
 
 
-def test_the_letters_of_all_ids_were_tried_with_every_class_in_the_loop() -> None:
+async def test_all_states_that_a_client_named_were_looked_at_in_one_step(
+    talk: Talk, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that Kafka does not know are in the answer, in their order."""
+    names = [f"state {number}" for number in range(3_000)]
+    await listed(talk)
+    turns = count_turns(broker, monkeypatch)
+    answer = await talk.ask(ListTransactionsRequest(state_filters=names), 1)
+    assert answer.unknown_state_filters == names
+    assert turns
+
+
+def test_a_pattern_was_compiled_in_the_loop_for_all_letters_of_all_ids() -> None:
     """That is done beside the loop, unless letters and pattern are few."""
     assert _Compilation("a.*", frozenset("abc")).size_bytes == 0
+    assert _Compilation(".{0,1000}.{0,1000}", frozenset("abc")).size_bytes > INLINE_BYTES
     large = _Compilation(r"\pL" * 100, frozenset(map(chr, range(5000))))
     assert large.size_bytes > INLINE_BYTES
     assert large.do(0).matching(["a" * 100]) == {"a" * 100}

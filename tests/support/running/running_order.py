@@ -73,8 +73,9 @@ class Order:
         for worker in sorted({name for each in failed if (name := getattr(each, "worker_id", None))}):
             terminalreporter.write_line(
                 f"what {worker} ran, in its order: "
-                # "=": pytest takes a file that stands alone for a test, and then does not find this option
-                f"pytest -n 0 --hypothesis-seed {self.seed} --repeat={LISTS / worker}.txt"
+                # The seed draws examples and fault points; the file has the order. "=": pytest takes a file
+                # that stands alone for a test, and then does not find this option.
+                f"pytest -n 0 --order-seed {self.seed} --repeat={LISTS / worker}.txt"
             )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from itertools import pairwise
 from string import ascii_letters, digits
 
 import pytest
@@ -13,8 +12,9 @@ from hypothesis import strategies as st
 from support.running.alone import traced
 
 from splashdam.embedded_broker.groups.patterns import (
-    _MOST_INSTRUCTIONS,
     _MOST_STEPS,
+    _STEPS_IN_A_UNIT,
+    MOST_INSTRUCTIONS,
     InvalidPatternError,
     Pattern,
 )
@@ -119,17 +119,39 @@ def test_hostile_pattern_ends_after_a_bounded_number_of_steps() -> None:
     pattern = Pattern("((a?){50}){40}", LETTERS)
     with pytest.raises(InvalidPatternError, match="too many steps"):
         pattern.matching(f"{'a' * 240}{number}" for number in range(10_000))
-    assert pattern._steps <= _MOST_STEPS + _MOST_INSTRUCTIONS  # for all the texts, not for each
+    assert pattern._steps <= _MOST_STEPS + MOST_INSTRUCTIONS  # for all the texts, not for each
 
 
-def test_a_pattern_for_a_long_text_held_the_loop() -> None:
-    """ListTransactions tried 32,000 letters of one id in one step of 0.1 s; a step is 40 states now."""
-    pattern, steps_taken = Pattern(r"\p{L}+", frozenset("a")), [0]
-    for units in pattern.matching_in_steps(["a" * 30_000, "a"]):
-        assert units == 1
-        steps_taken.append(pattern._steps)
-    assert len(steps_taken) > 1000
-    assert max(after - before for before, after in pairwise(steps_taken)) <= 50
+@pytest.mark.parametrize(
+    ("pattern", "text", "of_one_letter"),
+    [
+        (r"\p{L}+", "a" * 30_000, 6),
+        (".{0,500}.{0,500}", "a" * 700, 4_000),
+        ("(|||||||||a)*", "a" * 3_000, 60),
+    ],
+    ids=["a long text", "many states", "many ways to a state"],
+)
+def test_a_pattern_for_a_long_text_held_the_loop(pattern: str, text: str, of_one_letter: int) -> None:
+    """ListTransactions tried 32,000 letters of one id in one step of 0.1 s; each letter is counted now.
+
+    The steps between two yields are those of the units that are told, and of at most one more letter.
+    """
+    compiled, before, units_told = Pattern(pattern, frozenset("a")), 0, 0
+    for units in compiled.matching_in_steps([text, "a"]):
+        units_told += units
+        assert compiled._steps - before <= units * (_STEPS_IN_A_UNIT + 1) + of_one_letter
+        before = compiled._steps
+    assert units_told > 500
+    assert compiled._steps <= (units_told + 1) * _STEPS_IN_A_UNIT + of_one_letter
+
+
+def test_states_that_are_reached_again_cost_nothing() -> None:
+    """A pattern of ten thousand bars took 10,000 looks for a letter, and 5 were counted."""
+    bars = Pattern(f"({'|' * 2_000}a)*", frozenset("a"))
+    bars.matching(["a"])
+    assert bars._steps > 4_000
+    with pytest.raises(InvalidPatternError, match="too many steps"):
+        bars.matching(["a" * 2_000])
 
 
 def test_a_long_pattern_takes_little_memory() -> None:

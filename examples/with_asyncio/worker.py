@@ -1,6 +1,6 @@
 """A worker: it reads with aiokafka, writes in transactions, and handles each record once, even if cancelled.
 
-It needs aiokafka. Run it: python examples/asyncio_worker.py
+It needs aiokafka. Run it: python examples/with_asyncio/worker.py
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """A web application that sends each posted order. It needs fastapi; here httpx calls it, without a port.
 
-Serve it: uvicorn fastapi_app:app --app-dir examples
-Run it: python examples/fastapi_app.py
+Serve it: uvicorn fastapi_app:app --app-dir examples/with_asyncio
+Run it: python examples/with_asyncio/fastapi_app.py
 """
 
 import asyncio

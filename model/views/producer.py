@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-from splashdam.model.standing import Standing
 from splashdam.model.values import TopicPartition
+from splashdam.model.views.standing import Standing
 
 
 @attrs.frozen(kw_only=True)

@@ -1,6 +1,6 @@
 """One trace through a request, the send that it makes, and the delivery.
 
-It needs splashdam[otel] and opentelemetry-sdk. Run it: python examples/asyncio_tracing.py
+It needs splashdam[otel] and opentelemetry-sdk. Run it: python examples/with_asyncio/tracing.py
 """
 
 import asyncio
