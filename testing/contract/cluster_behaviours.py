@@ -1,8 +1,8 @@
 """What clients see of a cluster whose brokers stop and start: leaders, replicas, coordinators.
 
 The other behaviours run on a cluster that others operate. These stop and kill its brokers, so they
-take a `Brokers`: an `EmbeddedCluster` is one, and three processes of a real Kafka can be one. They look at the
-cluster through requests of Kafka's protocol alone; brokers are ended and started by other means.
+take a `Brokers`: an `EmbeddedCluster` is one, and three processes of a real Kafka can be one. They look at
+the cluster through requests of Kafka's protocol alone; brokers are ended and started by other means.
 """
 
 from __future__ import annotations
