@@ -8,9 +8,9 @@ identified by the kind of failure and the number of the call, and reports which 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
-from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from fnmatch import fnmatch
@@ -217,11 +217,9 @@ async def _look(data: Path, books: Books, clock: SystemClock) -> None:
 
 def points_of(calls: Sequence[Call]) -> list[tuple[str, int]]:
     """Return the kinds and numbers of all runs: each call of a run without a failure; each write if short."""
-    writes = Counter(
-        any(fnmatch(call.name, pattern.partition(":")[0]) for pattern in WRITES) for call in calls
-    )
+    writes = sum(re.fullmatch(WRITES, call.subject) is not None for call in calls)
     return [
         (kind, number)
         for kind, failure in KINDS.items()
-        for number in range(1, (writes[True] if failure.match else len(calls)) + 1)
+        for number in range(1, (writes if failure.match else len(calls)) + 1)
     ]

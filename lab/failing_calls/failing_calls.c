@@ -1,21 +1,22 @@
 /* Preloaded into a process, this library counts the calls that change files below a directory, and makes some
- * of them fail. The path of a descriptor is read from /proc/self/fd. Environment variables set the calls that fail:
+ * of them fail. The path of a descriptor is read from /proc/self/fd. Environment variables set the calls that
+ * fail:
  *
  *   FAILING_CALLS_UNDER   real path of the directory; without it nothing is counted
- *   FAILING_CALLS_MATCH   patterns `CALL:PATH` of fnmatch(3), with commas between them; only calls that match one
- *                         of them are counted (one of the two paths of a rename suffices)
+ *   FAILING_CALLS_MATCH   extended regular expression for the whole of `CALL:PATH`, or for a rename of
+ *                         `CALL:PATH>NEW PATH`; only calls that match are counted
  *   FAILING_CALLS_LOG     file that gets a line for each counted call: its number, name and paths
  *   FAILING_CALLS_AT      number of the call that fails, from 1 on
  *   FAILING_CALLS_TIMES   how many calls fail from there on (default 1); 0: all
- *   FAILING_CALLS_KIND    EIO, ENOSPC, short (a write writes only its first bytes, other calls succeed), or kill
- *                         (SIGKILL before the call, or after the first bytes of a write)
+ *   FAILING_CALLS_KIND    EIO, ENOSPC, short (a write writes only its first bytes, other calls succeed), or
+ *                         kill (SIGKILL before the call, or after the first bytes of a write)
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <fnmatch.h>
 #include <limits.h>
+#include <regex.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -33,7 +34,9 @@
 
 enum outcome { SUCCEEDS, FAILS, IS_SHORT, KILLS };
 
-static const char *under, *match, *kind;
+static const char *under, *kind;
+static regex_t match;
+static int has_match;
 static size_t under_length;
 static long at, times;
 static int log_descriptor = -1;
@@ -44,10 +47,22 @@ static long number_from(const char *name, long otherwise) {
     return text && *text ? strtol(text, NULL, 10) : otherwise;
 }
 
+static int compile_match(const char *text) {
+    char whole[1024];
+    if (!text || !*text)
+        return 0;
+    if (snprintf(whole, sizeof whole, "^(%s)$", text) >= (int)sizeof whole
+        || regcomp(&match, whole, REG_EXTENDED | REG_NOSUB)) {
+        fprintf(stderr, "FAILING_CALLS_MATCH cannot be compiled: %s\n", text);
+        _exit(2);
+    }
+    return 1;
+}
+
 __attribute__((constructor)) static void read_environment(void) {
     const char *log = getenv("FAILING_CALLS_LOG");
     under = getenv("FAILING_CALLS_UNDER");
-    match = getenv("FAILING_CALLS_MATCH");
+    has_match = compile_match(getenv("FAILING_CALLS_MATCH"));
     kind = getenv("FAILING_CALLS_KIND");
     at = number_from("FAILING_CALLS_AT", 0);
     times = number_from("FAILING_CALLS_TIMES", 1);
@@ -83,23 +98,10 @@ static int is_under(const char *path) {
     return !strncmp(path, under, under_length) && (path[under_length] == '/' || path[under_length] == '\0');
 }
 
-static int is_matched(const char *call, const char *path, const char *other) {
-    char pattern[512], *of_path;
-    const char *from = match;
-    if (!from || !*from)
-        return 1;
-    while (*from) {
-        size_t length = strcspn(from, ",");
-        snprintf(pattern, sizeof pattern, "%.*s", (int)length, from);
-        from += length + (from[length] == ',');
-        of_path = strchr(pattern, ':');
-        if (!of_path)
-            continue;
-        *of_path++ = '\0';
-        if (!fnmatch(pattern, call, 0) && (!fnmatch(of_path, path, 0) || !fnmatch(of_path, other, 0)))
-            return 1;
-    }
-    return 0;
+static int is_matched(const char *call, const char *path, const char *new_path) {
+    char subject[2 * PATH_BYTES + 64];
+    snprintf(subject, sizeof subject, "%s:%s%s%s", call, path, *new_path ? ">" : "", new_path);
+    return !regexec(&match, subject, 0, NULL, 0);
 }
 
 /* Count a call, and return its outcome; for FAILS, `errno` is set. */
@@ -107,7 +109,9 @@ static enum outcome outcome_of(const char *call, const char *path, const char *o
     char line[2 * PATH_BYTES + 64];
     long number;
     int length, kept = errno;
-    if (!(is_under(path) || is_under(other)) || !is_matched(call, path, other))
+    if (!(is_under(path) || is_under(other)))
+        return SUCCEEDS;
+    if (has_match && !is_matched(call, path, other))
         return SUCCEEDS;
     number = atomic_fetch_add(&counted, 1) + 1;
     if (log_descriptor >= 0) {

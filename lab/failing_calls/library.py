@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import attrs
 
 SOURCE = Path(__file__).with_name("failing_calls.c")
-WRITES = ("*write*:*", "sendfile*:*", "copy_file_range:*")
-"""Patterns for the calls that can be short: those that write data."""
+WRITES = "(p?writev?(64)?(2|v2)?|sendfile(64)?|copy_file_range):.*"
+"""Pattern for the calls that can be short: those that write data."""
 
 
 class NoLibraryError(Exception):
@@ -29,14 +28,14 @@ class Failure:
             call; in a write, behind its first bytes).
         at: the number of the call, from 1 on.
         times: how many calls fail from there on; None for all.
-        match: patterns ``CALL:PATH`` of fnmatch; only calls that match one of them are counted. Without
-            patterns every call is counted.
+        match: an extended regular expression for the whole of a call's ``subject``; only calls that match are
+            counted. Without one every call is counted.
     """
 
     kind: Literal["EIO", "ENOSPC", "short", "kill"]
     at: int
     times: int | None = 1
-    match: Sequence[str] = ()
+    match: str = ""
 
 
 class Call(NamedTuple):
@@ -53,6 +52,11 @@ class Call(NamedTuple):
     name: str
     path: str
     new_path: str
+
+    @property
+    def subject(self) -> str:
+        """``CALL:PATH``; for a rename ``CALL:PATH>NEW_PATH``."""
+        return f"{self.name}:{self.path}{f'>{self.new_path}' if self.new_path else ''}"
 
     def __str__(self) -> str:
         return f"{self.name} of {self.path}{f' to {self.new_path}' if self.new_path else ''}"
@@ -93,7 +97,7 @@ def preloading(
         variables["FAILING_CALLS_KIND"] = failure.kind
         variables["FAILING_CALLS_AT"] = str(failure.at)
         variables["FAILING_CALLS_TIMES"] = str(failure.times or 0)
-        variables["FAILING_CALLS_MATCH"] = ",".join(failure.match)
+        variables["FAILING_CALLS_MATCH"] = failure.match
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("FAILING_CALLS_")}
     return {**inherited, **variables}
 

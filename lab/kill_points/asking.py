@@ -13,7 +13,7 @@ from splashdam.net.cluster.cluster_client import ClusterClient, ClusterClientSet
 from splashdam.net.connect import TcpConnect
 
 T = TypeVar("T")
-_SETTINGS = ClusterClientSettings(request_timeout_ms=5_000, timeout_ms=3_000)
+_SETTINGS = ClusterClientSettings(request_timeout_ms=5_000, timeout_ms=1_000)
 
 
 def ask(address: str, question: Callable[[ClusterClient], Awaitable[T]]) -> T:

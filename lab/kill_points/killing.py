@@ -58,7 +58,7 @@ class Action(ABC):
     """An action of several system calls, which must survive a kill between any two of them.
 
     Attributes:
-        patterns: ``CALL:PATH`` of the calls that may belong to it.
+        patterns: ``CALL:PATH`` of the calls that may belong to it, for fnmatch.
         is_kept: whether the next process must complete it if the broker had accepted it; else it is begun
             again.
         is_accepted: whether the broker has accepted it.
@@ -150,7 +150,7 @@ class Killing:
         except BrokerDied:
             self.counts["kills during a start"] += 1
         else:
-            self._begin_and_wait(action)
+            self._drive(action, _REACHED_SECONDS)
         status = self._victim.status
         if status is None:
             self.counts[f"{action.name}: points not reached"] += 1
@@ -168,30 +168,32 @@ class Killing:
         elif status := self._victim.terminate():
             self.violations.append(f"{action.name}, {point}: the next process ended with status {status}")
 
-    def _begin_and_wait(self, action: Action) -> None:
-        """Begin the action, and return when the process has ended, or shortly after the end of the action."""
-        deadline = time.monotonic() + _REACHED_SECONDS
-        try:
-            action.begin()
-            while self._victim.status is None and time.monotonic() < deadline and not action.is_done():
-                wait(_STEP_SECONDS, self._on_step)
-        except (KafkaError, ChildProcessError):
-            self.counts["requests that nobody answered"] += 1
-        settled_at = time.monotonic() + _SETTLED_SECONDS
-        while self._victim.status is None and time.monotonic() < settled_at:
-            wait(_STEP_SECONDS, self._on_step)
-
     def _finish(self, action: Action, when: str) -> None:
-        """Begin the action unless a broker accepted it before the kill, and wait for its end."""
-        deadline, why = time.monotonic() + _DONE_SECONDS, ""
-        while time.monotonic() < deadline:
+        """Complete the action in a process that is not to be killed."""
+        if why := self._drive(action, _DONE_SECONDS):
+            self.violations.append(f"{action.name}, {when}: no end within {_DONE_SECONDS} s: {why}")
+
+    def _drive(self, action: Action, seconds: float) -> str:
+        """Begin the action unless a broker has accepted it, and wait for its end or that of the process.
+
+        Returns:
+            Why it has not ended; empty if it has.
+        """
+        deadline, why = time.monotonic() + seconds, ""
+        while self._victim.status is None:
             try:
                 if not action.is_accepted:
                     action.begin()
                 if action.is_done():
-                    wait(_SETTLED_SECONDS, self._on_step)
-                    return
-            except KafkaError as error:
-                why = f": {error}"
+                    why = ""
+                    break
+                why = "it goes on"
+            except (KafkaError, ChildProcessError) as error:
+                why = str(error)
+            if time.monotonic() > deadline:
+                return why
             wait(_STEP_SECONDS, self._on_step)
-        self.violations.append(f"{action.name}, {when}: no end within {_DONE_SECONDS} s{why}")
+        settled_at = time.monotonic() + _SETTLED_SECONDS
+        while self._victim.status is None and time.monotonic() < settled_at:
+            wait(_STEP_SECONDS, self._on_step)
+        return why

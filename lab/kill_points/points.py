@@ -12,14 +12,15 @@ from typing import NamedTuple
 from lab.failing_calls.library import Call, Failure
 
 _MOST_OF_A_CLASS = 3
-_UNIQUE = re.compile(r"[0-9a-f]{32}|\d+")
+_UNIQUE_DIGITS = 32
+_UNIQUE = re.compile(rf"[0-9a-f]{{{_UNIQUE_DIGITS}}}|[0-9]+")
 
 
 class Point(NamedTuple):
     """A call at which the process is killed.
 
     Attributes:
-        pattern: ``CALL:PATH``, in the manner of fnmatch.
+        pattern: an extended regular expression for the whole of a call's subject.
         occurrence: which of the calls that match, from 1 on.
     """
 
@@ -28,7 +29,7 @@ class Point(NamedTuple):
 
     def failure(self) -> Failure:
         """Return this point as a setting of the preloaded library."""
-        return Failure("kill", at=self.occurrence, match=(self.pattern,))
+        return Failure("kill", at=self.occurrence, match=self.pattern)
 
     def __str__(self) -> str:
         return f"{self.pattern} ({self.occurrence})"
@@ -42,7 +43,7 @@ def points_of(calls: Iterable[Call], patterns: Sequence[str]) -> list[Point]:
 
     Args:
         calls: all calls during the action.
-        patterns: ``CALL:PATH`` of the calls that may belong to the action.
+        patterns: ``CALL:PATH`` of the calls that may belong to the action, for fnmatch.
     """
     classes = Counter(_class_of(call) for call in calls if _is_matched(call, patterns))
     return [
@@ -61,6 +62,15 @@ def _is_matched(call: Call, patterns: Sequence[str]) -> bool:
 
 
 def _class_of(call: Call) -> str:
-    """Return the pattern for a call and those like it: ``rename:*/t-*/*.log.cleaned``."""
-    last = PurePosixPath(call.path).parts[-2:]
-    return f"{call.name}:*/{_UNIQUE.sub('*', '/'.join(last))}"
+    """Return the pattern for a call and those like it: ``write:.*/t-[0-9]+/[0-9]+[.]log``."""
+    paths = [path for path in (call.path, call.new_path) if path]
+    return f"{call.name}:{'>'.join(map(_general, paths))}"
+
+
+def _general(path: str) -> str:
+    last = "/".join(PurePosixPath(path).parts[-2:]).replace(".", "[.]")
+    return f".*/{_UNIQUE.sub(_alike, last)}"
+
+
+def _alike(found: re.Match[str]) -> str:
+    return "[0-9a-f]{32}" if len(found[0]) == _UNIQUE_DIGITS else "[0-9]+"
