@@ -61,7 +61,7 @@ class Runner:
         try:
             trio.run(self._look, clock, is_power_cut, clock=clock)
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
+            if isinstance(first_of(error), KeyboardInterrupt):
                 raise
             self.books.violations.append(f"the directory cannot be used: {shown(error)}")
 
@@ -111,7 +111,7 @@ def run_once(kind: str, operation: int) -> list[str]:
     try:
         runner.work()
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
+        if isinstance(first_of(error), KeyboardInterrupt):
             raise
         if not isinstance(first_of(error), KafkaStorageError):  # a broker may refuse to start
             runner.books.violations.append(f"the broker ended with {shown(error)}")

@@ -7,6 +7,7 @@ identified by the kind of failure and the number of the call, and reports which 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -21,7 +22,7 @@ import trio
 from click.testing import CliRunner
 
 from lab.broker_process import Broker, BrokerDied
-from lab.every_write.in_memory import shown
+from lab.every_write.in_memory import first_of, shown
 from lab.every_write.workload import Books, Clients, Workload, broker_config, look
 from lab.failing_calls.library import WRITES, Call, Failure, calls_in, preloading
 from lab.failing_calls.strace import Strace
@@ -40,7 +41,7 @@ KINDS: dict[str, Failure] = {
     "ENOSPC from there on": Failure("ENOSPC", at=1, times=None),
     "the end of the process": Failure("kill", at=1),
 }
-_CAUSES = {"EIO": os.strerror(5), "ENOSPC": os.strerror(28)}
+_CAUSES = {"EIO": os.strerror(errno.EIO), "ENOSPC": os.strerror(errno.ENOSPC)}
 _HOUSEKEEPING_MS = 100
 _HOUSEKEEPING_S = 1.0
 _PATIENCE_MS = 5000
@@ -169,7 +170,7 @@ def broken_words(
     """
     wrong = [f"a traceback: {output}"] if "Traceback" in output else []
     if failure is None or failed is None:  # a client without patience may have given up before
-        if status or output or (refusals and failure is None):
+        if status != 0 or output or (refusals and failure is None):
             wrong.append(f"nothing failed, but: status {status}, {output!r}, {list(refusals)}")
     elif failure.kind == "kill":
         if status != -signal.SIGKILL or output:
@@ -192,7 +193,7 @@ def _next_life(data: Path, books: Books) -> list[str]:
     try:
         trio.run(_look, data, books, clock, clock=clock)
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
+        if isinstance(first_of(error), KeyboardInterrupt):
             raise
         return [f"the directory cannot be used: {shown(error)}"]
     verified = CliRunner().invoke(verify_log, ["--quiet", str(data)])

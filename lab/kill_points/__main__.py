@@ -101,10 +101,10 @@ class KillPoints:
             versions.ending.set()
             producers.kill()
             broker.kill()
-        self.verdict.violations += versions.violations
-        self.verdict.facts += [
-            (f"{versions.name}: {what}", f"{count:,}") for what, count in versions.counts.items()
-        ]
+            self.verdict.violations += versions.violations
+            self.verdict.facts += [
+                (f"{versions.name}: {what}", f"{count:,}") for what, count in versions.counts.items()
+            ]
         for path in one_broker.directories_of(broker.data):
             self.verdict.include(verified_directory(path))
         self._look_for_tracebacks(broker.output())
@@ -144,13 +144,20 @@ class KillPoints:
         with shown_for(self.seconds, self.console, status) as show:
             killing = Killing(victim, self.library, self._dice(), show)
             victim.kill()
-            killing.learn(actions)
-            killing.run(actions, self.seconds)
+            try:
+                killing.learn(actions)
+                killing.run(actions, self.seconds)
+            finally:  # what was found counts, also if a broker could not start
+                self._include(killing, names)
+
+    def _include(self, killing: Killing, names: Sequence[str]) -> None:
         self.verdict.violations += killing.violations
         for name in names:
             self.kills[name] = killing.counts.pop(name, 0)
-            tried = f"{killing.tried[name]} of {killing.points[name]}"
+            tried = f"{killing.tried[name]} of {killing.points.get(name, 0)}"
             self.verdict.facts.append((f"{name}: points tried", tried))
+        if not any(self.kills[name] for name in names):
+            self.verdict.violations.append(f"nothing was killed during {' or '.join(names)}")
         self.verdict.facts += [(name, f"{count:,}") for name, count in killing.counts.items()]
 
     def _compare(self, address: str, producers: Producers, folder: Path) -> None:

@@ -128,6 +128,8 @@ class Killing:
             known = len(calls_in(self._log))
             self._finish(action, "without a kill")
             points = points_of(calls_in(self._log)[known:], action.patterns)
+            if not points:
+                self.violations.append(f"{action.name}: it made no call at which it could be killed")
             self._dice.shuffle(points)
             self._left[action.name], self.points[action.name] = points, len(points)
         self._victim.kill()

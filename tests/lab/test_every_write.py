@@ -103,6 +103,7 @@ def test_an_end_that_is_documented(
     [
         (None, 0, "checkpointing failed", []),
         (None, 0, "", ["refused"]),
+        (None, None, "", []),
         (_FAILURE, 0, "", ["refused"]),
         (_FAILURE, 0, "Traceback (most recent call last)", []),
         (_FAILURE, 1, _TOLD, []),
@@ -111,7 +112,9 @@ def test_an_end_that_is_documented(
         (Failure("kill", at=1), 0, "", []),
     ],
 )
-def test_an_end_that_is_not(failure: Failure | None, status: int, output: str, refusals: list[str]) -> None:
+def test_an_end_that_is_not(
+    failure: Failure | None, status: int | None, output: str, refusals: list[str]
+) -> None:
     """Each of these is one broken promise."""
     assert len(broken_words(failure, _CALL if failure else None, status, output, refusals)) == 1
 
