@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from splashdam.client.async_producer import AsyncKafkaProducer
+from splashdam.model.broker_errors import OffsetOutOfRangeError
 from splashdam.model.errors import KafkaError
 from splashdam.model.transactions import OffsetAndMetadata
 from splashdam.model.values import IsolationLevel, TopicPartition
@@ -166,7 +167,12 @@ class Clients:
             position = (await client.offsets(topic, [0], EARLIEST))[0]
             with trio.move_on_after(seconds):
                 while position < end:
-                    for news in await client.fetch(topic, {0: position}):
+                    try:
+                        fetched = await client.fetch(topic, {0: position})
+                    except OffsetOutOfRangeError:  # retention has removed what was in front meanwhile
+                        position = (await client.offsets(topic, [0], EARLIEST))[0]
+                        continue
+                    for news in fetched:
                         position = news.next_offset
                         found += [record.value or b"" for record in news.records]
                 return found, ""
