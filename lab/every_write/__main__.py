@@ -6,7 +6,8 @@ and sync of this workload, and each kind of failure, the workload runs again wit
 operation: EIO or ENOSPC once or from that operation on, a short write, the end of the process, a power cut.
 Then a new broker opens the directory, without any repair by hand. Every acknowledged record must be there
 once and in order (after a power cut the end of a log may be missing, but nothing before it), each transaction
-as a whole or not at all, and every topic must take new records.
+as a whole or not at all (committed ones after a power cut, too: their topic has ``flush.messages=1``), and
+every topic must take new records.
 
 In the first part the files are in memory; nothing is random, and every run is made. In the second part
 ``splashdam broker`` runs as a process with real files, and a library in C that is preloaded into it makes its
