@@ -15,6 +15,7 @@ from support.scripted.cluster import Trouble
 
 from splashdam.aio import AsyncioKafkaProducer, DeliveryFuture
 from splashdam.client.async_producer import AsyncKafkaProducer
+from splashdam.client.interceptors import ProducerInterceptor
 from splashdam.model.errors import (
     BufferExhaustedError,
     IllegalStateError,
@@ -378,12 +379,24 @@ def test_transactions(tmp_path: Path) -> None:
     in_a_loop(main)
 
 
+class Holding(ProducerInterceptor):
+    """Holds the sender's thread where it has heard of the first delivery."""
+
+    def __init__(self) -> None:
+        self.may_go = threading.Event()
+
+    def on_acknowledgement(self, metadata: Any, error: Any) -> None:
+        self.may_go.wait(600)
+
+
 def test_a_commit_that_was_cancelled_can_be_waited_for_again(tmp_path: Path) -> None:
     """So its caller learns how it ended."""
+    holding = Holding()
 
     async def main() -> None:
-        address = f"embedded:{tmp_path}"
-        async with AsyncioKafkaProducer(bootstrap_servers=address, transactional_id="t") as producer:
+        async with AsyncioKafkaProducer(
+            bootstrap_servers=f"embedded:{tmp_path}", transactional_id="t", interceptors=[holding]
+        ) as producer:
             await producer.begin_transaction()
             with pytest.raises(IllegalStateError, match="open first"):
                 await producer.begin_transaction()
@@ -392,6 +405,8 @@ def test_a_commit_that_was_cancelled_can_be_waited_for_again(tmp_path: Path) -> 
             await asyncio.sleep(0)
             commit.cancel()
             await asyncio.wait([commit])
+            assert commit.cancelled()
+            holding.may_go.set()
             await future
             await producer.commit_transaction()
             await producer.begin_transaction()
