@@ -64,8 +64,8 @@ def test_refused_orders_are_not_called_safe(
 
 @pytest.mark.kafka(config={"log.message.timestamp.type": "LogAppendTime"})
 def test_orders_of_another_century(kafka_broker: EmbeddedBroker, kafka_topic: str) -> None:
-    kafka_broker.clock.set(946_684_799_999)  # the last millisecond of 1999
     kafka_broker.clock.freeze()
+    kafka_broker.clock.set(946_684_799_999)  # the last millisecond of 1999
     producer = KafkaProducer(bootstrap_servers=kafka_broker.bootstrap_servers)
 
     assert producer.send(kafka_topic, b"fireworks").get(10).timestamp == 946_684_799_999
