@@ -161,7 +161,7 @@ class AsyncKafkaProducer(TaskProducer[RecordFuture, KeyT, ValueT]):
 
         Raises:
             KafkaTimeoutError: no broker assigned one, since none subscribes to metrics.
-            IllegalStateError: with ``enable_metrics_push=False``, or the producer is closed.
+            IllegalStateError: with ``enable_metrics_push=False``, or the producer does not run, or ends.
         """
         self._ask_identity()
         with trio.move_on_after(math.inf if timeout is None else timeout):
