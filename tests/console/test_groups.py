@@ -182,7 +182,7 @@ async def test_a_group_with_members_is_not_reset(
         await member.join()
         await member.sync({member.member_id: ASSIGNED})
         text = (await visitor.get("/groups/billing/reset?to=earliest")).text
-        assert "has 1 member; stop them" in text
+        assert "has 1 member; stop its consumers" in text
         group = (await visitor.get("/groups/billing")).text
         # Who joins is told to come again with an id: that is how it goes, and no error of a client.
         assert "MEMBER_ID_REQUIRED" not in (await visitor.get("/")).text

@@ -20,6 +20,7 @@ from splashdam.net.inspector import open_inspector
 from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock
+from splashdam.testing.faults.faults import Faults
 
 
 def producer(network: MemoryNetwork, clock: VirtualClock, **options: object) -> AsyncKafkaProducer:
@@ -114,10 +115,31 @@ async def test_clients_are_shown_with_library_and_the_last_error(
     assert "splashdam-console" not in text
 
 
+async def test_the_client_with_the_most_errors_is_the_first(
+    visitor: Visitor, broker: Broker, network: MemoryNetwork, clock: VirtualClock, autojump_clock: MockClock
+) -> None:
+    """One old error of an earlier connection stood above the many of a later one."""
+    broker.topics.create("orders", 1)
+    faults = Faults(broker.interception)
+    async with (
+        producer(network, clock, retry_backoff_ms=100, retry_backoff_max_ms=100) as once,
+        producer(network, clock, retry_backoff_ms=100, retry_backoff_max_ms=100) as often,
+    ):
+        with faults.produce(error="NOT_ENOUGH_REPLICAS", times=1):
+            await (await once.send("orders", b"a plank"))
+        with faults.produce(error="REQUEST_TIMED_OUT", times=5):
+            await (await often.send("orders", b"a plank"))
+        text = (await visitor.get("/")).text
+    clients = text.partition('id="clients-title"')[2].partition("</table>")[0]
+    assert clients.index("REQUEST_TIMED_OUT") < clients.index("NOT_ENOUGH_REPLICAS")
+    assert '<a href="#clients-title">2 got errors</a>' in text
+
+
 async def test_a_topic_shows_its_partitions(visitor: Visitor, broker: Broker) -> None:
-    """Leader, replicas in sync, offsets."""
+    """Leader, replicas in sync, offsets; the number leads to what is in it."""
     broker.topics.create("orders", 2)
     page = await visitor.get("/topics/orders")
+    assert '<a href="/topics/orders/messages?partition=1">1</a>' in page.text
     assert cells(page.text, "1").startswith("1 1 1 0 0 0 B")
 
 

@@ -101,6 +101,8 @@ def test_every_page_is_accessible_and_fits(
         assert answer.status == 200, path
         found[path] = violations(page, axe)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        nav = page.locator(".top nav")
+        assert nav.evaluate("nav => nav.scrollWidth <= nav.clientWidth"), path
     assert {path: each for path, each in found.items() if each} == {}
 
 
@@ -146,6 +148,18 @@ def test_numbers_change_while_a_producer_sends(
         )
     assert page.locator("tr.here").count() == 1
     assert page.evaluate("window.isStillHere")
+
+
+def test_two_producers_of_one_name_stay_on_the_page(
+    page: Page, broker: EmbeddedBroker, producer: KafkaProducer
+) -> None:
+    """The first refresh made one of two, since both had one key."""
+    with KafkaProducer(bootstrap_servers=broker.bootstrap_servers, client_id="shop"):
+        page.goto(f"{address_of(broker)}/producers")
+        page.evaluate("document.addEventListener('calm:changed', () => (window.isChanged = true))")
+        page.wait_for_function("() => window.isChanged")
+        assert page.locator("#live h2").count() == 2
+        assert [page.locator("#live h2").nth(n).inner_text() for n in (0, 1)] == ["shop running"] * 2
 
 
 def test_a_tail_shows_what_comes(page: Page, broker: EmbeddedBroker, producer: KafkaProducer) -> None:
