@@ -71,8 +71,14 @@ document.addEventListener("htmx:confirm", (event) => {
 });
 
 // The broker restarts: say so, go on asking.
-document.addEventListener("htmx:sendError", () => document.body.classList.add("away"));
-document.addEventListener("htmx:afterOnLoad", () => document.body.classList.remove("away"));
+const away = document.getElementById("away");
+document.addEventListener("htmx:sendError", () => (away.hidden = false));
+document.addEventListener("htmx:afterOnLoad", (event) => (away.hidden = event.detail.xhr.status < 500));
+
+// What is shown is gone, or may no longer be seen: the page that says so takes its place.
+document.addEventListener("htmx:responseError", (event) => {
+  if (event.detail.xhr.status < 500) location.reload();
+});
 
 // Records: a search that streams what it finds, and a tail that shows what comes
 

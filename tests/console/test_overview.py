@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import trio
 from support.console.visitor import Visitor, cells
@@ -207,6 +209,24 @@ async def test_a_cluster_that_is_away_leaves_the_last_picture(
         network.refuse("broker", 9092, False)
         await trio.sleep(60)
         assert "No answer" not in (await visitor.live("/")).text
+
+
+async def test_a_cluster_that_never_answered_has_no_topic_that_is_not_there(
+    network: MemoryNetwork, clock: VirtualClock, broker: Broker, autojump_clock: MockClock
+) -> None:
+    """The pages of its topics said that it had none of this name; the others end their sentence."""
+    network.refuse("broker", 9092)
+    async with open_console(
+        from_outside(network), ConsoleSettings(port=8081), clock=clock, listen=network.listen, token="t"
+    ):
+        visitor = Visitor(network.connect, "127.0.0.1", 8081, "t")
+        page = await visitor.get("/topics/orders/messages?q=plank")
+        assert page.status == 503
+        assert "No answer from the cluster" in page.text
+        assert 'href="/topics/orders/messages?q=plank">Ask again' in page.text
+        listed = (await visitor.get("/messages")).text
+        assert 'hx-get="/messages"' in listed
+        assert re.search(r'\.\s+<span class="quiet">It is asked again', listed)
 
 
 async def test_another_cluster_shows_no_clients(

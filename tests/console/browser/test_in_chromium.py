@@ -283,15 +283,28 @@ def test_a_broker_that_restarts_while_the_page_is_open(
     page.goto(address)
     page.wait_for_selector('tr[data-key="orders"]')
     broker.stop()
-    page.wait_for_selector("body.away", state="attached")
+    page.wait_for_selector("text=The console does not answer.")
     broker = started(int(address.rpartition(":")[2]))
     try:
-        page.wait_for_selector("body:not(.away)", state="attached")
+        page.wait_for_selector("#away", state="hidden")
         page.wait_for_selector('tr[data-key="orders"]')
     finally:
         broker.stop()
     assert complaints
     complaints.clear()  # the browser notes each request that had no answer
+
+
+def test_a_topic_that_is_deleted_while_its_page_is_open(
+    page: Page, broker: EmbeddedBroker, complaints: Complaints
+) -> None:
+    """Its figures stood there for good."""
+    page.goto(f"{address_of(broker)}/topics/users")
+    admin = kafka.KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    admin.delete_topics(["users"])
+    admin.close()
+    page.wait_for_selector("text=There is no topic users in this cluster.")
+    assert complaints
+    complaints.clear()  # the browser notes each answer of 404
 
 
 def test_without_scripts_every_page_is_read(
