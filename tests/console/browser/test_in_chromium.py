@@ -18,7 +18,7 @@ from splashdam import EmbeddedBroker, KafkaProducer
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]  # one after the other, in one worker
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'"
 PATHS = (
