@@ -166,7 +166,7 @@ async def transactions(visit: Visit) -> HttpAnswer:
 PAGE = Page(
     name="Groups",
     order=3,
-    key="r",
+    key="g",
     routes=(
         Route("GET", "/groups", groups),
         Route("GET", "/groups/{group}", group),

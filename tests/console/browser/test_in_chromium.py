@@ -18,7 +18,7 @@ from splashdam import EmbeddedBroker, KafkaProducer
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]  # one after the other, in one worker
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'"
 PATHS = (
@@ -226,7 +226,13 @@ def test_keys(page: Page, broker: EmbeddedBroker, producer: KafkaProducer) -> No
     page.wait_for_selector("dialog[open]")
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog:not([open])", state="attached")
-    for key, address in (("l", "/log"), ("p", "/producers"), ("m", "/messages"), ("o", "/")):
+    for key, address in (
+        ("l", "/log"),
+        ("g", "/groups"),
+        ("p", "/producers"),
+        ("m", "/messages"),
+        ("o", "/"),
+    ):
         page.keyboard.press("g")
         page.keyboard.press(key)
         page.wait_for_url(address_of(broker) + address)
