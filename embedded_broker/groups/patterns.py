@@ -451,7 +451,7 @@ class _Parser:
         for head in ("P<", "<"):
             if self._take(head):
                 name, end, _ = self._text[self.position :].partition(">")
-                if not end or not name.isidentifier():
+                if not end or not name or not _WORD_LETTERS.issuperset(name):
                     raise InvalidPatternError("look-around and illegal group names are not known")
                 self.position += len(name) + 1
                 return True

@@ -70,6 +70,7 @@ def test_matches_the_same_as_python(pattern: str) -> None:
         (r"\pL\PL\pL", {"a.b", "a-b"}),
         (r"\p{Latin}", {"a", "b", "A"}),
         (r"\x{61}b\z", {"ab"}),
+        ("(?P<1>a)(?<n_2>b)", {"ab"}),
         ("(?U)a+", {"a"}),
         ("é|a", {"a"}),
         ("x[[]|a", {"a"}),
@@ -86,7 +87,8 @@ def test_matches_the_same_as_re2(pattern: str, matched: set[str]) -> None:
     [
         "(", ")", "a)", "[", "[a", "*", "a**", "+a", "a{3,2}", "a{1001}", r"\1", r"\k", "(?=a)",
         "(?!a)", "(?<=a)",
-        "(?z)", "(?", "(?P<1>a)", "[b-a]", "[[:what:]]", r"\p{Klingon}", "\\", r"\x{zz}",
+        "(?P<>a)", "(?P<a-b>a)", "(?P<é>a)",
+        "(?z)", "(?", "[b-a]", "[[:what:]]", r"\p{Klingon}", "\\", r"\x{zz}",
         "(?P=x)", "x" * 10_001,
         "(" * 200 + ")" * 200, "((a{100}){100}){100}",
     ],
