@@ -157,7 +157,7 @@ async def test_a_cluster_that_answers_with_an_error_is_not_said_to_be_silent(
         with pytest.raises(KafkaTimeoutError):
             await sending.send("orders", b"a plank")
         text = (await visitor.get("/producers")).text
-    assert "does not answer" not in text
+    assert "The cluster does not answer" not in text
     assert "<strong>In the way:</strong> [5 LeaderNotAvailableError]" in text
 
 
