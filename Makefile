@@ -100,7 +100,7 @@ check: setup  ## ruff, mypy strict, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy examples/typed_records.py examples/with_asyncio/*.py examples/quickstart*.py
+	$(BIN)/mypy examples/*.py examples/with_asyncio/*.py examples/testing/*.py
 	PYTHONPATH=typing_view $(BIN)/lint-imports
 
 console-test: setup  ## drive the console in a Chromium (Debian: chromium), with axe where npm is; skipped without
