@@ -18,6 +18,7 @@ BENCH_OUT ?= build/bench
 KAFKA_VERSIONS ?= 4.4.0 4.3.1 3.9.2
 # What `make console-test` checks pages with; it stays out of the repository.
 AXE := build/axe/package/axe.min.js
+CHROMIUM = $(firstword $(foreach name,chromium chromium-browser google-chrome google-chrome-stable,$(shell command -v $(name))))
 SEEDS ?= 1000
 FIRST ?= 0
 MINUTES ?= 10
@@ -99,12 +100,13 @@ check: setup  ## ruff, mypy strict, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy examples/typed_records.py examples/with_asyncio/*.py examples/quickstart*.py
+	$(BIN)/mypy examples/*.py examples/with_asyncio/*.py examples/testing/*.py
 	PYTHONPATH=typing_view $(BIN)/lint-imports
 
 console-test: setup  ## drive the console in a Chromium (Debian: chromium), with axe where npm is; skipped without
-	@$(PIP) install "playwright>=1.49" $(LOGGED)
-	@sh tools/fetch_axe.sh $(AXE)
+	@# what drives it is large, and of no use without it
+	@test -z "$(CHROMIUM)" || $(PIP) install "playwright>=1.49" $(LOGGED)
+	@test -z "$(CHROMIUM)" || sh tools/fetch_axe.sh $(AXE)
 	SPLASHDAM_AXE=$(AXE) $(BIN)/python -m pytest $(PYTEST_ARGS) -m browser tests/console/browser
 
 docs: setup  ## build the documentation into build/docs; warnings are errors

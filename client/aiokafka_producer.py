@@ -19,7 +19,7 @@ from splashdam.client.serializers import (
     serialize_function,
 )
 from splashdam.model.broker_errors import InvalidProducerEpochError, ProducerFencedError
-from splashdam.model.errors import BulkSendError, IllegalStateError
+from splashdam.model.errors import BulkSendError, IllegalStateError, TransactionFailedError
 from splashdam.model.values import Buffer, HeaderPairs, RecordMetadata
 from splashdam.record.batch import HEADER_BYTES
 from splashdam.record.kernel import record_size_upper_bound
@@ -183,7 +183,7 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
         try:
             async with super().transaction():
                 yield
-        except InvalidProducerEpochError as error:
+        except (InvalidProducerEpochError, TransactionFailedError) as error:
             refusal = self._transactions().refusal()
             if isinstance(refusal, ProducerFencedError):
                 raise refusal from error

@@ -45,8 +45,9 @@ class AsyncKafkaProducer(TaskProducer[RecordFuture, KeyT, ValueT]):
             metadata = await future
 
     Call all methods in the loop of the ``async with`` block. Its end delivers the remaining records; if the
-    block is cancelled, they fail at once. Transactions are those of ``KafkaProducer``; each call is a
-    checkpoint. A call that is cancelled while it waits continues by itself; call it again to wait for it.
+    block is cancelled, they fail at once, and after Ctrl-C within ``exit_timeout_ms``. Transactions are those
+    of ``KafkaProducer``; each call is a checkpoint. A call that is cancelled while it waits continues by
+    itself; call it again to wait for it.
 
     Args:
         connect: opens connections; default: TCP, or the embedded broker.
@@ -161,7 +162,7 @@ class AsyncKafkaProducer(TaskProducer[RecordFuture, KeyT, ValueT]):
 
         Raises:
             KafkaTimeoutError: no broker assigned one, since none subscribes to metrics.
-            IllegalStateError: with ``enable_metrics_push=False``, or the producer is closed.
+            IllegalStateError: with ``enable_metrics_push=False``, or the producer does not run, or ends.
         """
         self._ask_identity()
         with trio.move_on_after(math.inf if timeout is None else timeout):
@@ -210,7 +211,8 @@ class AsyncKafkaProducer(TaskProducer[RecordFuture, KeyT, ValueT]):
                 core.connect.connect = self._lease.connect()
             core.start()
             try:
-                core.open_console()
+                if core.settings.console_port is not None:  # it imports modules, and waits until it listens
+                    await trio.to_thread.run_sync(core.open_console)
             except BaseException:
                 core.never_ran()
                 raise
@@ -233,8 +235,13 @@ class AsyncKafkaProducer(TaskProducer[RecordFuture, KeyT, ValueT]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        timeout = None
+        if isinstance(error, trio.Cancelled):
+            timeout = 0.0
+        elif isinstance(error, KeyboardInterrupt):  # do not wait for an unresponsive broker
+            timeout = self._settings.exit_timeout_ms / 1000
         try:
-            await self.close(0 if isinstance(error, trio.Cancelled) else None)
+            await self.close(timeout)
         finally:
             # The block's own exception is not shown to the nursery, which would wrap it into a group.
             await self._resources.aclose()

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypeAlias, final
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, final
 
 from splashdam.model.errors import IllegalStateError
 from splashdam.record.kernel import SPLIT, BatchOutcome, FutureCell, uncollected
@@ -32,17 +32,8 @@ else:
 Told: TypeAlias = Callable[[Any], object]
 """Gets the future that is done."""
 
-
-class Watched(Protocol):
-    """What is waited for: a ``DeliveryFuture``, or a task's ``Wait`` for a record."""
-
-    outcome: BatchOutcome
-    index: int
-
-    def done(self) -> bool: ...
-
-
-Telling: TypeAlias = tuple["Watched", Told, Context]
+Telling: TypeAlias = tuple["DeliveryFuture | Wait", Told, Context]
+"""Who waits for a record, the future itself or a task; what is called with it; and in which context."""
 
 
 class LoopWatch:
@@ -74,28 +65,29 @@ class LoopWatch:
         """Whether this is the loop."""
         return self._loop() is loop
 
-    def add(self, watched: Watched, told: Told, context: Context) -> None:
-        """Have ``told(watched)`` called in the loop once it is done, but not in this call."""
-        if watched.done() or not self._join(watched, told, context):
-            self.soon(watched, told, context)
+    def add(self, cell: FutureCell, telling: Telling) -> None:
+        """Tell it in the loop once the record is done, but not in this call."""
+        if cell.done() or not self._join(cell, telling):
+            self.soon(telling)
 
-    def soon(self, watched: Watched, told: Told, context: Context) -> None:
-        """Have ``told(watched)`` called in the next turn of the loop."""
-        self._due.append((watched, told, context))
+    def soon(self, telling: Telling) -> None:
+        """Tell it in the next turn of the loop."""
+        self._due.append(telling)
         if not self._scheduled:
             self._scheduled = True
             self.loop.call_soon(self._tell)
 
-    def remove(self, watched: Watched) -> tuple[tuple[Told, Context], ...]:
-        """Forget what is to be told about it, and return that."""
-        batch = self._batches.get(watched.outcome)
-        if batch is not None and watched in batch.tellings:
-            return batch.tellings.pop(watched)
-        if watched.outcome.state == SPLIT:  # it may be with any of the batch's parts
-            for batch in self._batches.values():
-                if watched in batch.tellings:
-                    return batch.tellings.pop(watched)
-        return ()
+    def remove(self, cell: FutureCell, is_one: Callable[[Telling], bool]) -> list[Telling]:
+        """Forget those tellings about a record for which ``is_one`` is true, and return them."""
+        # Those of a batch that was split may be with it and with any of its parts.
+        batches = (
+            list(self._batches.values()) if cell.outcome.state == SPLIT else [self._batches.get(cell.outcome)]
+        )
+        tellings = [each for batch in batches if batch is not None for each in batch.tellings.pop(cell, ())]
+        for each in tellings:
+            if not is_one(each):
+                self.add(cell, each)
+        return list(filter(is_one, tellings))
 
     def ring(self, batch: BatchWatch) -> None:
         """Tell what waits for a batch that has ended. Called in the sender's thread."""
@@ -111,9 +103,9 @@ class LoopWatch:
         self._batches.clear()
         self._ended.clear()
 
-    def _join(self, watched: Watched, told: Told, context: Context) -> bool:
+    def _join(self, cell: FutureCell, telling: Telling) -> bool:
         """Watch the record's batch; return False if that is done already."""
-        outcome, index = watched.outcome, watched.index
+        outcome, index = cell.outcome, cell.index
         if outcome.state == SPLIT:
             outcome, index = outcome.leaf_of(index)
         batch = self._batches.get(outcome)
@@ -124,7 +116,7 @@ class LoopWatch:
             if outcome.add_waiter(batch, index) is None:
                 return False
             self._batches[outcome] = batch
-        batch.tellings[watched] = (*batch.tellings.get(watched, ()), (told, context))
+        batch.tellings[cell] = (*batch.tellings.get(cell, ()), telling)
         return True
 
     def _tell(self) -> None:
@@ -137,14 +129,14 @@ class LoopWatch:
             for _ in range(len(due)):  # what is added meanwhile has the next turn, as with asyncio's futures
                 if not due:  # a nested run of the loop (nest_asyncio) has told the rest
                     break
-                watched, told, context = due.popleft()
+                waiting, told, context = due.popleft()
                 try:
-                    context.run(told, watched)
+                    context.run(told, waiting)
                 except (SystemExit, KeyboardInterrupt):
                     raise
                 except BaseException as error:
                     loop.call_exception_handler(
-                        {"message": f"{told!r} raised for {watched!r}", "exception": error, "future": watched}
+                        {"message": f"{told!r} raised for {waiting!r}", "exception": error, "future": waiting}
                     )
         finally:
             if due and not self._scheduled:
@@ -154,10 +146,10 @@ class LoopWatch:
     def _take(self, batch: BatchWatch) -> None:
         """Make due what waits for a batch that has ended, or for the parts of it that have."""
         self._batches.pop(batch.outcome, None)
-        for watched, those in batch.tellings.items():
-            for told, context in those:
-                if watched.done() or not self._join(watched, told, context):
-                    self._due.append((watched, told, context))
+        for cell, tellings in batch.tellings.items():
+            for each in tellings:
+                if cell.done() or not self._join(cell, each):
+                    self._due.append(each)
 
 
 class BatchWatch:
@@ -165,14 +157,14 @@ class BatchWatch:
 
     Attributes:
         outcome: of the batch.
-        tellings: whom to tell of which record.
+        tellings: what to tell of which record.
     """
 
     __slots__ = ("_loop_watch", "outcome", "tellings")
 
     def __init__(self, loop_watch: LoopWatch, outcome: BatchOutcome) -> None:
         self.outcome = outcome
-        self.tellings: dict[Watched, tuple[tuple[Told, Context], ...]] = {}
+        self.tellings: dict[FutureCell, tuple[Telling, ...]] = {}
         self._loop_watch = loop_watch
 
     def __call__(self) -> None:
@@ -215,32 +207,27 @@ class Wait:
     gets one of these, and the delivery is not cancelled with them.
     """
 
-    __slots__ = ("_asyncio_future_blocking", "_cell", "_message", "_watch", "index", "outcome")
+    __slots__ = ("_asyncio_future_blocking", "_cell", "_message", "_watch")
 
     def __init__(self, cell: FutureCell, watch: LoopWatch) -> None:
         self._asyncio_future_blocking = True
         self._cell = cell
         self._watch = watch
         self._message: tuple[Any, ...] | None = None
-        self.outcome = cell.outcome
-        self.index = cell.index
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self._watch.loop
 
-    def done(self) -> bool:
-        return self._message is not None or self._cell.done()
-
     def add_done_callback(self, told: Told, *, context: Context) -> None:
-        self._watch.add(self, told, context)
+        self._watch.add(self._cell, (self, told, context))
 
     def cancel(self, msg: Any = None) -> bool:
-        tellings = self._watch.remove(self)
+        tellings = self._watch.remove(self._cell, lambda each: each[0] is self)
         if not tellings:
             return False
         self._message = () if msg is None else (msg,)
-        for told, context in tellings:
-            self._watch.soon(self, told, context)
+        for each in tellings:
+            self._watch.soon(each)
         return True
 
     def result(self) -> None:
@@ -324,10 +311,10 @@ class DeliveryFuture(_Cell):
         given_up = BatchOutcome(self.outcome.topic_partition)
         given_up.fail(asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg))
         watch = loop_watch()
-        tellings = watch.remove(self)
+        tellings = watch.remove(self, lambda _: True)
         self._leave_for(given_up)
-        for told, context in tellings:
-            watch.soon(self, told, context)
+        for each in tellings:
+            watch.soon(each)
         return True
 
     def add_done_callback(self, fn: Told, /, *, context: Context | None = None) -> None:
@@ -335,16 +322,11 @@ class DeliveryFuture(_Cell):
 
         Callbacks of ``add_callback`` and ``add_errback`` run on the sender's thread instead.
         """
-        loop_watch().add(self, fn, copy_context() if context is None else context)
+        loop_watch().add(self, (self, fn, copy_context() if context is None else context))
 
     def remove_done_callback(self, fn: Told, /) -> int:
         """Forget a callback of this loop; return how often it was there."""
-        watch = loop_watch()
-        before = watch.remove(self)
-        after = [(told, context) for told, context in before if told != fn]
-        for told, context in after:
-            watch.add(self, told, context)
-        return len(before) - len(after)
+        return len(loop_watch().remove(self, lambda each: each[0] is self and each[1] == fn))
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         """Return the running loop."""

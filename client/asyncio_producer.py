@@ -93,8 +93,10 @@ class AsyncioKafkaProducer(TaskProducer[DeliveryFuture, KeyT, ValueT]):
             self._tokens.loop = asyncio.get_running_loop()
         loop_watch()  # so that `loop.run_until_complete(future)` finds this loop
         if local_address(core.settings.bootstrap_servers) is not None:
-            # The broker reads its directory, which may take a while.
-            self._loop = await _to_the_end(asyncio.to_thread(BackgroundLoop, core), core)
+            # The broker reads its directory, which may take a while. Not in a task: the end of `asyncio.run`
+            # cancels all of them, and the thread would go on alone.
+            starting = asyncio.get_running_loop().run_in_executor(None, BackgroundLoop, core)
+            self._loop = await _to_the_end(starting, core)
         else:
             self._loop = BackgroundLoop(core)
         self._lease = self._loop.lease
@@ -187,9 +189,10 @@ class AsyncioKafkaProducer(TaskProducer[DeliveryFuture, KeyT, ValueT]):
                 if not await wait_in_asyncio(Subscription(outcome, -1), deadline.left()):
                     break
             else:
-                callbacks_have_run = Latch()
-                core.in_loop(callbacks_have_run.open)
-                await wait_in_asyncio(callbacks_have_run, deadline.left())
+                if core.state is not State.NEW:  # else there is no thread that would say so
+                    callbacks_have_run = Latch()
+                    core.in_loop(callbacks_have_run.open)
+                    await wait_in_asyncio(callbacks_have_run, deadline.left())
         finally:
             core.end_flush()
         return core.flush_report(records, timeout)
@@ -200,10 +203,11 @@ class AsyncioKafkaProducer(TaskProducer[DeliveryFuture, KeyT, ValueT]):
         Waits for the end of an earlier call that was cancelled, for example the abort of a cancelled block.
 
         Raises:
+            KafkaTimeoutError: the wait has taken ``max_block_ms``; call it again to continue.
             IllegalStateError: a transaction is open.
             KafkaError: the producer is fenced, or failed for good.
         """
-        if not self._transactions().initialized:
+        if self._transactions().needs_init:
             await self.init_transactions()
         await super().begin_transaction()
 
@@ -217,7 +221,7 @@ class AsyncioKafkaProducer(TaskProducer[DeliveryFuture, KeyT, ValueT]):
 
         Raises:
             KafkaTimeoutError: no broker assigned one, since none subscribes to metrics.
-            IllegalStateError: with ``enable_metrics_push=False``, or the producer is closed.
+            IllegalStateError: with ``enable_metrics_push=False``, or the producer does not run, or ends.
         """
         self._ask_identity()
         await wait_in_asyncio(self._core.identified, timeout)
@@ -267,18 +271,19 @@ class AsyncioKafkaProducer(TaskProducer[DeliveryFuture, KeyT, ValueT]):
         await self.stop(self._settings.exit_timeout_ms / 1000 if cancelled else None)
 
 
-async def _to_the_end(starting: Any, core: ProducerCore[Any]) -> BackgroundLoop:
+async def _to_the_end(
+    starting: asyncio.Future[BackgroundLoop], core: ProducerCore[DeliveryFuture]
+) -> BackgroundLoop:
     """Wait until the thread runs. If this task is cancelled meanwhile, the thread ends again."""
-    task = asyncio.ensure_future(starting)
     try:
-        return await asyncio.shield(task)
+        return await asyncio.shield(starting)
     except asyncio.CancelledError:
-        while not task.done():
+        while not starting.done():
             try:
-                await asyncio.wait([task])
+                await asyncio.wait([starting])
             except asyncio.CancelledError:
                 continue
-        if task.exception() is None:
+        if starting.exception() is None:
             core.begin_close(at_once=True)
         raise
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 
 import attrs
 
-from splashdam.client.running.core import ProducerCore
+from splashdam.client.running.core import NO_INSTANCE_ID, ProducerCore
+from splashdam.client.running.lifecycle import State
 from splashdam.client.running.process import refuse_inside_a_send
 from splashdam.client.sending.lookup import TopicLookup
 from splashdam.client.settings.producer_settings import ProducerSettings
@@ -149,30 +150,33 @@ class ProducerBase(NowaitSends[FutureT]):
         return self._core.purge(queued=queued, in_flight=in_flight)
 
     def _ask_identity(self) -> None:
-        """Connect to a broker that may assign a client instance id.
+        """Connect to a broker that may assign a client instance id, unless there is one.
 
         Raises:
-            IllegalStateError: no metrics are pushed, or the producer is closed.
+            IllegalStateError: no metrics are pushed, or the producer does not run.
         """
         core = self._core
         core.refuse_if_foreign()
-        if core.identified.opened:
+        if core.instance_id != NO_INSTANCE_ID:
             return
         if not self._settings.enable_metrics_push:
             raise IllegalStateError("there is no client instance id with enable_metrics_push=False")
-        if core.finished.opened:
-            raise IllegalStateError("the producer is closed")
+        if core.state is State.NEW or core.finished.opened:
+            raise core.refusal()
         core.sender.telemetry.connect_soon()
 
     def _identity(self, timeout: float | None) -> UUID:
-        if not self._core.identified.opened:
+        core = self._core
+        if core.instance_id == NO_INSTANCE_ID:
+            if core.finished.opened:
+                raise core.refusal()
             raise KafkaTimeoutError(
                 f"no broker assigned a client instance id within {timeout} s;"
                 " brokers without a metrics subscription assign none"
             )
         from uuid import UUID
 
-        return UUID(bytes=self._core.instance_id)
+        return UUID(bytes=core.instance_id)
 
     def bootstrap_connected(self) -> bool:
         """Whether a connection to any broker is open. Connections are opened on first use.

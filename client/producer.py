@@ -476,8 +476,8 @@ class KafkaProducer(ProducerBase[RecordFuture], Sends[RecordFuture], Generic[Key
 
         Raises:
             KafkaTimeoutError: no broker assigned one, since none subscribes to metrics.
-            IllegalStateError: with ``enable_metrics_push=False``, or the producer is closed, or this is its
-                own thread.
+            IllegalStateError: with ``enable_metrics_push=False``, or the producer is or gets closed, or this
+                is its own thread.
         """
         self._ask_identity()
         SENDER_THREADS.refuse("client_instance_id()")

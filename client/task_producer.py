@@ -166,7 +166,10 @@ class TaskProducer(ProducerBase[FutureT], Generic[FutureT, KeyT, ValueT]):
 
     @timed_async("txn_init_ns")
     async def init_transactions(self) -> None:
-        """See ``KafkaProducer.init_transactions``. Under asyncio ``begin_transaction`` may do it instead."""
+        """See ``KafkaProducer.init_transactions``. Under asyncio ``begin_transaction`` may do it instead.
+
+        Call it before a consumer reads the offsets that this producer's transactions commit.
+        """
         await self._wait_for(self._transactions().init())
 
     async def begin_transaction(self) -> None:

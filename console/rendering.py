@@ -56,7 +56,8 @@ class Rendering:
             if self._clock.now_ms() - began_ms >= _TURN_MS:
                 await trio.lowlevel.checkpoint()
                 began_ms = self._clock.now_ms()
-        return "".join(text).encode()
+        # JSON may hold half of a surrogate pair as an escape: it is shown as the escape.
+        return "".join(text).encode(errors="backslashreplace")
 
     def static(self, version: str, name: str) -> HttpAnswer:
         """Return a static file."""
@@ -78,6 +79,9 @@ class Rendering:
             age=lambda timestamp_ms: age(timestamp_ms, self._clock.wall_ms()),
             bytes=shown_bytes,
             count=count,
+            counted=counted,
+            setting_in_words=setting_in_words,
+            short=short,
             rate=rate,
             moment=moment,
             clock=clock_time,
@@ -97,6 +101,45 @@ _GROUP = "\u202f"  # a narrow space that does not break
 def count(number: int | float | None) -> str:
     """Return a number with its thousands apart."""
     return NOTHING if number is None else f"{number:,.0f}".replace(",", _GROUP)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return how many of something there are: ``1 record``, ``2 records``."""
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+
+
+_LARGEST = 2**63 - 1
+_ENDLESS = ("retention.ms", "retention.bytes")
+"""Settings for which -1 is no limit; for others it may mean something else."""
+
+
+def setting_in_words(value: str, name: str) -> str:
+    """Return what a long number of milliseconds or bytes is, ``7 d`` or ``1.0 GiB``; else nothing."""
+    if value == "-1" and name.endswith(_ENDLESS):
+        return "no limit"
+    if not name.endswith((".ms", ".bytes")) or not (value.isascii() and value.isdigit()):
+        return ""
+    number = int(value)
+    if number >= _LARGEST:
+        return "no limit"
+    if name.endswith(".bytes"):
+        return shown_bytes(number) if number >= 1024 else ""
+    return shown_duration(number) if number >= 1000 else ""
+
+
+def shown_duration(duration_ms: int) -> str:
+    """Return a time of a second or more with its unit, to a tenth: ``7 d``, ``1.5 min``."""
+    units = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+    length, unit = next(each for each in units if duration_ms >= each[0])
+    return f"{duration_ms / length:,.1f}".removesuffix(".0").replace(",", _GROUP) + f" {unit}"
+
+
+_SHORT = 120
+
+
+def short(name: str) -> str:
+    """Return a name that anybody may choose at any length, cut where it would fill the page."""
+    return name if len(name) <= _SHORT else f"{name[:_SHORT]}…"
 
 
 def rate(number: float | None) -> str:

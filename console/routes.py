@@ -97,8 +97,10 @@ class Visit:
         return HttpAnswer(status=status, headers=[("Content-Type", "text/html; charset=utf-8")], body=body)
 
     async def missing(self, what: str) -> HttpAnswer:
-        """Return the page that says that there is no such thing."""
-        return await self.show("missing.html", status=404, what=what)
+        """Return the page that says that there is no such thing; or that nobody knows, without an answer."""
+        seen = await self.parts.sampler.look()
+        failure = seen.failure if seen.overview is None else None
+        return await self.show("missing.html", status=503 if failure else 404, what=what, failure=failure)
 
 
 def go_to(location: str) -> HttpAnswer:

@@ -10,6 +10,7 @@ from splashdam.model.values import TopicPartition
 from splashdam.model.views.cluster import TopicView
 from splashdam.net.cluster.cluster_client import ClusterClient
 from splashdam.net.connection.connection import Connection
+from splashdam.record.batch import HEADER_BYTES
 from splashdam.record.json_lines import Line
 from splashdam.record.kernel import BatchBuffer, murmur2, record_size_upper_bound
 from splashdam.record.sealing import seal
@@ -20,8 +21,6 @@ from splashdam.wire.messages.produce import (
     TopicProduceData,
 )
 
-_LAST_WITH_NAMES = 12
-_HEADER_BYTES = 61
 _ALL_IN_SYNC = -1
 _TIMEOUT_MS = 5_000
 
@@ -78,7 +77,7 @@ async def send_record(
         BrokerResponseError: the leader refuses it.
         KafkaTimeoutError: the cluster does not answer.
     """
-    buffer = BatchBuffer(_HEADER_BYTES + record_size_upper_bound(line.key, line.value, line.headers))
+    buffer = BatchBuffer(HEADER_BYTES + record_size_upper_bound(line.key, line.value, line.headers))
     buffer.try_append(timestamp_ms, line.key, line.value, line.headers)
     batch = bytes(seal(buffer))
 

@@ -18,7 +18,7 @@ with KafkaProducer(bootstrap_servers="embedded:./data", linger_ms=5) as producer
     delivery = producer.send_many("readings", [b"%d" % number for number in range(COUNT)])
     report = delivery.get(timeout=60)
     print(
-        f"{report.delivered:,} of {report.count:,} delivered; the last: {delivery[-1].value.topic_partition}"
+        f"{report.delivered:,} of {report.count:,} delivered; the last: {delivery[-1].get().topic_partition}"
     )
 
     # A table: keys and values go from its buffers into the batches, without a Python object per row.
@@ -36,4 +36,5 @@ with KafkaProducer(bootstrap_servers="embedded:./data", linger_ms=5) as producer
         producer.send_many("readings", [b"good", b"good", "bad", b"good"])
     except BulkSendError as error:
         print(f"stopped at {error.index}: {error.__cause__}")
-        print(f"{error.delivery.get(timeout=60).delivered} delivered before it")
+        if error.delivery is not None:  # an unpickled copy has none
+            print(f"{error.delivery.get(timeout=60).delivered} delivered before it")

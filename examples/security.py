@@ -2,6 +2,7 @@
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import trustme  # makes certificates for tests; elsewhere your CA does
 
@@ -20,7 +21,7 @@ with tempfile.TemporaryDirectory() as folder:
     )
     broker.users.add("anna", "correct horse")
     with broker:
-        options = {
+        options: dict[str, Any] = {
             "bootstrap_servers": broker.bootstrap_servers,
             "security_protocol": "SASL_SSL",
             "ssl_cafile": files / "ca.pem",

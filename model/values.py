@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
@@ -11,9 +11,6 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 HeaderPairs: TypeAlias = Sequence[tuple[str, bytes | None]]
 """Record headers as they are encoded: ordered; keys may repeat, a value may be null."""
-
-HeadersLike: TypeAlias = Sequence[tuple[str, Buffer | None]] | Mapping[str, Buffer | None]
-"""Record headers as an application may give them."""
 
 
 class IsolationLevel(IntEnum):

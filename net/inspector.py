@@ -34,7 +34,12 @@ from splashdam.net.admin.groups import committed_offsets, describe_group, list_g
 from splashdam.net.admin.log_dirs import LogDirDescription, describe_log_dirs
 from splashdam.net.admin.producers import describe_producers
 from splashdam.net.admin.topics import list_offsets, newest_timestamps
-from splashdam.net.admin.transactions import describe_transaction, list_transactions
+from splashdam.net.admin.transactions import (
+    UNENDED,
+    ListedTransaction,
+    describe_transaction,
+    list_transactions,
+)
 from splashdam.net.clock import Clock, SystemClock
 from splashdam.net.cluster.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
@@ -232,44 +237,54 @@ class Inspector:
             last_rebalance=None if self.inside is None else self.inside.last_rebalance(group_id),
         )
 
-    async def transactions(self) -> list[TransactionView]:
+    async def transactions(self, most: int = 100) -> list[TransactionView]:
         """Look at transactional ids, those with an open transaction first.
+
+        Args:
+            most: how many are described; others have their names, states and producer ids alone.
 
         Raises:
             UnsupportedVersionError: the cluster is older than Kafka 3.0.
         """
         async with self._turn:
-            found = []
-            for listed in await list_transactions(self._client):
-                each = await describe_transaction(self._client, listed.transactional_id)
-                found.append(
-                    TransactionView(
-                        transactional_id=each.transactional_id,
-                        state=each.state or listed.state,
-                        producer_id=each.producer_id,
-                        producer_epoch=each.producer_epoch,
-                        start_ms=_time(each.start_ms),
-                        timeout_ms=each.timeout_ms,
-                        partitions=each.partitions,
-                    )
-                )
-            return sorted(found, key=_oldest_open_first)
+            listed = await list_transactions(self._client)
+            listed.sort(key=lambda each: each.state not in UNENDED)
+            found = [await self._transaction(each) for each in listed[:most]]
+        found.sort(key=_oldest_open_first)
+        return found + [
+            TransactionView(
+                transactional_id=each.transactional_id, state=each.state, producer_id=each.producer_id
+            )
+            for each in listed[most:]
+        ]
 
-    async def held_back(
-        self, ends: Mapping[TopicPartition, int | None], known: Sequence[TransactionView]
-    ) -> list[HeldBackView]:
+    async def _transaction(self, listed: ListedTransaction) -> TransactionView:
+        each = await describe_transaction(self._client, listed.transactional_id)
+        return TransactionView(
+            transactional_id=each.transactional_id,
+            state=each.state or listed.state,
+            producer_id=each.producer_id,
+            producer_epoch=each.producer_epoch,
+            # A coordinator remembers the start of a transaction that has ended, too.
+            start_ms=_time(each.start_ms) if each.state in UNENDED else None,
+            timeout_ms=each.timeout_ms,
+            partitions=each.partitions,
+        )
+
+    async def held_back(self, ends: Mapping[TopicPartition, int | None]) -> list[HeldBackView]:
         """Look for the transaction that holds back the last stable offset of each partition.
 
         Args:
             ends: the partitions to look at, with their end offsets.
-            known: transactions of which coordinators know.
 
         Raises:
-            UnsupportedVersionError: the cluster is older than Kafka 2.8.
+            UnsupportedVersionError: the cluster is older than Kafka 3.0.
         """
         async with self._turn:
+            # Before and afterwards: one that begins or ends meanwhile does not hang.
+            ids = await self._unended()
             active = await describe_producers(self._client, ends)
-        ids = {each.producer_id: each.transactional_id for each in known if each.start_ms is not None}
+            ids |= await self._unended()
         found = []
         for where, producers in sorted(active.items()):
             opened = [each for each in producers if each.txn_start_offset >= 0]
@@ -288,6 +303,11 @@ class Inspector:
                 )
             )
         return found
+
+    async def _unended(self) -> dict[int, str]:
+        """Return the transactional ids of transactions that coordinators have not ended, by producer id."""
+        listed = await list_transactions(self._client, UNENDED)
+        return {each.producer_id: each.transactional_id for each in listed}
 
     async def _newest_of(
         self, led: Sequence[TopicPartition], ends: Mapping[TopicPartition, int]

@@ -47,6 +47,7 @@ class Completion:
         finished: decided batches whose waiters have not run yet.
         fatal: the error that stopped this producer for good; None if there is none.
         last_failure: the last failure on the way to a broker; the cause of batches that expire.
+        last_record_error: what the application was told of the last batch that failed; None if none has.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Completion:
         self.finished: deque[ProducerBatch] = deque()
         self.fatal: KafkaError | None = None
         self.last_failure: BaseException | None = None
+        self.last_record_error: BaseException | None = None
         self._timeout = DeliveryTimeout(context)
         self._accepted_late: list[tuple[TopicPartition, int]] = []
         settings = self._settings = context.settings
@@ -352,6 +354,7 @@ class Completion:
     def _failed(self, batch: ProducerBatch) -> None:
         """Report the failure of a batch to the application, once per batch."""
         self._counters.failed(batch)
+        self.last_record_error = batch.outcome.error
         if self._transactions is not None and batch.outcome.error is not None:
             self._transactions.batch_failed(batch.outcome.error)
         self.finished.append(batch)

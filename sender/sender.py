@@ -146,6 +146,11 @@ class Sender:
         return self._completion.fatal
 
     @property
+    def last_record_error(self) -> BaseException | None:
+        """Why the last batch that failed did; None if none has."""
+        return self._completion.last_record_error
+
+    @property
     def counters(self) -> SenderCounters:
         """The counters; their windows are rolled under the guard."""
         return self._context.counters

@@ -190,9 +190,7 @@ class Wakeup:
         self._rung = not (self._armed or read)  # a waker that took the flag will write
         self._armed = False
         woken = self._signalled
-        if (
-            woken
-        ):  # otherwise a wake that comes right here would be lost: only a turn may follow a cleared flag
+        if woken:  # else a wake that comes right here would be lost: only a turn may follow a cleared flag
             self._signalled = False
         return woken
 

@@ -20,7 +20,7 @@ from kafka.structs import OffsetAndMetadata
 from splashdam import EmbeddedBroker, KafkaProducer
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
-SIZE = {"width": 1100, "height": 640}
+SIZE = {"width": 1100, "height": 760}
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 SMALLER = """async ([png, quality]) => {
   const picture = new Image();
@@ -42,7 +42,6 @@ def live(servers: str, stop: threading.Event) -> None:
         where = TopicPartition("orders", 0)
         consumer = KafkaConsumer(bootstrap_servers=servers, group_id="invoices", client_id="invoices")
         consumer.assign([where])
-        consumer.commit({where: OffsetAndMetadata(40, "", -1)})
         number = 0
         while not stop.wait(0.02):
             for _ in range(20):
@@ -55,6 +54,7 @@ def live(servers: str, stop: threading.Event) -> None:
             if number % 200 == 0:
                 billing.send("invoices", b'{"order": %d}' % number, key=b"%d" % number)
                 shop.send("returns", b'{"order": %d}' % number, key=b"%d" % number)
+                consumer.commit({where: OffsetAndMetadata(number // 12, "", -1)})
         consumer.close()
 
 

@@ -19,8 +19,7 @@ from splashdam.cli.connecting import Cluster, on_cluster
 from splashdam.cli.output import counted, is_terminal, print_json, shown_age, shown_bytes
 from splashdam.cli.parameters import json_option
 from splashdam.console.sampling import Sampler, Seen
-from splashdam.model.broker_errors import BrokerResponseError
-from splashdam.model.errors import KafkaConnectionError, message_of
+from splashdam.model.errors import KafkaConnectionError, KafkaError, message_of
 from splashdam.model.views.cluster import GroupPartitionView, GroupView, TopicView
 from splashdam.net.clock import SystemClock
 from splashdam.net.inspector import Inspector, open_inspector
@@ -166,7 +165,7 @@ async def _look(inspector: Inspector, sampler: Sampler) -> Look:
     ends = {each.topic_partition: each.end_offset for t in seen.overview.topics for each in t.partitions}
     try:
         groups = await inspector.groups(ends, _MOST_GROUPS)
-    except BrokerResponseError as error:  # who may see topics may not always see groups
+    except KafkaError as error:  # who may see topics may not see groups, and a broker may have gone meanwhile
         return Look(seen=seen, groups=(), refusal=message_of(error))
     return Look(seen=seen, groups=sorted(groups, key=lambda each: (-each.lag, each.group_id)))
 

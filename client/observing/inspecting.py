@@ -37,7 +37,7 @@ def _inspect(core: Inspectable) -> ProducerView:
     sender, memory, settings = core.sender, core.accumulator.memory, core.settings
     found, identity, transactions = sender.inspect(MOST_PARTITIONS), sender.identity, sender.transactions
     totals, callers = sender.counters, core.intake.caller_counters
-    error: KafkaError | None = sender.fatal_error
+    error, refused = sender.fatal_error, sender.last_record_error
     servers = settings.bootstrap_servers
     return ProducerView(
         client_id=str(settings.client_id),
@@ -56,10 +56,15 @@ def _inspect(core: Inspectable) -> ProducerView:
         stages=_stages(core),
         records_sent=totals.records_sent,
         records_failed=totals.records_failed,
+        last_record_error=None if refused is None else _text_of(refused),
         failure=core.metadata.obstacle() or core.metadata.last_failure,
         error=None if error is None else message_of(error),
         **found._asdict(),
     )
+
+
+def _text_of(error: BaseException) -> str:
+    return message_of(error) if isinstance(error, KafkaError) else str(error)
 
 
 def _stages(core: Inspectable) -> tuple[StageView, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from typing import Any
 
 import trio
@@ -41,7 +42,7 @@ class BackgroundLoop:
         ended: opens when the thread has nothing left to do, after ``lease`` is released.
 
     Raises:
-        IllegalStateError, KafkaConfigurationError: as ``Lease``.
+        IllegalStateError, KafkaConfigurationError: as ``Lease`` and ``ProducerCore.start``.
     """
 
     def __init__(self, core: ProducerCore[Any]) -> None:
@@ -49,8 +50,11 @@ class BackgroundLoop:
         local = local_address(settings.bootstrap_servers)
         self.lease = lease = None if local is None else Lease(local)
         self.ended = ended = Latch()
-        core.start()
-        try:
+        with ExitStack() as undo:
+            if lease is not None:
+                undo.callback(lease.release)
+            core.start()
+            undo.callback(core.never_ran)
             if lease is not None:
                 core.connect.connect = lease.connect()
             core.open_console()
@@ -61,11 +65,7 @@ class BackgroundLoop:
                 daemon=True,
             )
             self.thread.start()
-        except BaseException:
-            core.never_ran()
-            if lease is not None:
-                lease.release()
-            raise
+            undo.pop_all()
 
 
 def _run(core: ProducerCore[Any], lease: Lease | None, ended: Latch) -> None:

@@ -64,6 +64,8 @@ outcome_table.on_waiter_error = _log_waiter_error
 WRITE_PATIENCE_MS = 4.0
 """A request of a few MB is written by then if broker and network are fast; others continue in a task."""
 
+NO_INSTANCE_ID = bytes(16)
+
 FORCED_SECONDS = 0.1
 """How long to wait for a loop that was told to end at once."""
 
@@ -84,7 +86,8 @@ class ProducerCore(Generic[FutureT]):
         connect: opens and tracks connections.
         finished: opens when the loop has ended and every future is done.
         console: the page of ``console_port``; None without.
-        identified: opens when a broker has assigned ``instance_id`` (KIP-714).
+        instance_id: assigned by a broker (KIP-714); ``NO_INSTANCE_ID`` before.
+        identified: opens when ``instance_id`` is assigned, or when the loop has ended.
         transactions: with a transactional id; None without.
     """
 
@@ -138,7 +141,7 @@ class ProducerCore(Generic[FutureT]):
         self.deferred = DeferredSends(self.intake)
         self.pending_sends = PendingSends(self.intake, self.deferred)
         self.transactions = self._make_transactions()
-        self.instance_id = bytes(16)
+        self.instance_id = NO_INSTANCE_ID
         self.identified = Latch()
         if settings.enable_metrics_push:
             self.sender.telemetry.make = self._make_telemetry
@@ -178,11 +181,20 @@ class ProducerCore(Generic[FutureT]):
             raise IllegalStateError(f"a producer starts once; this one is {self.state.name.lower()}")
 
     def start(self) -> None:
-        """Take records from now on; the caller runs ``main``."""
+        """Take records from now on; the caller runs ``main``, or calls ``never_ran``.
+
+        Raises:
+            IllegalStateError: it was started or closed before.
+            Exception: raised by ``init`` of a metric reporter; the core is closed then.
+        """
         self._advance(Event.START)
         process.keep_watch(self)
         if self.settings.metric_reporters and self.settings.metrics_enabled:
-            self._start_reporters()
+            try:
+                self._start_reporters()
+            except BaseException:
+                self.never_ran()
+                raise
         self.intake.refuse = None if self.transactions is None else self.transactions.refusal
 
     def _start_reporters(self) -> None:
@@ -443,7 +455,7 @@ class ProducerCore(Generic[FutureT]):
         return sum(batch.records_now for batch in self.accumulator.incomplete) + self.deferred.waiting
 
     def never_ran(self) -> None:
-        """Finish a core whose thread could not be started."""
+        """Finish a core that was started, but whose ``main`` will not run."""
         self._finish()
 
     def _finish(self) -> None:
@@ -462,6 +474,7 @@ class ProducerCore(Generic[FutureT]):
                 self.console.close()
         finally:
             self.finished.open()
+            self.identified.open()
             self._loop_calls.do_all()
             process.forget(self)
 

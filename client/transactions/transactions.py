@@ -83,9 +83,11 @@ class Transactions:
         return self._manager.state in (TransactionState.READY, TransactionState.PREPARED)
 
     @property
-    def initialized(self) -> bool:
-        """Whether ``init`` was called."""
-        return self._manager.state is not TransactionState.UNINITIALIZED
+    def needs_init(self) -> bool:
+        """Whether ``init`` was not called, or has to be called again to wait for its end."""
+        if self._manager.state is TransactionState.UNINITIALIZED:
+            return True
+        return self._core.guard.run(self._manager.awaits_init)
 
     @property
     def unattended(self) -> PendingCall | None:

@@ -156,9 +156,8 @@ async def transactions(visit: Visit) -> HttpAnswer:
     inspector = visit.parts.inspector
     shown: dict[str, Any] = {"transactions": (), "held": (), "problem": ""}
     try:
-        known = await inspector.transactions()
         ends = {} if seen.overview is None else seen.overview.end_offsets
-        shown |= {"transactions": known, "held": await inspector.held_back(ends, known)}
+        shown |= {"transactions": await inspector.transactions(), "held": await inspector.held_back(ends)}
     except KafkaError as error:
         shown["problem"] = message_of(error)
     return await visit.show("transactions.html", seen=seen, **shown)
@@ -167,7 +166,7 @@ async def transactions(visit: Visit) -> HttpAnswer:
 PAGE = Page(
     name="Groups",
     order=3,
-    key="r",
+    key="g",
     routes=(
         Route("GET", "/groups", groups),
         Route("GET", "/groups/{group}", group),

@@ -18,6 +18,7 @@ async def overview(visit: Visit) -> HttpAnswer:
     groups = await visit.parts.sampler.look_at_groups(asks=visit.is_live)
     wanted = visit.query.get("q", "").strip()
     shows_internal = "internal" in visit.query
+    clients = _clients(seen)
     found = _topics(seen, wanted, shows_internal=shows_internal)
     return await visit.show(
         "overview.html",
@@ -31,7 +32,8 @@ async def overview(visit: Visit) -> HttpAnswer:
         else sum(t.is_internal for t in seen.overview.topics),
         wanted=wanted,
         shows_internal=shows_internal,
-        clients=_clients(seen),
+        clients=clients,
+        failing_clients=sum(client.last_error is not None for client in clients or ()),
     )
 
 
@@ -46,10 +48,10 @@ def _topics(seen: Seen, wanted: str, *, shows_internal: bool) -> list[TopicView]
 
 
 def _clients(seen: Seen) -> list[ClientView] | None:
-    """Return the clients, those with errors first."""
+    """Return the clients, those with the most errors first: by the time of the last they would jump."""
     if seen.overview is None or seen.overview.clients is None:
         return None
-    return sorted(seen.overview.clients, key=lambda each: (each.last_error is None, each.number))
+    return sorted(seen.overview.clients, key=lambda each: (-each.errors, each.number))
 
 
 async def topic(visit: Visit) -> HttpAnswer:

@@ -40,8 +40,7 @@ async def producers(visit: Visit) -> HttpAnswer:
             continue
     return await visit.show(
         "producer.html",
-        producers=sorted(views, key=lambda view: view.client_id),
-        summaries={view.client_id: _summary(view) for view in views},
+        producers=[(view, _summary(view)) for view in sorted(views, key=lambda view: view.client_id)],
         count_of_producers=len(found),
         filled=_filled,
     )

@@ -28,13 +28,17 @@ function morph(old, fresh) {
 }
 
 function morphChildren(old, fresh) {
-  const keyed = new Map();
-  for (const child of old.children) if (keyOf(child)) keyed.set(keyOf(child), child);
+  const keyed = new Map(); // to all that have a key, in their order: two clients may have one name
+  for (const child of old.children) {
+    const key = keyOf(child);
+    if (key && !keyed.has(key)) keyed.set(key, []);
+    if (key) keyed.get(key).push(child);
+  }
   let place = old.firstChild;
   for (const wanted of [...fresh.childNodes]) {
     let found = place;
     const key = keyOf(wanted);
-    if (key && keyed.has(key)) found = keyed.get(key);
+    if (keyed.get(key)?.length) found = keyed.get(key).shift();
     else while (found && keyOf(found) && keyOf(found) !== key) found = found.nextSibling;
     if (found && sameKind(found, wanted)) {
       if (found !== place) old.insertBefore(found, place);
@@ -67,8 +71,14 @@ document.addEventListener("htmx:confirm", (event) => {
 });
 
 // The broker restarts: say so, go on asking.
-document.addEventListener("htmx:sendError", () => document.body.classList.add("away"));
-document.addEventListener("htmx:afterOnLoad", () => document.body.classList.remove("away"));
+const away = document.getElementById("away");
+document.addEventListener("htmx:sendError", () => (away.hidden = false));
+document.addEventListener("htmx:afterOnLoad", (event) => (away.hidden = event.detail.xhr.status < 500));
+
+// What is shown is gone, or may no longer be seen: the page that says so takes its place.
+document.addEventListener("htmx:responseError", (event) => {
+  if (event.detail.xhr.status < 500) location.reload();
+});
 
 // Records: a search that streams what it finds, and a tail that shows what comes
 
@@ -176,6 +186,7 @@ if (finder) startStreams();
 // Charts: the data are an attribute that the live part renews; the drawing stays in place
 
 const charts = new WeakMap();
+const WHOLE = [...Array(16).keys()].flatMap((power) => [1, 2, 5].map((each) => each * 10 ** power)); // records have no halves
 
 function drawCharts() {
   if (typeof uPlot === "undefined") return;
@@ -196,7 +207,7 @@ function drawCharts() {
         cursor: { y: false },
         legend: { show: false },
         scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
-        axes: [{ ...axis, space: 90, values: (_, ticks) => ticks.map((each) => new Date(each * 1000).toISOString().slice(11, 19)) }, { ...axis, size: 70, values: (_, ticks) => ticks.map((each) => each.toLocaleString("en").replaceAll(",", "\u202f")) }],
+        axes: [{ ...axis, space: 90, size: 30, values: (_, ticks) => ticks.map((each) => new Date(each * 1000).toISOString().slice(11, 19)) }, { ...axis, size: 70, incrs: WHOLE, values: (_, ticks) => ticks.map((each) => each.toLocaleString("en").replaceAll(",", "\u202f")) }],
         series: [{}, { label: holder.dataset.label, stroke: colour("--accent"), width: 1.5, fill: `${colour("--accent")}1c`, points: { show: false } }],
       },
       data,

@@ -9,11 +9,16 @@ A pattern has to match the whole text.
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 from collections.abc import Callable, Generator, Iterable, Iterator, Set
 from functools import cached_property, lru_cache
 from string import ascii_letters, ascii_lowercase, ascii_uppercase, digits, hexdigits, punctuation
 from typing import NamedTuple, TypeAlias
+
+import attrs
+
+from splashdam.embedded_broker.execution.turns import UNIT_BYTES
 
 _MOST_STEPS = 2_000_000
 """Steps for matching all texts: some tenths of a second, a thousand times what ordinary patterns take."""
@@ -21,6 +26,8 @@ MOST_SIZE = 12_500
 """Limit of a compiled pattern: its parts, repeated as often as it says, and the ways between them."""
 _STEPS_IN_A_UNIT = 40
 """Steps that take about as long as a small request; see execution/turns.py."""
+_LOOKS_IN_A_UNIT = 200
+"""Letters that are tried against a class, or parts that are compiled, in the same time."""
 
 _BEGIN, _END, _WORD, _NO_WORD = "^", "$", "b", "B"
 
@@ -189,6 +196,31 @@ _PLACES_AT = {
 """The assertions at a place: between a word and something else, at the beginning, at the end."""
 
 
+@attrs.frozen
+class Compilation:
+    """The compilation of a pattern as a `Work`.
+
+    Each letter of the pattern may be a class, which looks at all characters of the alphabet. Repetitions make
+    a pattern as large as `MOST_SIZE`, however short it is.
+
+    Args:
+        text: of the pattern.
+        alphabet: as for `Pattern`.
+    """
+
+    text: str
+    alphabet: Alphabet
+
+    @property
+    def size_bytes(self) -> int:
+        looks = len(self.text) * (1 + len(self.alphabet)) + MOST_SIZE * ("{" in self.text)
+        return looks // _LOOKS_IN_A_UNIT * UNIT_BYTES
+
+    def do(self, max_bytes: int) -> Pattern:
+        """Return the pattern; raises as `Pattern`."""
+        return Pattern(self.text, self.alphabet)
+
+
 @lru_cache(maxsize=64)
 def compiled(text: str, alphabet: Alphabet) -> Pattern:
     """Return a compiled pattern, from a cache.
@@ -204,6 +236,7 @@ Alphabet: TypeAlias = frozenset[str]
 
 _WORD_LETTERS = frozenset(ascii_letters + digits + "_")
 _SPACE = frozenset(" \t\n\r\f")
+_HEX_DIGITS = frozenset(hexdigits)
 _CLASSES = {"d": frozenset(digits), "w": _WORD_LETTERS, "s": _SPACE}
 """ASCII only, as in RE2; in upper case they are negated."""
 _POSIX = {
@@ -220,7 +253,7 @@ _POSIX = {
     "space": _SPACE | {"\v"},
     "upper": frozenset(ascii_uppercase),
     "word": _WORD_LETTERS,
-    "xdigit": frozenset(hexdigits),
+    "xdigit": _HEX_DIGITS,
 }
 _SCRIPTS = ("Latin", "Greek", "Cyrillic", "Hebrew", "Arabic", "Han", "Hiragana", "Katakana", "Hangul", "Thai")
 _CATEGORIES = frozenset(
@@ -310,6 +343,7 @@ class _Parser:
         self._ignores_case = False
         self._dot_is_all = False
         self._looked_at = 0
+        self._repeated_again = 0
         self.position = 0
 
     @property
@@ -361,6 +395,10 @@ class _Parser:
         self._take("?")  # reluctant: of a whole match it makes no difference
         if not parts or self._bounds() is not None:
             raise InvalidPatternError(f"nothing to repeat at {self.position}")
+        # `a*(?i)*(?i)*` nests as deeply as it is long, without a group.
+        self._repeated_again += isinstance(parts[-1], Repeat)
+        if self._repeated_again > _MOST_NESTED:
+            raise InvalidPatternError("its repetitions are nested too deeply")
         parts[-1] = Repeat(parts[-1], *bounds)
 
     def _bounds(self) -> tuple[int, int | None] | None:
@@ -413,7 +451,7 @@ class _Parser:
         for head in ("P<", "<"):
             if self._take(head):
                 name, end, _ = self._text[self.position :].partition(">")
-                if not end or not name.isidentifier():
+                if not end or not name or not _WORD_LETTERS.issuperset(name):
                     raise InvalidPatternError("look-around and illegal group names are not known")
                 self.position += len(name) + 1
                 return True
@@ -470,10 +508,9 @@ class _Parser:
                 self.position += len(code) + 1
             else:
                 code += self._next()
-            try:
-                return chr(int(code, 16))
-            except (ValueError, OverflowError):
-                raise InvalidPatternError(f"illegal \\x{code}") from None
+            if not code or not set(code) <= _HEX_DIGITS or int(code, 16) > sys.maxunicode:
+                raise InvalidPatternError(f"illegal \\x{code[:20]}")
+            return chr(int(code, 16))
         if letter in _CONTROLS:
             return _CONTROLS[letter]
         if letter in _OCTAL and (letter == "0" or self._text[self.position : self.position + 1] in _OCTAL):

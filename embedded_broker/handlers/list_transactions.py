@@ -8,14 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import attrs
-
-from splashdam.embedded_broker.execution.turns import (
-    PARTITIONS_IN_A_UNIT,
-    UNIT_BYTES,
-    Steps,
-)
-from splashdam.embedded_broker.groups.patterns import MOST_SIZE, Pattern
+from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps
+from splashdam.embedded_broker.groups.patterns import Compilation, Pattern
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
 from splashdam.embedded_broker.transactions.metadata import TransactionMetadata
 from splashdam.embedded_broker.transactions.metadata import TransactionState as State
@@ -93,29 +87,5 @@ def _matching(ids: Sequence[str], pattern: str) -> Steps[frozenset[str]]:
     for number, each in enumerate(ids, 1):
         letters.update(each)
         yield from _of_one(each, number)
-    compiled: Pattern = yield _Compilation(pattern, frozenset(letters))
+    compiled: Pattern = yield Compilation(pattern, frozenset(letters))
     return (yield from compiled.matching_in_steps(ids))
-
-
-_LETTERS_IN_A_UNIT = 200
-"""Letters that are tried against a class, or parts that are compiled, in the time of a unit."""
-
-
-@attrs.frozen
-class _Compilation:
-    """The compilation of a pattern as a `Work`.
-
-    Each letter of the pattern may be a class, which looks at all letters of the ids. Repetitions make a
-    pattern as large as `MOST_SIZE`, however short it is.
-    """
-
-    pattern: str
-    letters: frozenset[str]
-
-    @property
-    def size_bytes(self) -> int:
-        looks = len(self.pattern) * (1 + len(self.letters)) + MOST_SIZE * ("{" in self.pattern)
-        return looks // _LETTERS_IN_A_UNIT * UNIT_BYTES
-
-    def do(self, max_bytes: int) -> Pattern:
-        return Pattern(self.pattern, self.letters)

@@ -11,7 +11,7 @@ import zlib
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -21,9 +21,6 @@ from splashdam.model.errors import KafkaConfigurationError
 from splashdam.model.log_text import quoted
 from splashdam.record.batch import Codec
 from splashdam.record.compression import available, decompress
-
-if TYPE_CHECKING:
-    from splashdam.embedded_broker.groups.patterns import Pattern
 
 ALL_METRICS = "*"
 DEFAULT_INTERVAL_MS = 300_000
@@ -37,8 +34,6 @@ _TOLERANCE_MS = 1.0  # the two clocks, and the way between them, are not exact
 _NO_ID = bytes(16)
 _MOST_STEPS = 20_000
 """To match a pattern with one text."""
-_SIZE_IN_A_UNIT = 40
-"""So much of a pattern is compiled in the time of a unit."""
 _LONGEST_PATTERN = 1_000
 """Letters of a subscription's pattern; Kafka has no limit, but clients wait while it is compiled."""
 _MATCHES = ("client_instance_id", "client_id")
@@ -107,6 +102,8 @@ def checked_subscription(metrics: Iterable[str], interval_ms: int, match: Mappin
     Raises:
         KafkaConfigurationError: the interval, a name in ``match`` or its pattern is illegal.
     """
+    from splashdam.embedded_broker.groups.patterns import Pattern  # most brokers need none
+
     if interval_ms not in INTERVALS_MS:
         raise KafkaConfigurationError(f"interval_ms={interval_ms}: must be 100 to 3,600,000")
     for key, expression in match.items():
@@ -115,7 +112,7 @@ def checked_subscription(metrics: Iterable[str], interval_ms: int, match: Mappin
         try:
             if len(expression) > _LONGEST_PATTERN:
                 raise ValueError(f"it has more than {_LONGEST_PATTERN} letters")  # noqa: TRY301 (told below)
-            _pattern(expression, "")
+            Pattern(expression, frozenset())
         except ValueError as error:
             raise KafkaConfigurationError(f"match: {key}={quoted(expression)}: {error}") from error
     return Subscription(metrics=tuple(metrics), interval_ms=interval_ms, match=dict(match))
@@ -123,21 +120,15 @@ def checked_subscription(metrics: Iterable[str], interval_ms: int, match: Mappin
 
 def _is_match(expression: str, text: str) -> Steps[bool]:
     """Whether a pattern matches; one that takes too many steps matches nothing."""
+    from splashdam.embedded_broker.groups.patterns import Compilation, Pattern
+
+    yield 1 + len(text) // 1024
     try:
-        pattern = _pattern(expression, text)
-        yield 1 + pattern.size // _SIZE_IN_A_UNIT
+        pattern: Pattern = yield Compilation(expression, frozenset(text))
         found = yield from pattern.matching_in_steps([text], most_steps=_MOST_STEPS)
     except ValueError:
-        yield _MOST_STEPS // _SIZE_IN_A_UNIT
         return False
     return bool(found)
-
-
-def _pattern(expression: str, text: str) -> Pattern:
-    """Compile a pattern; raises ValueError for an illegal one."""
-    from splashdam.embedded_broker.groups.patterns import Pattern  # most brokers need none
-
-    return Pattern(expression, frozenset(text))
 
 
 def _metrics_of(message: Any) -> Iterable[Any]:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from splashdam.embedded_broker.controller.controller import Controller
     from splashdam.embedded_broker.controller.inter_broker_client import InterBrokerClient
     from splashdam.embedded_broker.transactions.coordinator import TransactionCoordinator
-    from splashdam.model.values import Buffer, TopicPartition
+    from splashdam.model.values import Buffer
     from splashdam.storage.log import Log
     from splashdam.storage.manager.log_manager import LogManager
     from splashdam.storage.producers.state import Verification

@@ -85,7 +85,7 @@ class Sending:
             self.failure = error
 
     def _send(self) -> None:
-        week, started = timedelta(days=_FLUSHED_DAYS).total_seconds() * 1000, time.monotonic()
+        week, started = int(timedelta(days=_FLUSHED_DAYS).total_seconds()) * 1000, time.monotonic()
         flushed, futures = 0, []
         with KafkaProducer(bootstrap_servers=self._servers, compression_type="lz4", linger_ms=20) as producer:
             for number, (timestamp_ms, key, value) in enumerate(self._found, 1):

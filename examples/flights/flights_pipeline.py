@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flights_data import ALL_FLIGHTS, MissingPackage
 from flights_live import TOPIC, Flight, Sending, year
@@ -45,7 +45,7 @@ MASTER = "local[*,4]"
 SETTINGS = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 """Only the JVM's first compiler: the second one pays off in longer runs than this."""
 
-BROKER = {
+BROKER: dict[str, Any] = {
     "num_partitions": PARTITIONS,
     "log_segment_bytes": SEGMENT_BYTES,
     # The timestamps are of 2013: retention by time would delete the records, and a week would end a segment.

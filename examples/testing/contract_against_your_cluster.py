@@ -9,7 +9,7 @@ Without an address an embedded broker is checked. Only topics and groups whose n
 
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from splashdam import EmbeddedBroker
@@ -38,7 +38,7 @@ def an_order_of_a_megabyte_arrives(run: Run) -> None:
 
 
 @contextmanager
-def cluster() -> Iterator[str]:
+def cluster() -> Generator[str, None, None]:
     """Yield the given address, or that of an embedded broker."""
     if len(sys.argv) > 1:
         yield sys.argv[1]

@@ -5,7 +5,7 @@ Run it: python examples/with_asyncio/fastapi_app.py
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import httpx
@@ -16,7 +16,7 @@ from splashdam.errors import KafkaError, WouldBlock
 
 
 @asynccontextmanager
-async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
     # Opened in the worker, after the fork, and closed with it: accepted records are delivered.
     async with AsyncioKafkaProducer(bootstrap_servers="embedded:./data", linger_ms=1) as producer:
         await producer.prepare("orders")

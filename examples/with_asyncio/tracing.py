@@ -30,11 +30,12 @@ async def main() -> None:
     async with AsyncioKafkaProducer(bootstrap_servers="embedded:./data", interceptors=[tracing]) as producer:
         await asyncio.gather(*(handle(producer, number) for number in range(3)))
 
-    requests = {span.context.span_id: span for span in spans.get_finished_spans() if span.parent is None}
-    for span in spans.get_finished_spans():
-        if span.parent is not None:
-            request = requests[span.parent.span_id]
-            same = span.context.trace_id == request.context.trace_id
+    finished = [(span, span.context) for span in spans.get_finished_spans()]
+    requests = {context.span_id: (span, context) for span, context in finished if context and not span.parent}
+    for span, context in finished:
+        if context and span.parent:
+            request, of_request = requests[span.parent.span_id]
+            same = context.trace_id == of_request.trace_id
             offset = span.attributes["messaging.kafka.offset"] if span.attributes else None
             print(f"{request.name}: {span.name}, delivered at offset {offset}, one trace: {same}")
 

@@ -349,18 +349,18 @@ class TransactionView:
         transactional_id: the id.
         state: Kafka's name of the state.
         producer_id: of the present producer.
-        producer_epoch: likewise.
+        producer_epoch: likewise; -1 if nobody asked for more than names and states.
         start_ms: of the open transaction, in milliseconds since the epoch; None if none is open.
-        timeout_ms: after which the coordinator aborts it.
+        timeout_ms: after which the coordinator aborts it; -1 as above.
         partitions: those that the open transaction has written to.
     """
 
     transactional_id: str
     state: str
     producer_id: int
-    producer_epoch: int
-    start_ms: int | None
-    timeout_ms: int
+    producer_epoch: int = -1
+    start_ms: int | None = None
+    timeout_ms: int = -1
     partitions: tuple[TopicPartition, ...] = ()
 
 

@@ -130,6 +130,7 @@ class ProducerView:
         metadata_wait_ms, memory_wait_ms: what calls of ``send`` have waited, together, since the start.
         stages: where the time of records goes once they are in a batch.
         records_sent, records_failed: since the start.
+        last_record_error: why the last of these failed; None if none has.
         failure: why the cluster does not answer; empty if it does.
         error: the error that has stopped it for good; None if none has.
     """
@@ -155,5 +156,6 @@ class ProducerView:
     stages: tuple[StageView, ...] = ()
     records_sent: int = 0
     records_failed: int = 0
+    last_record_error: str | None = None
     failure: str = ""
     error: str | None = None

@@ -75,6 +75,5 @@ async def check_empty(client: ClusterClient, group: str) -> None:
     found = await describe_group(client, group)
     if found is not None and found.members:
         count = len(found.members)
-        raise IllegalArgumentError(
-            f"group {group!r} has {count} member{'' if count == 1 else 's'}; stop them, then reset it"
-        )
+        members = "1 member" if count == 1 else f"{count} members"
+        raise IllegalArgumentError(f"group {group!r} has {members}; stop its consumers, then reset it")

@@ -32,6 +32,9 @@ from splashdam.wire.messages.write_txn_markers import (
 ONGOING = "Ongoing"
 """Kafka's name of the state of an open transaction, prepared or not."""
 
+UNENDED = (ONGOING, "PrepareCommit", "PrepareAbort")
+"""The states in which partitions have records of a transaction without its marker."""
+
 _LAST_WITHOUT_V2 = 4  # of EndTxn
 _FIRST_WITH_PATTERN = 2  # of ListTransactions
 _FENCING_TIMEOUT_MS = 60_000
@@ -52,7 +55,8 @@ class DescribedTransaction:
         state: Kafka's name of the state; empty if the coordinator does not know the id.
         producer_id: of the present producer.
         producer_epoch: of the present producer.
-        start_ms: start of the open transaction in milliseconds since the epoch; -1 if none is open.
+        start_ms: start of the open transaction, or of the last one, in milliseconds since the epoch; -1 if
+            the present producer has had none.
         timeout_ms: transaction timeout.
         partitions: those that the open transaction has written to.
     """

@@ -198,7 +198,6 @@ class PendingResponse(Generic[R]):
         return throttle_time_ms
 
     def resolve(self, response: R) -> None:
-
         self._response = response
         self._finish()
 

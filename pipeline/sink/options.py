@@ -43,7 +43,6 @@ _OURS = {
     "client.dns.lookup": "the client decides itself",
 }
 _SERVERS = "bootstrap.servers"
-_ACKS = "acks"
 _IDEMPOTENCE = "enable.idempotence"
 
 

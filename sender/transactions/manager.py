@@ -194,6 +194,10 @@ class TransactionManager:
             self._call = call
         return call
 
+    def awaits_init(self) -> bool:
+        """Whether the caller of ``init`` has not received its result yet, for example after a timeout."""
+        return self._call is not None and self._call.operation is Operation.INIT
+
     def begin(self) -> None:
         self._pending(None)
         self._refuse_unless(TransactionState.READY, "begin_transaction")

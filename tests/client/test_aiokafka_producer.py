@@ -127,6 +127,19 @@ def test_transactions_need_no_other_call_than_start(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_fenced_block_that_awaits_no_record_raises_producer_fenced(tmp_path: Path) -> None:
+    """Its commit only says that the transaction can be aborted; the abort says why."""
+
+    async def main() -> None:
+        options: dict[str, Any] = {"bootstrap_servers": f"embedded:{tmp_path}", "transactional_id": "t"}
+        async with AIOKafkaProducer(**options) as producer, AIOKafkaProducer(**options):
+            with pytest.raises(ProducerFenced):
+                async with producer.transaction():
+                    await producer.send("t", b"v")
+
+    asyncio.run(main())
+
+
 def test_start_waits_for_a_broker(closed_port: str) -> None:
     """And raises where there is none, as aiokafka's does."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import os
+import threading
 from typing import Any
 
 import pytest
@@ -126,6 +127,29 @@ async def test_a_cancelled_block_fails_what_is_left(cluster: Any, autojump_clock
     assert trio.current_time() == pytest.approx(3)
     with pytest.raises(KafkaError, match="before this record was acknowledged"):
         await future
+
+
+async def test_a_console_was_opened_in_the_applications_loop(away: Any, autojump_clock: Any) -> None:
+    """Imports and the wait for its thread held the loop for 0.1 s."""
+    producer, opened_by = away.producer(console_port=0), []
+    producer._core.open_console = lambda: opened_by.append(threading.get_ident())
+    async with producer:
+        assert len(opened_by) == 1
+        assert threading.get_ident() not in opened_by
+
+
+async def test_ctrl_c_in_the_block_waited_for_the_delivery_timeout(cluster: Any, autojump_clock: Any) -> None:
+    """It waits for ``exit_timeout_ms``, as the blocking producer does and the option says."""
+    cluster.scripted.trouble_for = silent_for_records
+
+    async def interrupted() -> None:
+        async with cluster.producer(exit_timeout_ms=2_000) as producer:
+            await producer.send("one", b"v")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await interrupted()
+    assert trio.current_time() == pytest.approx(2)
 
 
 async def test_send_nowait_says_what_it_would_wait_for(cluster: Any, autojump_clock: Any) -> None:

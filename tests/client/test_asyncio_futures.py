@@ -249,6 +249,52 @@ def test_a_cancelled_future_gives_up_the_delivery_alone(run: Run) -> None:
     run(main())
 
 
+def test_tasks_that_wait_for_a_future_that_is_cancelled_waited_for_the_record(run: Run) -> None:
+    """Up to the delivery timeout; they are told at once, and tasks that wait for other futures are not."""
+    batch = Batch(2)
+    given_up, other = batch.futures
+
+    async def wait(future: DeliveryFuture) -> int:
+        return (await future).offset
+
+    async def main() -> None:
+        waiting = [asyncio.create_task(wait(each)) for each in (given_up, given_up, other)]
+        await asyncio.sleep(0)
+        waiting[0].cancel("this task alone")
+        await asyncio.wait(waiting[:1])
+        assert given_up.cancel("why")
+        await soon(lambda: None)
+        assert [each.cancelled() for each in waiting] == [True, True, False]
+        batch.succeed()
+        assert await waiting[2] == 41
+
+    run(main())
+
+
+def test_a_task_is_cancelled_while_another_one_waits_for_a_part_of_its_batch(run: Run) -> None:
+    """The one has waited for the batch since before it was split, the other for the part with its record."""
+    batch = Batch(2)
+    part = BatchOutcome(TP)
+
+    async def main() -> None:
+        early = asyncio.create_task(asyncio.wait_for(asyncio.shield(batch.futures[1]), None))
+        await asyncio.sleep(0)
+        batch.outcome.split((0, 2), [part])
+        late = asyncio.ensure_future(wait())
+        await asyncio.sleep(0)
+        late.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await late
+        part.succeed(7, -1)
+        in_thread(part.run_waiters)
+        assert (await early).offset == 8
+
+    async def wait() -> None:
+        await batch.futures[1]
+
+    run(main())
+
+
 def test_cancelling_a_gather_cancels_its_futures(run: Run) -> None:
     """As it does with asyncio's own; the batch ends afterwards without harm."""
     batch = Batch(2)

@@ -16,6 +16,7 @@ from support.scripted.cluster import Trouble
 from splashdam.aio import AsyncioKafkaProducer, DeliveryFuture
 from splashdam.client.async_producer import AsyncKafkaProducer
 from splashdam.client.interceptors import ProducerInterceptor
+from splashdam.client.producer import KafkaProducer
 from splashdam.model.errors import (
     BufferExhaustedError,
     IllegalStateError,
@@ -43,7 +44,8 @@ async def every_kind_of_send(address: str) -> list[bytes]:
         metadata = await first
         assert (metadata.offset, metadata.timestamp, metadata.serialized_header_size) == (0, 5, 2)
         assert (await producer.send_and_wait("one", b"second")).offset == 1
-        assert (await producer.send_nowait("one", b"third")).offset == 2
+        from_a_thread = await asyncio.to_thread(producer.send_nowait, "one", b"third")
+        assert (await from_a_thread).offset == 2
         futures = [await producer.send("one", b"%d" % number) for number in range(200)]
         assert [each.offset for each in await asyncio.gather(*futures)] == list(range(3, 203))
         delivery = await producer.send_many("one", [b"many"] * 10)
@@ -387,6 +389,70 @@ class Holding(ProducerInterceptor):
 
     def on_acknowledgement(self, metadata: Any, error: Any) -> None:
         self.may_go.wait(600)
+
+
+def test_a_begin_that_timed_out_could_not_be_repeated(tmp_path: Path) -> None:
+    """It had begun to initialise transactions, and asked for a second ``init_transactions``."""
+
+    async def main() -> None:
+        address = f"embedded:{tmp_path}"
+        async with AsyncioKafkaProducer(
+            bootstrap_servers=address, transactional_id="t", max_block_ms=0
+        ) as producer:
+            timeouts = 0
+            while True:
+                try:
+                    await producer.begin_transaction()
+                except KafkaTimeoutError:
+                    timeouts += 1
+                else:
+                    break
+            assert timeouts
+            with pytest.raises(IllegalStateError, match="open first"):
+                await producer.begin_transaction()
+
+    in_a_loop(main)
+
+
+def test_before_the_start_there_is_nothing_to_wait_for() -> None:
+    """``flush`` asked the thread that does not run whether callbacks had run, and waited for ever."""
+
+    async def main() -> None:
+        producer = AsyncioKafkaProducer(bootstrap_servers="a:1")
+        assert (await asyncio.wait_for(producer.flush(), 600)).count == 0
+        with pytest.raises(IllegalStateError, match="is not running"):
+            await producer.client_instance_id()
+
+    in_a_loop(main)
+
+
+def test_who_waits_for_a_client_instance_id_hears_of_the_end(tcp_cluster: Any) -> None:
+    """No broker assigns one; the call went on after the producer was closed."""
+
+    async def main() -> None:
+        async with AsyncioKafkaProducer(bootstrap_servers=tcp_cluster.address) as producer:
+            waiting = asyncio.create_task(producer.client_instance_id())
+            await asyncio.sleep(0)
+        with pytest.raises(IllegalStateError, match="is closed"):
+            await waiting
+
+    in_a_loop(main)
+
+
+def test_the_end_of_a_program_cancelled_the_wait_for_the_thread_that_starts(tmp_path: Path) -> None:
+    """``asyncio.run`` cancels all tasks: the thread and the broker went on, with nobody to end them."""
+    address = f"embedded:{tmp_path}"
+    producer = AsyncioKafkaProducer(bootstrap_servers=address)
+
+    async def main() -> None:
+        started = asyncio.create_task(producer.start())
+        await asyncio.sleep(0)
+        assert not started.done()
+
+    asyncio.run(main())
+    assert "running" not in repr(producer)
+    with KafkaProducer(bootstrap_servers=address) as second:
+        assert second.send("t", b"v").get(600).offset == 0
 
 
 def test_a_commit_that_was_cancelled_can_be_waited_for_again(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -11,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from splashdam.client.async_producer import AsyncKafkaProducer
+from splashdam.client.asyncio_producer import AsyncioKafkaProducer
 from splashdam.client.local import LocalAddress, local_address
 from splashdam.client.producer import KafkaProducer
+from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.model.errors import IllegalStateError, KafkaConfigurationError
 
 
@@ -124,6 +128,39 @@ def test_a_wrong_option_starts_no_broker(tmp_path: Path) -> None:
     with pytest.raises(KafkaConfigurationError):
         KafkaProducer(bootstrap_servers=f"embedded:{tmp_path}/data", acks=7)  # type: ignore[arg-type]
     assert not (tmp_path / "data").exists()
+
+
+class Unready:
+    """A metric reporter whose backend is not there."""
+
+    def init(self, metrics: Any) -> None:
+        raise LookupError
+
+    def metric_change(self, metric: Any) -> None: ...
+    def metric_removal(self, metric: Any) -> None: ...
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("kind", [KafkaProducer, AsyncKafkaProducer, AsyncioKafkaProducer])
+def test_a_reporter_that_raised_in_init_left_the_broker_running(kind: Any, tmp_path: Path) -> None:
+    """And a producer that claimed to run, whose ``close`` waited for ever, also after a cancel."""
+
+    async def start() -> None:
+        producer = kind(bootstrap_servers=f"embedded:{tmp_path}", metric_reporters=[Unready()])
+        with pytest.raises(LookupError):
+            await producer.__aenter__()
+        assert repr(producer).endswith("closed>")
+        await producer.__aexit__(None, None, None)
+
+    if kind is KafkaProducer:
+        with pytest.raises(LookupError):
+            kind(bootstrap_servers=f"embedded:{tmp_path}", metric_reporters=[Unready()])
+    elif kind is AsyncKafkaProducer:
+        trio.run(start)
+    else:
+        asyncio.run(start())
+    with EmbeddedBroker(tmp_path, fsync=False):  # the directory is free
+        pass
 
 
 def test_a_script_that_forgets_to_close_loses_nothing(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from support.broker.broker_talk import Talk
 from support.broker.consumer_group_talk import WireMember
 from support.broker.consumer_group_talk import settle as settle_consumers
 from support.broker.group_talk import members_of, settle
+from support.broker.transaction_talk import RawProducer
 from support.console.visitor import Page, Visitor, cells
 from trio.testing import MockClock
 
@@ -181,7 +182,7 @@ async def test_a_group_with_members_is_not_reset(
         await member.join()
         await member.sync({member.member_id: ASSIGNED})
         text = (await visitor.get("/groups/billing/reset?to=earliest")).text
-        assert "has 1 member; stop them" in text
+        assert "has 1 member; stop its consumers" in text
         group = (await visitor.get("/groups/billing")).text
         # Who joins is told to come again with an id: that is how it goes, and no error of a client.
         assert "MEMBER_ID_REQUIRED" not in (await visitor.get("/")).text
@@ -245,7 +246,46 @@ async def test_an_open_transaction_holds_the_last_stable_offset_back(
         assert cells(text, "orders-1").startswith("orders-1 till-1 10 3 ")
         assert cells(text, "till-1").startswith("till-1 Ongoing ")
         await till.commit_transaction()
-        assert "no partition has an open transaction" in (await visitor.get("/transactions")).text
+        text = (await visitor.get("/transactions")).text
+        assert "no partition has an open transaction" in text
+        # The coordinator still told when the last one began, and the page that it was open.
+        assert cells(text, "till-1").startswith("till-1 CompleteCommit \u2013 ")
+
+
+@pytest.mark.parametrize("settings", [{"transaction.partition.verification.enable": "false"}])
+async def test_no_transaction_was_said_to_hang_once_its_producer_had_ended_another(
+    orders: Billing, visitor: Visitor, network: MemoryNetwork, autojump_clock: MockClock
+) -> None:
+    """A batch comes late, as from producers before KIP-890: its coordinator has ended the transaction."""
+    async with await network.connect("broker", 9092) as stream:
+        late = RawProducer(Talk(stream), "till-1", uses_v2=False)
+        await late.initialize()
+        await late.add(0, topic="orders")
+        await late.write(b"x", topic="orders")
+        await late.end()
+        assert await late.write(b"late", topic="orders") == 0
+    text = (await visitor.get("/transactions")).text
+    assert cells(text, "orders-0").startswith("orders-0 hangs producer 1, of which no coordinator knows.")
+    assert cells(text, "till-1").startswith("till-1 CompleteCommit \u2013 ")
+
+
+async def test_each_transactional_id_was_asked_for_however_many_there_were(
+    broker: Broker, network: MemoryNetwork, clock: VirtualClock, autojump_clock: MockClock
+) -> None:
+    """A thousand took seconds, in which no other page was answered; open ones come first."""
+    broker.topics.create("t", 1)
+    async with await network.connect("broker", 9092) as stream:
+        for name in ("a", "b", "c"):
+            producer = RawProducer(Talk(stream), name)
+            await producer.initialize()
+        await producer.write(b"x")
+    async with inspector(network, clock) as asking:
+        found = await asking.transactions(2)
+    assert [(each.transactional_id, each.state, each.timeout_ms) for each in found] == [
+        ("c", "Ongoing", 60_000),
+        ("a", "Empty", 60_000),
+        ("b", "Empty", -1),
+    ]
 
 
 async def test_a_group_that_does_not_exist_is_404(visitor: Visitor) -> None:

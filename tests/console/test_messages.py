@@ -200,6 +200,17 @@ async def test_hostile_records_are_text_everywhere(
         assert "<img" not in page.text
 
 
+async def test_json_with_half_of_a_surrogate_pair_is_shown_as_it_was_written(
+    visitor: Visitor, sending: AsyncKafkaProducer, autojump_clock: MockClock
+) -> None:
+    """No text in UTF-8 can hold it: the page of the record was an internal error."""
+    async with sending:
+        await (await sending.send("orders", rb'{"half": "\ud800"}', partition=0))
+    page = await visitor.get("/topics/orders/records/0/0")
+    assert page.status == 200
+    assert r"&#34;half&#34;: &#34;\ud800&#34;" in page.text
+
+
 async def test_a_record_is_sent_and_shown(
     visitor: Visitor, sending: AsyncKafkaProducer, autojump_clock: MockClock
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import trio
 from support.console.visitor import Visitor, cells
@@ -20,6 +22,7 @@ from splashdam.net.inspector import open_inspector
 from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock
+from splashdam.testing.faults.faults import Faults
 
 
 def producer(network: MemoryNetwork, clock: VirtualClock, **options: object) -> AsyncKafkaProducer:
@@ -114,10 +117,31 @@ async def test_clients_are_shown_with_library_and_the_last_error(
     assert "splashdam-console" not in text
 
 
+async def test_the_client_with_the_most_errors_is_the_first(
+    visitor: Visitor, broker: Broker, network: MemoryNetwork, clock: VirtualClock, autojump_clock: MockClock
+) -> None:
+    """One old error of an earlier connection stood above the many of a later one."""
+    broker.topics.create("orders", 1)
+    faults = Faults(broker.interception)
+    async with (
+        producer(network, clock, retry_backoff_ms=100, retry_backoff_max_ms=100) as once,
+        producer(network, clock, retry_backoff_ms=100, retry_backoff_max_ms=100) as often,
+    ):
+        with faults.produce(error="NOT_ENOUGH_REPLICAS", times=1):
+            await (await once.send("orders", b"a plank"))
+        with faults.produce(error="REQUEST_TIMED_OUT", times=5):
+            await (await often.send("orders", b"a plank"))
+        text = (await visitor.get("/")).text
+    clients = text.partition('id="clients-title"')[2].partition("</table>")[0]
+    assert clients.index("REQUEST_TIMED_OUT") < clients.index("NOT_ENOUGH_REPLICAS")
+    assert '<a href="#clients-title">2 got errors</a>' in text
+
+
 async def test_a_topic_shows_its_partitions(visitor: Visitor, broker: Broker) -> None:
-    """Leader, replicas in sync, offsets."""
+    """Leader, replicas in sync, offsets; the number leads to what is in it."""
     broker.topics.create("orders", 2)
     page = await visitor.get("/topics/orders")
+    assert '<a href="/topics/orders/messages?partition=1">1</a>' in page.text
     assert cells(page.text, "1").startswith("1 1 1 0 0 0 B")
 
 
@@ -185,6 +209,24 @@ async def test_a_cluster_that_is_away_leaves_the_last_picture(
         network.refuse("broker", 9092, False)
         await trio.sleep(60)
         assert "No answer" not in (await visitor.live("/")).text
+
+
+async def test_a_cluster_that_never_answered_has_no_topic_that_is_not_there(
+    network: MemoryNetwork, clock: VirtualClock, broker: Broker, autojump_clock: MockClock
+) -> None:
+    """The pages of its topics said that it had none of this name; the others end their sentence."""
+    network.refuse("broker", 9092)
+    async with open_console(
+        from_outside(network), ConsoleSettings(port=8081), clock=clock, listen=network.listen, token="t"
+    ):
+        visitor = Visitor(network.connect, "127.0.0.1", 8081, "t")
+        page = await visitor.get("/topics/orders/messages?q=plank")
+        assert page.status == 503
+        assert "No answer from the cluster" in page.text
+        assert 'href="/topics/orders/messages?q=plank">Ask again' in page.text
+        listed = (await visitor.get("/messages")).text
+        assert 'hx-get="/messages"' in listed
+        assert re.search(r'\.\s+<span class="quiet">It is asked again', listed)
 
 
 async def test_another_cluster_shows_no_clients(

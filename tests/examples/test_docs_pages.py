@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -14,8 +17,10 @@ from support.running.doc_pages import Block, blocks, commands, run, write_files
 from support.security.security_kit import secure_broker
 
 from splashdam import EmbeddedBroker
+from splashdam.aio import AsyncioKafkaProducer
 from splashdam.cli.commands import splashdam
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
+from splashdam.errors import KafkaError, ProducerFencedError
 
 pytest_plugins = ["pytester"]
 
@@ -132,6 +137,55 @@ def test_transactions(folder: Path) -> None:
         command = f"tail {topic} --from-beginning --exit-at-end -b embedded:./{place}"
         done = CliRunner().invoke(splashdam, [*command.split(), "--isolation", "read_committed"])
         assert len(done.output.splitlines()) == count, done.output
+
+
+def test_asyncio(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The programs that send, and the worker, whose successors bill each order once."""
+    pytest.importorskip("aiokafka")
+    page = "how-to/asyncio.md"
+    first, transaction, worker = blocks(page, "python")
+    run(first, page)
+    run(transaction, page)
+    assert capsys.readouterr().out.splitlines() == ["0", "1000"]
+    work = run(worker, page, {"__name__": "worker"})["work"]
+    with EmbeddedBroker("./billing", num_partitions=1, fsync=False) as broker:
+        asyncio.run(asyncio.wait_for(replace_workers(broker.bootstrap_servers, work), 500))
+
+
+async def replace_workers(servers: str, work: Any) -> None:
+    """One was cut off in a transaction, the next one is cancelled, the last one gets the rest."""
+    from aiokafka import AIOKafkaConsumer
+
+    cut_off = AsyncioKafkaProducer(bootstrap_servers=servers, transactional_id="billing-0", linger_ms=0)
+    shop = AsyncioKafkaProducer(bootstrap_servers=servers, linger_ms=0)
+    committed = AIOKafkaConsumer(
+        "invoices",
+        bootstrap_servers=servers,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    )
+    async with cut_off, shop:
+        assert await shop.partitions_for("orders") == {0}
+        await cut_off.begin_transaction()
+        await cut_off.send_and_wait("invoices", b"never seen")
+        worker = asyncio.create_task(work(servers, 0))
+        with suppress(KafkaError):  # locked out, though there is no order to begin a transaction for
+            while True:
+                await cut_off.send_and_wait("invoices", b"never seen")
+        with pytest.raises(ProducerFencedError):
+            await cut_off.abort_transaction()
+        async with committed:
+            for half in range(0, 20, 10):
+                orders = [b"%d" % number for number in range(half, half + 10)]
+                await shop.send_many("orders", orders, headers=[("trace", b"1")])
+                invoices = [await committed.getone() for _ in orders]
+                assert [each.value for each in invoices] == [b"invoice for " + order for order in orders]
+                assert {each.headers for each in invoices} == {(("trace", b"1"),)}
+                worker.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await worker
+                if half == 0:
+                    worker = asyncio.create_task(work(servers, 0))
 
 
 def test_settings_of_the_container_page_are_accepted() -> None:

@@ -35,7 +35,6 @@ SHOWN = {
 """Each example with a line of its output."""
 
 NEEDED = {
-    "with_asyncio/worker.py": ["aiokafka"],
     "with_asyncio/tracing.py": ["opentelemetry.sdk"],
     "with_asyncio/fastapi_app.py": ["fastapi", "httpx"],
 }

@@ -93,7 +93,21 @@ def test_what_make_test_leaves_out_is_what_make_test_rest_runs(checkout: Path) -
         "make check",
         "make test",
         "make test-rest",
+        "make console-test",
     ]
+
+
+def test_only_a_chromium_needs_what_drives_it(checkout: Path) -> None:
+    """Without one the tests say that they are skipped; nothing large is fetched for them."""
+    interpreter(checkout, "python3.12", accepted=True)
+
+    def driver(**variables: str) -> list[str]:
+        assignments = [f"{name}={value}" for name, value in variables.items()]
+        lines = make(checkout, "-n", "console-test", *assignments).stdout.splitlines()
+        return [line for line in lines if "playwright" in line and not line.startswith('test -z ""')]
+
+    assert driver(CHROMIUM="") == []
+    assert len(driver(CHROMIUM="/usr/bin/chromium")) == 1
 
 
 def test_compiled_files_are_kept(checkout: Path) -> None:

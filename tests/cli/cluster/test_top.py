@@ -15,6 +15,7 @@ from splashdam import EmbeddedBroker, KafkaProducer
 from splashdam.cli.cluster.top import Look, picture
 from splashdam.cli.commands import splashdam
 from splashdam.console.sampling import Moment, Seen
+from splashdam.model.errors import KafkaTimeoutError
 from splashdam.model.values import TopicPartition
 from splashdam.model.views.cluster import (
     BrokerView,
@@ -24,6 +25,7 @@ from splashdam.model.views.cluster import (
     PartitionView,
     TopicView,
 )
+from splashdam.net.inspector import Inspector
 
 
 @pytest.fixture
@@ -63,6 +65,20 @@ def test_a_pipe_gets_one_look(servers: str) -> None:
     assert "1 broker, " in result.stdout
     assert "orders" in result.stdout
     assert "no group" in result.stdout
+
+
+def test_a_broker_that_goes_between_two_questions_ended_the_command(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topics were answered and the groups were not: the look says so, and the next one comes."""
+
+    async def groups(*_: object) -> list[GroupView]:
+        raise KafkaTimeoutError("no answer in time")
+
+    monkeypatch.setattr(Inspector, "groups", groups)
+    result = CliRunner().invoke(splashdam, ["top", "-b", servers, "--interval", "0.2"])
+    assert result.exit_code == 0, result.output
+    assert "not shown: no answer in time" in result.stdout
 
 
 def test_a_dead_cluster_is_an_error() -> None:

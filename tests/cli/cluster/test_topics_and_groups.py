@@ -119,7 +119,7 @@ def test_the_life_of_a_group(invoke: Invoke, servers: str) -> None:
     assert described[2][:5] == ["t", "0", "3", "5", "2"]
     assert described[2][5].startswith("kafka-python")
     refused = invoke("groups", "reset", "g", "--to-earliest")
-    assert (refused.exit_code, "stop them, then reset it" in refused.output) == (1, True)
+    assert (refused.exit_code, "stop its consumers, then reset it" in refused.output) == (1, True)
     consumer.close()
     assert rows(invoke("groups", "list")) == [["group", "state", "type"], ["g", "Empty", "classic"]]
     for where, offset in (

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One for all tests."""
+    """One for the tests of a file: while it is open, no asyncio test runs in this thread."""
     playwright = pytest.importorskip(
         "playwright.sync_api", reason="Playwright: `make console-test` installs it"
     )

@@ -18,7 +18,7 @@ from splashdam import EmbeddedBroker, KafkaProducer
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]  # one after the other, in one worker
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'"
 PATHS = (
@@ -101,6 +101,8 @@ def test_every_page_is_accessible_and_fits(
         assert answer.status == 200, path
         found[path] = violations(page, axe)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        nav = page.locator(".top nav")
+        assert nav.evaluate("nav => nav.scrollWidth <= nav.clientWidth"), path
     assert {path: each for path, each in found.items() if each} == {}
 
 
@@ -146,6 +148,18 @@ def test_numbers_change_while_a_producer_sends(
         )
     assert page.locator("tr.here").count() == 1
     assert page.evaluate("window.isStillHere")
+
+
+def test_two_producers_of_one_name_stay_on_the_page(
+    page: Page, broker: EmbeddedBroker, producer: KafkaProducer
+) -> None:
+    """The first refresh made one of two, since both had one key."""
+    with KafkaProducer(bootstrap_servers=broker.bootstrap_servers, client_id="shop"):
+        page.goto(f"{address_of(broker)}/producers")
+        page.evaluate("document.addEventListener('calm:changed', () => (window.isChanged = true))")
+        page.wait_for_function("() => window.isChanged")
+        assert page.locator("#live h2").count() == 2
+        assert [page.locator("#live h2").nth(n).inner_text() for n in (0, 1)] == ["shop running"] * 2
 
 
 def test_a_tail_shows_what_comes(page: Page, broker: EmbeddedBroker, producer: KafkaProducer) -> None:
@@ -212,7 +226,13 @@ def test_keys(page: Page, broker: EmbeddedBroker, producer: KafkaProducer) -> No
     page.wait_for_selector("dialog[open]")
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog:not([open])", state="attached")
-    for key, address in (("l", "/log"), ("p", "/producers"), ("m", "/messages"), ("o", "/")):
+    for key, address in (
+        ("l", "/log"),
+        ("g", "/groups"),
+        ("p", "/producers"),
+        ("m", "/messages"),
+        ("o", "/"),
+    ):
         page.keyboard.press("g")
         page.keyboard.press(key)
         page.wait_for_url(address_of(broker) + address)
@@ -263,15 +283,28 @@ def test_a_broker_that_restarts_while_the_page_is_open(
     page.goto(address)
     page.wait_for_selector('tr[data-key="orders"]')
     broker.stop()
-    page.wait_for_selector("body.away", state="attached")
+    page.wait_for_selector("text=The console does not answer.")
     broker = started(int(address.rpartition(":")[2]))
     try:
-        page.wait_for_selector("body:not(.away)", state="attached")
+        page.wait_for_selector("#away", state="hidden")
         page.wait_for_selector('tr[data-key="orders"]')
     finally:
         broker.stop()
     assert complaints
     complaints.clear()  # the browser notes each request that had no answer
+
+
+def test_a_topic_that_is_deleted_while_its_page_is_open(
+    page: Page, broker: EmbeddedBroker, complaints: Complaints
+) -> None:
+    """Its figures stood there for good."""
+    page.goto(f"{address_of(broker)}/topics/users")
+    admin = kafka.KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    admin.delete_topics(["users"])
+    admin.close()
+    page.wait_for_selector("text=There is no topic users in this cluster.")
+    assert complaints
+    complaints.clear()  # the browser notes each answer of 404
 
 
 def test_without_scripts_every_page_is_read(

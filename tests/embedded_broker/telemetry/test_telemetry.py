@@ -13,6 +13,7 @@ from support.broker.turn_count import count_turns
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker
+from splashdam.embedded_broker.execution.answers import Account
 from splashdam.embedded_broker.telemetry.client_metrics import MOST_CLIENTS, ClientTelemetry
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.model.errors import KafkaConfigurationError
@@ -158,12 +159,26 @@ async def test_all_subscriptions_were_tried_in_one_step(
     broker: Broker, talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their patterns are compiled and tried for each client, in turns."""
+    pattern = ".?" * 100 + "k"
     for number in range(20):
-        broker.telemetry.subscribe(f"s{number}", metrics=[f"m{number}"], match={"client_id": "(.?){100}k"})
+        broker.telemetry.subscribe(f"s{number}", metrics=[f"m{number}"], match={"client_id": pattern})
     await talk.ask(ApiVersionsRequest(), 0)
     turns = count_turns(broker, monkeypatch)
     assert len((await ask(talk)).requested_metrics) == 20
     assert turns
+
+
+async def test_all_letters_of_a_client_id_were_tried_in_the_loop(broker: Broker, talk: Talk) -> None:
+    """A class of a subscription's pattern looks at each: 10,000 took 40 ms, counted as one unit."""
+    broker.telemetry.subscribe(match={"client_id": r"(?i)[a-z]\pL*"})
+    before = broker.turns.beside
+    letters = "".join(map(chr, range(0x4E00, 0x4E00 + 10_000)))
+    asked = broker.telemetry.asked(NO_ID, letters, broker.clock.now_ms())
+    _, _, wanted = await broker.turns.finish_steps(asked, Account())
+    assert not wanted.metrics
+    assert broker.turns.beside == before + 1
+    assert (await ask(talk)).requested_metrics == ["*"]
+    assert broker.turns.beside == before + 1  # a short one is not worth a thread
 
 
 async def test_pushes_of_zeros_do_not_fill_the_memory(broker: Broker, talk: Talk) -> None:

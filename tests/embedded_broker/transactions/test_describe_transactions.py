@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.execution.turns import INLINE_BYTES
-from splashdam.embedded_broker.handlers.list_transactions import _Compilation
+from splashdam.embedded_broker.groups.patterns import Compilation
 from splashdam.model.values import TopicPartition
 from splashdam.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from splashdam.wire.messages.describe_transactions import DescribeTransactionsRequest
@@ -118,8 +118,8 @@ async def test_all_states_that_a_client_named_were_looked_at_in_one_step(
 
 def test_a_pattern_was_compiled_in_the_loop_for_all_letters_of_all_ids() -> None:
     """That is done beside the loop, unless letters and pattern are few."""
-    assert _Compilation("a.*", frozenset("abc")).size_bytes == 0
-    assert _Compilation(".{0,1000}.{0,1000}", frozenset("abc")).size_bytes > INLINE_BYTES
-    large = _Compilation(r"\pL" * 40, frozenset(map(chr, range(5000))))
+    assert Compilation("a.*", frozenset("abc")).size_bytes == 0
+    assert Compilation(".{0,1000}.{0,1000}", frozenset("abc")).size_bytes > INLINE_BYTES
+    large = Compilation(r"\pL" * 40, frozenset(map(chr, range(5000))))
     assert large.size_bytes > INLINE_BYTES
     assert large.do(0).matching(["a" * 40]) == {"a" * 40}

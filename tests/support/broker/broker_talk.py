@@ -9,6 +9,7 @@ import trio
 
 from splashdam.embedded_broker.execution.turns import Steps
 from splashdam.record.batch import iter_headers
+from splashdam.record.compression import MAX_DECOMPRESSED_BYTES
 from splashdam.record.reader import Record, read_records
 from splashdam.record.sealing import build_batch
 from splashdam.wire.framing import FrameDecoder
@@ -93,10 +94,12 @@ class Talk:
 
 
 def at_once(steps: Steps[T]) -> T:
-    """Take all steps of a generator in one turn; return its result."""
+    """Take all steps of a generator in one turn, with the works that it yields; return its result."""
+    done: Any = None
     try:
         while True:
-            next(steps)
+            came = steps.send(done)
+            done = None if isinstance(came, int) else came.do(MAX_DECOMPRESSED_BYTES)
     except StopIteration as end:
         result: T = end.value
         return result

@@ -70,6 +70,7 @@ def test_matches_the_same_as_python(pattern: str) -> None:
         (r"\pL\PL\pL", {"a.b", "a-b"}),
         (r"\p{Latin}", {"a", "b", "A"}),
         (r"\x{61}b\z", {"ab"}),
+        ("(?P<1>a)(?<n_2>b)", {"ab"}),
         ("(?U)a+", {"a"}),
         ("é|a", {"a"}),
         ("x[[]|a", {"a"}),
@@ -86,7 +87,8 @@ def test_matches_the_same_as_re2(pattern: str, matched: set[str]) -> None:
     [
         "(", ")", "a)", "[", "[a", "*", "a**", "+a", "a{3,2}", "a{1001}", r"\1", r"\k", "(?=a)",
         "(?!a)", "(?<=a)",
-        "(?z)", "(?", "(?P<1>a)", "[b-a]", "[[:what:]]", r"\p{Klingon}", "\\", r"\x{zz}",
+        "(?P<>a)", "(?P<a-b>a)", "(?P<é>a)",
+        "(?z)", "(?", "[b-a]", "[[:what:]]", r"\p{Klingon}", "\\", r"\x{zz}",
         "(?P=x)", "x" * 10_001,
         "(" * 200 + ")" * 200, "((a{100}){100}){100}",
     ],
@@ -162,6 +164,21 @@ def test_a_repetition_of_nothing_hung_the_broker_for_good(pattern: str) -> None:
     """25 letters of a client took 1,000,000,000 rounds: no instruction was made, and only those counted."""
     with pytest.raises(InvalidPatternError, match="too large"):
         Pattern(pattern, LETTERS)
+
+
+@pytest.mark.parametrize("bound", ["*", "+", "?", "{1}"])
+def test_flags_between_repetitions_exceeded_the_recursion_limit(bound: str) -> None:
+    """A repetition of a repetition of … needs no group; it was answered as a bug of the broker."""
+    assert Pattern("a*(?i)*(?-i)+", LETTERS).matching(NAMES) == {"", "a"}
+    with pytest.raises(InvalidPatternError, match="nested too deeply"):
+        Pattern("a" + f"{bound}(?i)" * 1_000, LETTERS)
+
+
+@pytest.mark.parametrize("code", ["{+41}", "{ 41}", "{4_1}", "{}", "{110000}", " 41"])
+def test_a_code_in_hexadecimal_has_digits_alone(code: str) -> None:
+    """Python's ``int`` takes a sign, blanks and underscores; RE2 does not."""
+    with pytest.raises(InvalidPatternError, match="illegal"):
+        Pattern(rf"\x{code}", frozenset("A"))
 
 
 def test_a_class_copied_all_its_letters_for_each_of_its_parts() -> None:
