@@ -127,7 +127,4 @@ class DiskFailures:
 
 def _errno_of(error: KafkaStorageError) -> int:
     """Return the errno of the operating system's error; 0 if the operating system raised no error."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, OSError):
-        cause = cause.__cause__
-    return 0 if cause is None else cause.errno or 0
+    return next((cause.errno or 0 for cause in error.causes if isinstance(cause, OSError)), 0)

@@ -97,7 +97,10 @@ def enrol(
             broker, transactional_id, producer, log.topic_partition, is_implicit, verdict=verdict
         )
     except BrokerResponseError as error:
-        raise produce_error(error, version) from error
+        refusal = produce_error(error, version)
+        if refusal is error:
+            raise  # `raise error from error` would make it its own cause
+        raise refusal from error
 
 
 def join_transaction(

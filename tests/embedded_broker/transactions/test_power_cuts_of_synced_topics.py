@@ -140,3 +140,25 @@ async def test_a_log_of_states_that_cannot_be_synced_lets_no_batch_of_a_synced_t
     with pytest.raises(KafkaStorageError, match="was not closed in order"):
         await refused()
     assert seen == [56 if uses_v2 else 16, 0]
+
+
+async def test_a_coordinator_that_cannot_sync_held_the_loop_for_ever(
+    files: MemoryFiles, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its error refused the batch and was raised from itself: the broker looked for the cause in a circle."""
+    seen: list[KafkaStorageError] = []
+
+    async def refused() -> None:
+        async with opened(files, autojump_clock) as (broker, talk):
+            broker.topics.create("synced", 1, SYNCED)
+            producer = RawProducer(talk)
+            assert await producer.initialize() == 0
+            # As in a cluster: the coordinator is asked before the batch is appended, also that of this broker.
+            monkeypatch.setattr(broker.enrolments, "coordinator_to_ask", lambda _: broker.node_id)
+            monkeypatch.setattr(broker.disk_failures, "append_failed", lambda _, error: seen.append(error))
+            files.inject(Fault(errno.ENOSPC, after=1))  # the state is written, and not synced
+            assert await producer.write(b"a", topic="synced") == 56
+
+    with pytest.raises(KafkaStorageError, match="was not closed in order"):
+        await refused()
+    assert [each.errno for each in seen[0].causes if isinstance(each, OSError)] == [errno.ENOSPC]
