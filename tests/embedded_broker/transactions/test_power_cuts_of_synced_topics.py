@@ -153,7 +153,7 @@ async def test_a_coordinator_that_cannot_sync_held_the_loop_for_ever(
             broker.topics.create("synced", 1, SYNCED)
             producer = RawProducer(talk)
             assert await producer.initialize() == 0
-            # As in a cluster: the coordinator is asked before the batch is appended, also that of this broker.
+            # As in a cluster: even the coordinator of this broker is asked before the batch is appended.
             monkeypatch.setattr(broker.enrolments, "coordinator_to_ask", lambda _: broker.node_id)
             monkeypatch.setattr(broker.disk_failures, "append_failed", lambda _, error: seen.append(error))
             files.inject(Fault(errno.ENOSPC, after=1))  # the state is written, and not synced
