@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 import attrs
@@ -81,13 +81,14 @@ class Rig:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Cluster and sender run; on the way out the sender is closed, and everything must have ended."""
-        async with trio.open_nursery() as nursery:
-            await nursery.start(self.cluster.run)
-            async with trio.open_nursery() as sending:
-                sending.start_soon(self.sender.run)
-                yield
-                self.sender.initiate_close()
-            nursery.cancel_scope.cancel()
+        with closing(self.wakeup):
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self.cluster.run)
+                async with trio.open_nursery() as sending:
+                    sending.start_soon(self.sender.run)
+                    yield
+                    self.sender.initiate_close()
+                nursery.cancel_scope.cancel()
         assert self.accumulator.free_bytes == self.accumulator.buffer_memory
         assert all(future.done() for future in self.futures)
 

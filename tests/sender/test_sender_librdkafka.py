@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 import pytest
@@ -68,7 +68,7 @@ class Application:
     @asynccontextmanager
     async def running(self) -> Any:
         """Runs the sender, at most 30 seconds."""
-        with trio.fail_after(30):
+        with trio.fail_after(30), closing(self.wakeup):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.sender.run)
                 yield
