@@ -466,7 +466,7 @@ class ProducerCore(Generic[FutureT]):
         error = self._forced or self.refusal()
         try:
             self._abort(error)
-            self.deferred.fail_all(error)
+            self.deferred.end(error)
             self._wake_metadata_waiters()
             self.intake.close_plugins()
             if self._reporters is not None:
