@@ -115,6 +115,40 @@ def signals_interrupt() -> Iterator[None]:
 
 
 @contextmanager
+def signals_interrupt_trio() -> Iterator[None]:
+    """As `signals_interrupt`, around a ``trio.run``, whose loop an exception at any place would break.
+
+    So the signals go the way of Ctrl-C, whose handler trio replaces. Where that is ignored (``&``), they end
+    the process at once. An interrupt that the loop's nurseries have wrapped leaves as itself.
+    """
+    came: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        handler = signal.getsignal(signal.SIGINT)
+        if callable(handler):
+            handler(signal.SIGINT, frame)
+        else:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+    before = {number: signal.getsignal(number) for number in ENDING}
+    caught = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    try:
+        for number in caught:
+            signal.signal(number, handle)
+        yield
+    except (KeyboardInterrupt, BaseExceptionGroup) as error:
+        interrupt = _only_error(error)
+        if not isinstance(interrupt, KeyboardInterrupt):
+            raise
+        raise (EndedBySignal(came[0]) if came else interrupt) from None
+    finally:
+        for number in caught:
+            signal.signal(number, before[number])
+
+
+@contextmanager
 def interrupts_wait() -> Iterator[None]:
     """Delay Ctrl-C, SIGTERM and SIGHUP until the block is done, so that no step is left half done."""
     came: list[int] = []

@@ -209,6 +209,7 @@ class AsyncKafkaProducer(TaskProducer[RecordFuture, KeyT, ValueT]):
                 self._lease = await trio.to_thread.run_sync(Lease, self._local)
                 resources.push_async_callback(self._release)
                 core.connect.connect = self._lease.connect()
+            resources.push_async_callback(core.console_ended)
             core.start()
             try:
                 if core.settings.console_port is not None:  # it imports modules, and waits until it listens

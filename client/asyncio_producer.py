@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import weakref
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,7 +26,8 @@ from splashdam.client.sending.waiting import Deadline, drive_in_asyncio
 from splashdam.client.serializers import KeyT, ValueT
 from splashdam.client.settings.rules import producer_settings, refuse_positional
 from splashdam.client.task_producer import TaskProducer
-from splashdam.client.waiters import wait_in_asyncio
+from splashdam.client.waiters import wait_in_asyncio, wait_in_trio
+from splashdam.model.errors import SaslError
 from splashdam.sender.wakeup import Latch
 
 if TYPE_CHECKING:
@@ -68,7 +71,7 @@ class AsyncioKafkaProducer(TaskProducer[DeliveryFuture, KeyT, ValueT]):
         self._settings = settings = producer_settings(options)
         self._tokens: TokensFromTheLoop | None = None
         provider = settings.sasl_oauth_token_provider
-        if inspect.iscoroutinefunction(getattr(provider, "token", provider)):
+        if TokensFromTheLoop.are_of(provider):
             self._tokens = TokensFromTheLoop(provider)
             settings = attrs.evolve(settings, sasl_oauth_token_provider=self._tokens)
         self._core: ProducerCore[DeliveryFuture] = background_core(settings, DeliveryFuture)
@@ -289,24 +292,102 @@ async def _to_the_end(
 
 
 class TokensFromTheLoop:
-    """A token provider whose coroutine function runs in the application's loop, not in the producer's.
+    """A token provider whose coroutine functions run in the application's loop, not in the producer's.
 
     Args:
         provider: as for ``sasl_oauth_token_provider``.
 
     Attributes:
         loop: the application's, once the producer is started.
+        token: of the provider; so are ``extensions`` and ``forget``, where it has them.
     """
 
     def __init__(self, provider: Any) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
-        self._ask = getattr(provider, "token", provider)
-        for name in ("extensions", "forget"):
-            if hasattr(provider, name):
-                setattr(self, name, getattr(provider, name))
+        self.token: Callable[[], Any]
+        for name, method in _methods(provider).items():
+            is_of_the_loop = inspect.iscoroutinefunction(method)
+            setattr(self, name, partial(self._in_the_loop, method) if is_of_the_loop else method)
 
-    def token(self) -> str:
-        """Wait for the token. Called in a thread of the producer's loop."""
-        assert self.loop is not None
-        token: str = asyncio.run_coroutine_threadsafe(self._ask(), self.loop).result()
-        return token
+    @staticmethod
+    def are_of(provider: Any) -> bool:
+        """Whether a provider has coroutine functions of asyncio."""
+        of_trio = getattr(getattr(provider, "__self__", provider), "runs_in_trio", False)
+        return not of_trio and any(map(inspect.iscoroutinefunction, _methods(provider).values()))
+
+    async def _in_the_loop(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """Wait for an answer. Runs in the producer's loop, so that no thread waits for a loop that stands.
+
+        If this is cancelled, because the connection attempt takes too long, the provider's task is, too.
+
+        Raises:
+            SaslError: the application's loop is closed, or has cancelled the task.
+            Exception: raised by the provider.
+        """
+        loop = self.loop
+        assert loop is not None
+        answer = _LoopAnswer(loop, ask)
+        try:
+            loop.call_soon_threadsafe(answer.begin)
+        except RuntimeError as error:
+            raise SaslError(
+                "OAUTHBEARER: the event loop in which the token provider runs is closed;"
+                " stop the producer before its loop ends"
+            ) from error
+        try:
+            await wait_in_trio(answer.ended)
+        except BaseException:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(answer.give_up)
+            raise
+        return answer.result()
+
+
+def _methods(provider: Any) -> dict[str, Any]:
+    methods = {"token": getattr(provider, "token", provider)}
+    for name in ("extensions", "forget"):
+        if hasattr(provider, name):
+            methods[name] = getattr(provider, name)
+    return methods
+
+
+class _LoopAnswer:
+    """A coroutine function's result in an asyncio loop, for a waiter elsewhere.
+
+    The coroutine is made in the loop: one that is made elsewhere and never run would be warned about.
+
+    Attributes:
+        ended: opens when there is a result.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ask: Callable[[], Awaitable[Any]]) -> None:
+        self.ended = Latch()
+        self._loop = loop
+        self._ask = ask
+        self._task: asyncio.Task[Any] | None = None
+        self._is_given_up = False
+
+    def begin(self) -> None:
+        """Ask. Called in the loop."""
+        if not self._is_given_up:
+            self._task = self._loop.create_task(self._answer())
+            self._task.add_done_callback(lambda _task: self.ended.open())
+
+    def give_up(self) -> None:
+        """Cancel the question, since nobody waits for it. Called in the loop."""
+        self._is_given_up = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def result(self) -> Any:
+        """Return the answer, or raise the error of the coroutine function, once ``ended`` is open."""
+        assert self._task is not None
+        error = None if self._task.cancelled() else self._task.exception()
+        if isinstance(error, Exception):
+            raise error
+        if error is not None or self._task.cancelled():  # which must not end the producer's loop
+            raise SaslError("OAUTHBEARER: the token provider's task was cancelled") from error
+        return self._task.result()
+
+    async def _answer(self) -> Any:
+        return await self._ask()

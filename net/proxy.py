@@ -5,10 +5,12 @@ Imported only where ``proxy_url`` is given. TLS and SASL go through the proxy to
 
 from __future__ import annotations
 
+import struct
+
 import attrs
 import trio
 
-from splashdam.model.errors import KafkaConfigurationError, KafkaConnectionError
+from splashdam.model.errors import CannotConnectError, KafkaConfigurationError, KafkaConnectionError
 from splashdam.net.connect import TcpConnect, address_text
 
 try:
@@ -52,7 +54,8 @@ class ProxyConnect:
         """Connect.
 
         Raises:
-            KafkaConnectionError: the proxy cannot be reached or refuses, or time is up.
+            KafkaConnectionError: the proxy cannot be reached or refuses, name or port are invalid, or time is
+                up.
         """
         where = address_text(host, port)
         with trio.move_on_after(self.tcp.timeout_ms / 1000):
@@ -60,6 +63,10 @@ class ProxyConnect:
                 sock = await self._proxy().connect(host, port, timeout=self.tcp.timeout_ms / 1000 + 1)
             except (ProxyError, OSError) as error:  # neither text contains the password
                 raise KafkaConnectionError(f"cannot connect to {where} through the proxy: {error}") from error
+            except (UnicodeError, OverflowError, struct.error) as error:  # a broker may advertise these, too
+                raise CannotConnectError(
+                    f"cannot connect to {where} through the proxy: host name or port are invalid: {error}"
+                ) from error
             stream = trio.SocketStream(sock)
             self.tcp.set_options(stream)
             return stream

@@ -115,6 +115,7 @@ class LogFlusher:
     Attributes:
         recovery_point: every offset below it is on stable storage.
         flushed_ms: wall clock of the last sync, milliseconds since the epoch; ``flush.ms`` counts from it.
+        truncations: how often the log was truncated.
     """
 
     def __init__(
@@ -139,7 +140,7 @@ class LogFlusher:
         self._closed: list[LogSegment] = []
         self._names_made = 0 if names_are_synced else 1
         self._names_synced = 0
-        self._truncations = 0
+        self.truncations = 0
         self._sync_under_way: trio.Event | None = None
 
     @property
@@ -177,7 +178,7 @@ class LogFlusher:
 
     def truncate(self, offset: int) -> None:
         """Note that the log was cut at ``offset``, perhaps in a segment that had been closed."""
-        self._truncations += 1
+        self.truncations += 1
         self.recovery_point = min(self.recovery_point, offset)
         active = self._segments.active
         self._closed = [segment for segment in self._closed if segment.base_offset < active.base_offset]
@@ -228,13 +229,15 @@ class LogFlusher:
                 return
         if self._log.is_closed or (self.recovery_point >= wanted and not self._closed):
             return
-        round_ = self.begin()
+        round_, began_at = self.begin(), self.recovery_point
         done = self._sync_under_way = trio.Event()
         try:
             await round_.run_async()
         except KafkaStorageError:
             if self._log.is_closed:  # closed meanwhile: `close` has flushed it, or it is being deleted
                 return
+            # A flush that succeeded meanwhile proves nothing: the system reports a lost page only once.
+            self.recovery_point = min(self.recovery_point, began_at)
             self._log.fail()
             raise
         finally:
@@ -268,7 +271,7 @@ class LogFlusher:
             self._files,
             new_names_in,
             self._names_made,
-            self._truncations,
+            self.truncations,
             self._epochs,
         )
 
@@ -276,7 +279,7 @@ class LogFlusher:
         """Move the recovery point after a successful round, whose closed segments need no other flush."""
         if not self._log.is_open:  # closed meanwhile, or another flush failed: this round proves nothing
             return
-        if done.truncations != self._truncations:
+        if done.truncations != self.truncations:
             return  # cut meanwhile: what was synced is gone, and the offsets may hold other records now
         self.recovery_point = max(self.recovery_point, done.target)
         self._names_synced = max(self._names_synced, done.names_made)

@@ -140,8 +140,9 @@ class LeaderEpochs:
 
     def _replace(self, entries: list[tuple[int, int]]) -> None:
         lines = encode_lines(f"{epoch} {start}" for epoch, start in entries)
-        self._is_synced = self.written >= 0  # else the file holds nothing that is not in the batches
-        self._files.write_atomic(self._path, lines, sync=self._is_synced)
+        is_needed = self.written >= 0  # else the file holds nothing that is not in the batches
+        self._files.write_atomic(self._path, lines, sync=is_needed)
+        self._is_synced = is_needed
         self._set(entries)
         self.written = self.latest
 

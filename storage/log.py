@@ -570,7 +570,10 @@ class Log:
         self._epochs.assign(header.partition_leader_epoch, header.base_offset)
         active = self._segments.active
         if active.must_roll(header.size_bytes, header.last_offset, header.max_timestamp, now_ms):
-            self.roll(now_ms)
+            # As in Kafka the new segment begins with the batch, even if compaction has removed offsets before
+            # it. An empty segment is closed, too, if the batch is more than 2^31 offsets behind its base.
+            self.log_end_offset = header.base_offset
+            self._files.roll(self.producers, now_ms)
             active = self._segments.active
         active.append((batch,), header.last_offset, header.max_timestamp)
         self.log_end_offset = header.next_offset
@@ -652,6 +655,11 @@ class Log:
     def is_synced(self) -> bool:
         """Whether everything in the log is on stable storage."""
         return self.flusher.recovery_point >= self.log_end_offset
+
+    @property
+    def truncations(self) -> int:
+        """How often the log was truncated since it was opened."""
+        return self.flusher.truncations
 
     @property
     def must_flush(self) -> bool:

@@ -190,6 +190,8 @@ class LogFiles:
             KafkaStorageError: the disk refuses.
         """
         self.swapper.finish()
+        # A removed segment that still has its old name may have that of the new one, which would go with it.
+        self._remover.rename_all()
         for held in self._snapshots.offsets():
             self._snapshots.delete(held)
         self.epochs.cut(0, -1)  # none of them covers the offsets to come

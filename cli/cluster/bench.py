@@ -13,7 +13,7 @@ import click
 
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.connecting import CONNECTION, Cluster, served_cluster
-from splashdam.cli.exiting import failures_reported
+from splashdam.cli.exiting import failures_reported, signals_interrupt_trio
 from splashdam.cli.measuring.cluster import BenchTopic, bench_topic
 from splashdam.cli.measuring.figures import Results
 from splashdam.cli.measuring.machine import machine_facts
@@ -110,6 +110,7 @@ def bench(
     facts = machine_facts(CLIENTS)
     try:
         with (
+            signals_interrupt_trio(),
             failures_reported(),
             _served(config, properties, timeout_seconds) as (servers, cluster, security),
             bench_topic(cluster, servers, partitions, replication_factor or -1) as topic,

@@ -13,7 +13,7 @@ import click
 
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.connecting import named_cluster
-from splashdam.cli.exiting import failures_reported
+from splashdam.cli.exiting import failures_reported, signals_interrupt_trio
 from splashdam.cli.output import is_terminal, output_failures, print_line, standard_output, write_file
 from splashdam.cli.parameters import OutputPath, exclusive, timeout_option
 
@@ -95,7 +95,7 @@ def contract(
     )
     if not makers:
         raise click.ClickException("none of these clients is available here")
-    with failures_reported(), _cluster(bootstrap) as address:
+    with signals_interrupt_trio(), failures_reported(), _cluster(bootstrap) as address:
         with named_cluster(address, {}, timeout_seconds) as cluster:
             cluster.check()  # a cluster that does not answer gives one message here, not one per behaviour
         helper = SplashdamClient(address)

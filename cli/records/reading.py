@@ -137,11 +137,15 @@ class GroupProgress:
         self._reached[where] = offset
 
     async def commit(self) -> None:
-        """Commit what was reached since the last call."""
-        reached, self._reached = self._reached, {}
+        """Commit what was reached and is not committed yet."""
+        reached = dict(self._reached)
         if reached:
             found = {where: OffsetAndMetadata(offset) for where, offset in reached.items()}
             await commit_offsets(self._client, self._group, found)
+            # Only now: a commit that is cancelled or fails leaves its offsets to the next one.
+            for where, offset in reached.items():
+                if self._reached.get(where) == offset:
+                    del self._reached[where]
 
     async def keep_committing(self) -> None:
         """Commit every five seconds."""

@@ -15,7 +15,7 @@ import trio
 
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.connecting import Cluster, named_cluster
-from splashdam.cli.exiting import failures_reported
+from splashdam.cli.exiting import failures_reported, signals_interrupt_trio
 from splashdam.cli.moments import moment
 from splashdam.cli.output import standard_output
 from splashdam.cli.parameters import cluster_options, exclusive, given_bytes, legal_topic, settled_cluster
@@ -186,7 +186,7 @@ def tail(
             left=max_messages,
         ),
     )
-    with suppress(BrokenPipeError), failures_reported():  # `| head` has seen enough
+    with signals_interrupt_trio(), suppress(BrokenPipeError), failures_reported():  # `| head` has seen enough
         servers, settings = settled_cluster(config, properties)
         with named_cluster(servers, settings, timeout_seconds) as cluster:
             if any(each.startswith("^") for each in topics):

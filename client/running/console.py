@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 logger = logging.getLogger("splashdam.client")
 
-_END_SECONDS = 1.0
+END_SECONDS = 1.0
+"""How long the end of a producer waits for that of its console: a page that is being made may take longer."""
 
 
 class ProducerConsole:
@@ -41,6 +42,7 @@ class ProducerConsole:
 
     Attributes:
         link: to print; whoever opens it may also change things.
+        ended: opens when it does not listen any more.
 
     Raises:
         KafkaConfigurationError: a package of ``splashdam[console]`` is missing.
@@ -68,21 +70,34 @@ class ProducerConsole:
         self._scope = trio.CancelScope()
         self._failure: BaseException | None = None
         self._has_begun = Latch()
+        self._is_ending = False
+        self.ended = Latch()
         name = f"{settings.client_id}-console"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-        wait_in_thread(self._has_begun, None)
+        try:
+            self._thread.start()
+            wait_in_thread(self._has_begun, None)
+            if self._failure is None:
+                sys.stderr.write(f"console: {self.link}\n")
+        except BaseException:  # Ctrl-C: nobody has an object to close
+            self.close()
+            raise
         if self._failure is not None:
             self._thread.join()
             raise self._failure
-        sys.stderr.write(f"console: {self.link}\n")
+
+    def begin_close(self) -> None:
+        """Have it end, without waiting; from any thread, also before it listens."""
+        self._is_ending = True  # before the token is read: `_serve` does it the other way round
+        token = self._token
+        if token is not None:
+            with suppress(trio.RunFinishedError):
+                token.run_sync_soon(self._scope.cancel)
 
     def close(self) -> None:
-        """End it; from any thread. A page that is being made may end a moment later."""
-        if self._token is not None:
-            with suppress(trio.RunFinishedError):
-                self._token.run_sync_soon(self._scope.cancel)
-        self._thread.join(_END_SECONDS)
+        """As ``begin_close``, and wait for the end for a moment. Blocks the thread."""
+        self.begin_close()
+        wait_in_thread(self.ended, END_SECONDS)
 
     def close_in_child(self) -> None:
         """Close the copies of its sockets in a forked child, which would keep the port."""
@@ -101,9 +116,12 @@ class ProducerConsole:
             self._failure = error
         finally:
             self._has_begun.open()
+            self.ended.open()
 
     async def _serve(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
+        if self._is_ending:
+            return
         with self._scope:
             async with open_console(
                 self._source, self._settings, clock=self._clock, listen=self._listen

@@ -27,7 +27,7 @@ from splashdam.client.sending.lookup import BootstrapLookup
 from splashdam.client.sending.waiting import PendingSends
 from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.client.settings.rules import compression, topic_compression
-from splashdam.client.waiters import SENDER_THREADS, wait_in_thread
+from splashdam.client.waiters import SENDER_THREADS, wait_in_thread, wait_in_trio
 from splashdam.model.errors import IllegalStateError, KafkaError, PurgedError
 from splashdam.model.lifecycle import next_state
 from splashdam.model.log_text import fields
@@ -145,6 +145,7 @@ class ProducerCore(Generic[FutureT]):
         self.identified = Latch()
         if settings.enable_metrics_push:
             self.sender.telemetry.make = self._make_telemetry
+        self._own_loop = own_loop
         self._pid = os.getpid()
         self.console: ProducerConsole | None = None
         self._addresses = list(addresses)
@@ -455,8 +456,12 @@ class ProducerCore(Generic[FutureT]):
         return sum(batch.records_now for batch in self.accumulator.incomplete) + self.deferred.waiting
 
     def never_ran(self) -> None:
-        """Finish a core that was started, but whose ``main`` will not run."""
+        """Finish a core that was started, but whose ``main`` will not run.
+
+        Ctrl-C may come when the thread that runs it has begun; then it ends at once.
+        """
         self._finish()
+        self.sender.force_close(self.refusal())
 
     def _finish(self) -> None:
         """Fail all remaining records after the loop has ended, so that no caller waits for ever."""
@@ -465,18 +470,32 @@ class ProducerCore(Generic[FutureT]):
         error = self._forced or self.refusal()
         try:
             self._abort(error)
-            self.deferred.fail_all(error)
+            self.deferred.end(error)
             self._wake_metadata_waiters()
             self.intake.close_plugins()
             if self._reporters is not None:
                 self._reporters.close()
             if self.console is not None:
-                self.console.close()
+                self._close_console(self.console)
         finally:
             self.finished.open()
             self.identified.open()
             self._loop_calls.do_all()
             process.forget(self)
+
+    def _close_console(self, console: ProducerConsole) -> None:
+        if self._own_loop:
+            console.close()
+        else:  # the application's tasks run in this thread; the producer waits in a task of its own
+            console.begin_close()
+
+    async def console_ended(self) -> None:
+        """Wait in a trio task, for a moment, until the console does not listen any more."""
+        if self.console is not None:
+            from splashdam.client.running.console import END_SECONDS
+
+            with trio.move_on_after(END_SECONDS, shield=True):
+                await wait_in_trio(self.console.ended)
 
     def _abort(self, error: BaseException) -> None:
         batches = self.guard.run(self._end_batches, error)

@@ -364,14 +364,19 @@ class Connection:
     async def alone(self) -> AsyncIterator[Ask]:
         """Delay all other requests while the block sends its own; in-flight requests are not affected.
 
-        For authentication: no other request may be sent between those of a SASL exchange.
+        For authentication: no other request may be sent between those of a SASL exchange. A block that raises
+        or is cancelled closes the connection, since the broker waits for the rest of the exchange.
         """
 
         async def ask(request: Request[R], version: int) -> R:
             return await (await self._submit_in_turn(request, version, None, True)).wait()
 
         async with self._turn:
-            yield ask
+            try:
+                yield ask
+            except BaseException:
+                self._close(None)
+                raise
         self._progress()
 
     def submit_now(

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 import attrs
@@ -80,9 +80,14 @@ class OidcTokenProvider:
         retry_backoff_max_ms: longest pause between two attempts.
         now_s: returns the time in seconds since the epoch.
 
+    Attributes:
+        runs_in_trio: ``token`` is a coroutine function for the producer's loop, also beside asyncio.
+
     Raises:
         KafkaConfigurationError: the URL is invalid or unsafe, an argument is empty, or ``cafile`` is not PEM.
     """
+
+    runs_in_trio: ClassVar[bool] = True
 
     token_endpoint_url: str = attrs.field(repr=False)
     client_id: str

@@ -10,6 +10,7 @@ import trio
 
 from splashdam.model.errors import (
     AuthenticationError,
+    CannotConnectError,
     KafkaConnectionError,
     KafkaError,
     SslAuthenticationError,
@@ -227,15 +228,20 @@ class TlsConnect:
         """Connect.
 
         Raises:
-            KafkaConnectionError: the connection failed, or the broker closed it during the handshake.
+            KafkaConnectionError: the connection failed, the broker closed it during the handshake, or TLS
+                cannot ask for a host of this name.
             SslAuthenticationError: broker and client do not trust each other, or share no TLS version.
             WrongListenerError: the listener does not speak TLS.
         """
         stream = await self._connect(host, port)
-        # https_compatible: closing does not wait for the peer's closing alert. Kafka's frames have lengths,
-        # so a stream that was cut off is noticed without it.
-        tls = trio.SSLStream(stream, self.tls_context, server_hostname=host, https_compatible=True)
         where = address_text(host, port)
+        try:
+            # https_compatible: closing does not wait for the peer's closing alert. Kafka's frames have
+            # lengths, so a stream that was cut off is noticed without it.
+            tls = trio.SSLStream(stream, self.tls_context, server_hostname=host, https_compatible=True)
+        except (ValueError, TypeError, ssl.SSLError) as error:  # a proxy may have known the name
+            await trio.aclose_forcefully(stream)
+            raise CannotConnectError(f"no TLS with {where}: the host name is invalid: {error}") from error
         with trio.move_on_after(self._timeout_ms / 1000):
             try:
                 await _shake_hands(tls, where)

@@ -64,7 +64,7 @@ class Cleanable(NamedTuple):
 
 
 class CleaningAbortedError(Exception):
-    """The log was closed or lost segments during the cleaning. Only the cleaner sees this error."""
+    """The log was closed, truncated or lost segments meanwhile. Only the cleaner sees this error."""
 
 
 @attrs.define
@@ -112,6 +112,7 @@ class Cleaning:
         self.figures = CleaningFigures()
         self._files = files
         self._log = target.log
+        self._truncations = target.log.truncations
         self._bytes_at_once = settings.log_cleaner_io_buffer_size
         self._legacy_horizon_ms = _legacy_horizon_ms(target)
         slots, self._limit = map_size(settings, target.first_uncleanable - target.first_dirty)
@@ -126,7 +127,7 @@ class Cleaning:
         """Yield the work, turn by turn.
 
         Raises:
-            CleaningAbortedError: the log was closed or lost segments.
+            CleaningAbortedError: the log was closed, truncated or lost segments.
             KafkaStorageError: the disk refuses to put a copy into place. A turn raises KafkaStorageError,
                 CorruptMessageError or UnsupportedCodecError when it is called.
         """
@@ -180,6 +181,8 @@ class Cleaning:
     def _check(self, sources: Sequence[LogSegment]) -> None:
         if self._log.state is not LogState.OPEN:
             raise CleaningAbortedError(f"the log of {self._log.topic_partition} is {self._log.state.value}")
+        if self._log.truncations != self._truncations:  # a copy would bring back what was cut off
+            raise CleaningAbortedError(f"the log of {self._log.topic_partition} was truncated")
         there = set(self._log.segments)
         for source in sources:
             if source not in there:

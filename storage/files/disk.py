@@ -357,7 +357,8 @@ def _read_fully(descriptor: int, position: int, count: int) -> bytes:
     while missing:
         data = os.pread(descriptor, missing, position + count - missing)
         if not data:
-            raise OSError(errno.EIO, f"{missing} of {count} bytes at {position} are missing")
+            # No EIO, with which the data directory would go offline: the file was cut, the disk is sound.
+            raise OSError(errno.ENODATA, f"{missing} of {count} bytes at {position} are missing")
         parts.append(data)
         missing -= len(data)
     return b"".join(parts)

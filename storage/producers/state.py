@@ -287,12 +287,15 @@ class ProducerStates:
 
 
 class _Refused(NamedTuple):
-    """The first batch of a producer that the disk refused."""
+    """The first batch of a producer that the disk refused.
+
+    It has the text of the error, not the error, whose traceback would keep the whole request in memory.
+    """
 
     epoch: int
     sequence: int
     at_ms: int
-    error: KafkaStorageError
+    reason: str
 
     def is_before(self, header: BatchHeader, now_ms: int) -> bool:
         """Whether a batch was sent after this one, while this one may still be retried."""
@@ -318,7 +321,9 @@ class RefusedBatches(dict[int, _Refused]):
         earlier = self.get(header.producer_id)
         if earlier is None or not earlier.is_before(header, now_ms):
             self.pop(header.producer_id, None)
-            self[header.producer_id] = _Refused(header.producer_epoch, header.base_sequence, now_ms, error)
+            self[header.producer_id] = _Refused(
+                header.producer_epoch, header.base_sequence, now_ms, error.message
+            )
             if len(self) > _MOST_REFUSED:
                 del self[next(iter(self))]
 
@@ -333,5 +338,5 @@ class RefusedBatches(dict[int, _Refused]):
         if earlier is not None and earlier.is_before(header, now_ms):
             raise KafkaStorageError(
                 f"the batch of producer {header.producer_id} with sequence {earlier.sequence} comes first: "
-                f"{earlier.error.message}"
-            ) from earlier.error
+                f"{earlier.reason}"
+            )

@@ -109,12 +109,12 @@ class OffsetIndex:
         """Remove the entries of batches at or after ``position``, in memory and on disk.
 
         Raises:
-            KafkaStorageError: the file could not be cut.
+            KafkaStorageError: the file could not be cut; the entries are still there.
         """
         self._load()
         count = bisect_left(self._positions, position)
-        del self._offsets[count:], self._positions[count:]
         self.file.truncate(count)
+        del self._offsets[count:], self._positions[count:]
 
     def reset(self) -> None:
         """Remove every entry, in memory and on disk.
@@ -211,11 +211,15 @@ class TimeIndex:
             self.file.append(TIME_ENTRY.pack(timestamp_ms, relative))
 
     def drop_after(self, offset: int) -> None:
-        """Remove the entries after ``offset``: in memory now, on disk as ``IndexFile.drop_to`` says."""
+        """Remove the entries after ``offset``: in memory now, on disk as ``IndexFile.drop_to`` says.
+
+        Raises:
+            KafkaStorageError: the file could not be cut; the entries are still there.
+        """
         self._load()
         count = bisect_right(self._offsets, offset - self.base_offset)
-        del self._timestamps[count:], self._offsets[count:]
         self.file.drop_to(count)
+        del self._timestamps[count:], self._offsets[count:]
 
     def reset(self) -> None:
         """Remove every entry, in memory and on disk.
@@ -406,7 +410,8 @@ class IndexFile:
         Raises:
             KafkaStorageError: as ``truncate``.
         """
-        if self._file is None and self._size_bytes == (entry_count + 1) * self._entry_bytes:
+        is_one_too_many = self._size_bytes == (entry_count + 1) * self._entry_bytes
+        if self._file is None and is_one_too_many and not self._pending:
             self._surplus = self._surplus or self._last
         else:
             self.truncate(entry_count)

@@ -355,12 +355,13 @@ class LogSegment:
         return cut
 
     def _cut_at(self, position: int, offset: int) -> None:
-        self.log.truncate(position)
+        # The log last: if the disk refuses a step, the log still ends where its owner thinks it does.
         self.offset_index.drop_from(position)
         self.txn_index.drop_from(offset)
         self.time_index.drop_after(
             self.offset_index.last_offset if len(self.offset_index) else self.base_offset - 1
         )
+        self.log.truncate(position)
         self._knows_max_timestamp = False
         self._first_timestamp = None
 

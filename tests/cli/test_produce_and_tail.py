@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import kafka
 import pytest
+import trio
+from click.testing import CliRunner
 from support.running.cli_processes import first_line, run, started
 
-from splashdam.cli.records import delivery
+from splashdam.cli.commands import splashdam
+from splashdam.cli.records import delivery, reading
+from splashdam.cli.records.reading import GroupProgress
 from splashdam.client.producer import KafkaProducer
 from splashdam.embedded_broker.embedded import EmbeddedBroker
+from splashdam.model.transactions import OffsetAndMetadata
+from splashdam.model.values import TopicPartition
+from splashdam.net.cluster.cluster_client import ClusterClient
 
 
 @pytest.fixture(scope="module")
@@ -404,3 +413,53 @@ def test_a_group_goes_on_where_it_was(broker: EmbeddedBroker) -> None:
     done = run("tail", "grouped", *where)
     assert (done.returncode, b"has 1 member, which commit its offsets" in done.stderr) == (1, True)
     consumer.close()
+
+
+def test_sigterm_ends_tail_with_a_last_commit(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended the process at once: what was written in the last five seconds was read again."""
+    produce(broker, "ended", b"1\n2\n3\n", "-p", "0")
+    reached = GroupProgress.reached
+
+    def ending(progress: GroupProgress, where: TopicPartition, offset: int) -> None:
+        reached(progress, where, offset)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(GroupProgress, "reached", ending)
+    where = ("-b", broker.bootstrap_servers, "--group", "ended-readers", "--from-beginning")
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        done = CliRunner().invoke(splashdam, ["tail", "ended", *where])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (done.exit_code, done.stdout) == (143, "1\n2\n3\n")
+    monkeypatch.undo()
+    assert CliRunner().invoke(splashdam, ["tail", "ended", *where, "-e"]).stdout == ""
+
+
+async def test_a_commit_that_is_cancelled_leaves_its_offsets_to_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The end of ``tail --group`` cancels the commit of every five seconds; its offsets were forgotten."""
+    committed: list[dict[TopicPartition, OffsetAndMetadata]] = []
+    hangs = True
+
+    async def commit(_client: object, _group: str, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
+        if hangs:
+            await trio.sleep_forever()
+        committed.append(offsets)
+
+    monkeypatch.setattr(reading, "commit_offsets", commit)
+    progress = GroupProgress(cast("ClusterClient", None), "g")
+    progress.reached(TopicPartition("t", 0), 3)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await progress.commit()
+    hangs = False
+    progress.reached(TopicPartition("t", 1), 5)
+    await progress.commit()
+    await progress.commit()
+    assert committed == [
+        {TopicPartition("t", 0): OffsetAndMetadata(3), TopicPartition("t", 1): OffsetAndMetadata(5)}
+    ]

@@ -7,12 +7,20 @@ import os
 import signal
 
 import pytest
+import trio
 from click.testing import CliRunner
 from support.running.process_kit import run_script
 
 from splashdam.cli.commands import splashdam
 from splashdam.cli.connecting import Cluster
-from splashdam.cli.exiting import exit_status, interrupts_wait, signals_interrupt
+from splashdam.cli.exiting import (
+    ENDING,
+    EndedBySignal,
+    exit_status,
+    interrupts_wait,
+    signals_interrupt,
+    signals_interrupt_trio,
+)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -108,3 +116,24 @@ def test_ctrl_c_at_a_question_was_aborted_with_1() -> None:
     line = ["topics", "delete", "t", "-b", "127.0.0.1:1"]
     assert CliRunner().invoke(splashdam, line, input="n\n").exit_code == 1
     assert CliRunner().invoke(splashdam, line, input=InterruptedInput()).exit_code == 130
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_a_signal_in_a_loop_goes_the_way_of_ctrl_c(number: signal.Signals) -> None:
+    """An exception raised anywhere in the loop would be an internal error of trio."""
+    ended = []
+
+    async def main() -> None:
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.sleep_forever)
+                os.kill(os.getpid(), number)
+        finally:
+            ended.append(trio.lowlevel.current_task().name)
+
+    before = signal.getsignal(number)
+    with pytest.raises(EndedBySignal) as raised, signals_interrupt_trio():
+        trio.run(main)
+    assert exit_status(raised.value) == 128 + number
+    assert len(ended) == 1
+    assert signal.getsignal(number) is before

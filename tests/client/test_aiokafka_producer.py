@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
 import splashdam.aiokafka
 from splashdam.aiokafka import AIOKafkaProducer, IllegalOperation, ProducerClosed, ProducerFenced
 from splashdam.client.asyncio_producer import TokensFromTheLoop
-from splashdam.model.errors import KafkaConfigurationError, KafkaTimeoutError
+from splashdam.model.errors import KafkaConfigurationError, KafkaTimeoutError, SaslError
+from splashdam.net.sasl.mechanisms import Credentials
+from splashdam.net.sasl.oauthbearer import open_client
+from splashdam.net.sasl.oidc import OidcTokenProvider
 
 
 def test_the_constructor_takes_aiokafkas_names() -> None:
@@ -169,7 +175,7 @@ def test_a_token_comes_from_the_applications_loop() -> None:
         loops.append(asyncio.get_running_loop())
         tokens = TokensFromTheLoop(Provider())
         tokens.loop = loops[0]
-        assert await asyncio.to_thread(tokens.token) == "token"
+        assert await asyncio.to_thread(trio.run, tokens.token) == "token"
         assert tokens.extensions() == {"a": "b"}  # type: ignore[attr-defined]  # the provider's own method
 
     asyncio.run(main())
@@ -178,3 +184,86 @@ def test_a_token_comes_from_the_applications_loop() -> None:
     )
     assert isinstance(producer._core.settings.sasl_oauth_token_provider, TokensFromTheLoop)
     assert isinstance(producer.config["sasl_oauth_token_provider"], Provider)
+
+
+def test_a_token_provider_of_a_closed_loop_is_not_called() -> None:
+    """Its coroutine was made, and never awaited: a warning, which is an error here."""
+
+    async def token() -> str:
+        raise AssertionError("called")
+
+    tokens = TokensFromTheLoop(token)
+    tokens.loop = asyncio.new_event_loop()
+    tokens.loop.close()
+    with pytest.raises(SaslError, match=r"loop .* is closed"):
+        trio.run(tokens.token)
+    gc.collect()
+
+
+def test_a_token_provider_of_a_stopped_loop_holds_no_thread() -> None:
+    """The worker thread that waited for it stayed until the exit, one more for each connection attempt."""
+
+    async def token() -> str:
+        raise AssertionError("called")
+
+    async def main() -> None:
+        credentials = Credentials("", token_provider=tokens)
+        with trio.move_on_after(1) as patience:
+            await open_client("", credentials)
+        assert patience.cancelled_caught
+        assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
+
+    loop = asyncio.new_event_loop()
+    tokens = TokensFromTheLoop(token)
+    tokens.loop = loop
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    loop.run_until_complete(asyncio.sleep(0))  # what was given up is not begun now
+    loop.close()
+
+
+def test_a_token_task_that_ends_by_cancellation_is_an_error_of_the_connection() -> None:
+    """asyncio's CancelledError is a BaseException, which would end the producer's loop."""
+
+    async def token() -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+        return "token"
+
+    async def main() -> None:
+        tokens = TokensFromTheLoop(token)
+        tokens.loop = asyncio.get_running_loop()
+        with pytest.raises(SaslError, match="cancelled"):
+            await asyncio.to_thread(trio.run, tokens.token)
+
+    asyncio.run(main())
+
+
+def test_a_provider_of_ours_runs_in_the_producers_loop() -> None:
+    """It is a coroutine function, too, but one of trio: under asyncio every login failed."""
+    provider = OidcTokenProvider("https://idp.example.com/token", "id", "secret")
+    for each in (provider, provider.token):
+        producer = AIOKafkaProducer(
+            security_protocol="SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=each
+        )
+        assert producer._core.settings.sasl_oauth_token_provider == each
+
+
+def test_extensions_come_from_the_applications_loop_too() -> None:
+    """A coroutine function of asyncio was awaited in the producer's loop."""
+
+    class Provider:
+        async def token(self) -> str:
+            return "token"
+
+        async def extensions(self) -> dict[str, str]:
+            await asyncio.sleep(0)
+            return {"a": "b"}
+
+    async def main() -> None:
+        tokens = TokensFromTheLoop(Provider())
+        tokens.loop = asyncio.get_running_loop()
+        assert await asyncio.to_thread(trio.run, tokens.extensions) == {"a": "b"}  # type: ignore[attr-defined]
+
+    asyncio.run(main())

@@ -121,6 +121,20 @@ async def test_a_proxy_that_refuses_is_named(nursery: trio.Nursery) -> None:
     assert "s3cret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("scheme", "host", "port"),
+    [("socks5", "a..b", 9092), ("socks5h", "a" * 64, 9092), ("socks5h", "kafka", 70_000)],
+)
+async def test_an_impossible_name_behind_a_proxy_is_a_failed_connection(
+    nursery: trio.Nursery, scheme: str, host: str, port: int
+) -> None:
+    """A broker may advertise one. The codec's error ended the producer's loop, as if it were a bug."""
+    connect = make_tcp_connect(producer_settings(await through(Proxy(), nursery, scheme + "://{}")))
+    with pytest.raises(KafkaConnectionError, match="host name or port are invalid"):
+        await connect(host, port)
+    nursery.cancel_scope.cancel()
+
+
 def test_a_proxy_that_is_not_there_is_why_no_broker_is_available() -> None:
     with pytest.raises(NoBrokersAvailable, match=r"through the proxy: .*[Cc]ould not connect"):
         KafkaProducer(proxy_url="socks5://127.0.0.1:1", bootstrap_timeout_ms=100)

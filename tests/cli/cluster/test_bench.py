@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 from pathlib import Path
 
@@ -108,18 +109,23 @@ def test_a_run_that_cannot_be_trusted(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (done.returncode, done.stderr) == (1, b"Error: sent 2 records, 1 arrived\n")
 
 
-def test_ctrl_c_deletes_the_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The status is that of an interrupt."""
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_deletes_the_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: int
+) -> None:
+    """The status is that of an interrupt. SIGTERM left the topic there."""
 
     def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+        signal.raise_signal(number)
 
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # else it would end this process
     monkeypatch.setattr("splashdam.cli.cluster.bench.measure_all", interrupt)
     with EmbeddedBroker(tmp_path, fsync=False) as broker:
         done = run("bench", "-b", broker.bootstrap_servers, *SMALL)
         client = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
         assert client.list_topics().topics == {}
-    assert done.returncode == 130
+    signal.signal(signal.SIGTERM, before)
+    assert done.returncode == status
 
 
 def test_an_unknown_scenario() -> None:

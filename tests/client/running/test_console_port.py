@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import trio
 
-from splashdam import KafkaProducer
+import splashdam.client.running.console as console_module
+from splashdam import AsyncKafkaProducer, KafkaProducer
+from splashdam.console.console import OpenConsole
 from splashdam.model.errors import CannotListenError, IllegalStateError, KafkaConfigurationError
 
 
@@ -77,3 +83,57 @@ def test_a_forked_child_does_not_keep_the_port(capfd: pytest.CaptureFixture[str]
         os.close(writing)
         os.close(reading)
         os.waitpid(child, 0)
+
+
+def test_a_console_that_ends_slowly_does_not_block_the_loop_of_a_trio_application(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """``close`` joined the console's thread there, for up to a second."""
+    tokens: list[trio.lowlevel.TrioToken] = []
+    went_on: list[bool] = []
+
+    @asynccontextmanager
+    async def slow_console(*_: Any, **__: Any) -> AsyncIterator[OpenConsole]:
+        loop_runs = threading.Event()
+        try:
+            yield OpenConsole(address="http://127.0.0.1:1", token="t")
+        finally:
+            tokens[0].run_sync_soon(loop_runs.set)
+            went_on.append(loop_runs.wait(0.5))
+
+    async def main() -> None:
+        tokens.append(trio.lowlevel.current_trio_token())
+        async with AsyncKafkaProducer(bootstrap_servers="127.0.0.1:1", console_port=0):
+            pass
+        assert went_on == [True]  # and the block has waited for it
+
+    monkeypatch.setattr(console_module, "open_console", slow_console)
+    trio.run(main)
+
+
+def test_ctrl_c_while_the_console_begins_leaves_no_listener(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody had an object to close, so the port was taken until the process ended."""
+    waited: list[Any] = []
+    wait = console_module.wait_in_thread
+
+    def interrupted(latch: Any, timeout: float | None) -> bool:
+        waited.append(latch)
+        if len(waited) == 1:
+            wait(latch, timeout)
+            raise KeyboardInterrupt
+        return wait(latch, timeout)
+
+    listening: list[Any] = []
+    listen = console_module.tcp_listen
+
+    async def noted(host: str, port: int) -> Any:
+        listening.extend(await listen(host, port))
+        return listening
+
+    monkeypatch.setattr(console_module, "wait_in_thread", interrupted)
+    monkeypatch.setattr(console_module, "tcp_listen", noted)
+    with pytest.raises(KeyboardInterrupt):
+        producer(console_port=0)
+    assert [each.socket.fileno() for each in listening] == [-1]

@@ -351,3 +351,16 @@ def test_what_a_broker_needs(pki: Pki) -> None:
         server()
     with pytest.raises(KafkaConfigurationError, match="ssl_cafile is missing: it names the CAs"):
         server("requested", certfile=pki.broker)
+
+
+@pytest.mark.parametrize("host", ["", ".kafka", "ü" * 64, "x" * 300])
+async def test_a_name_that_tls_cannot_ask_for_is_a_failed_connection(host: str) -> None:
+    """A proxy may reach such a host. OpenSSL's error ended the producer's loop, as if it were a bug."""
+    ours, theirs = memory_stream_pair()
+
+    async def connect(_host: str, _port: int) -> MemoryStream:
+        return ours
+
+    with pytest.raises(KafkaConnectionError, match="the host name is invalid"):
+        await TlsConnect(connect, client())(host, 9092)
+    assert await theirs.receive_some(1) == b""  # and the stream below is closed

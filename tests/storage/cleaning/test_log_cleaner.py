@@ -10,6 +10,7 @@ from support.storage.compacted_logs import DAY_MS, begin, compacted_log, keyed, 
 from support.storage.logs import NOW_MS
 
 from splashdam.model.values import TopicPartition
+from splashdam.storage.cleaning.cleaning import CleaningAbortedError
 from splashdam.storage.cleaning.log_cleaner import cleanable_of
 from splashdam.storage.files.disk import DiskFiles, Files
 from splashdam.storage.files.memory import MemoryFiles
@@ -285,3 +286,23 @@ async def test_on_a_real_disk_with_threads(tmp_path: Path) -> None:
     manager = manager_of(DiskFiles(), "a", root=root)
     assert left(manager.logs[A0]) == found
     manager.close()
+
+
+def test_a_log_that_is_truncated_while_it_is_cleaned_stays_cut() -> None:
+    """The cut was in the last segment of the copy, which brought back the records behind it."""
+    files = MemoryFiles()
+    log = compacted_log(files)
+    for number in range(4):
+        put(log, (b"%d" % number, b"v"))
+    roll(log)
+    put(log, (b"4", b"v"))
+    log.flush()
+    cleaning = begin(files, log)
+    turns = cleaning.turns()
+    while not cleaning.figures.segments_after:
+        next(turns)()
+    log.truncate_to(2, now_ms=NOW_MS)
+    with pytest.raises(CleaningAbortedError):
+        next(turns)
+    put(log, (b"new", b"v"))
+    assert left(log) == [(0, b"0", b"v"), (1, b"1", b"v"), (2, b"new", b"v")]

@@ -15,6 +15,7 @@ from splashdam.model.values import Buffer
 from splashdam.storage.files.disk import SENDFILE_MIN_BYTES, DiskFiles, DiskLogFile, Files
 from splashdam.storage.files.log_file import LogFile, OversizedFileError
 from splashdam.storage.files.memory import Fault, MemoryFiles
+from splashdam.storage.files.watched import WatchedFiles
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -298,3 +299,18 @@ def test_a_file_of_the_largest_size_is_read(files: Files, directory: str) -> Non
     assert files.read_bytes(path, 5) == b"12345"
     with pytest.raises(OversizedFileError, match="/f has 5 bytes"):
         files.read_bytes(path, 4)
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_no_failure_of_the_disk(tmp_path: Path) -> None:
+    """A follower truncates a log while the cleaner reads it: once the whole data directory went offline."""
+    failures: list[str] = []
+    files = WatchedFiles(DiskFiles(), lambda path, _: failures.append(path))
+    log = files.open_log(str(tmp_path / "log"), create=True)
+    log.append([bytes(100)])
+    reader = files.open_log(log.path)
+    log.truncate(50)
+    with pytest.raises(KafkaStorageError, match="50 of 100 bytes at 0 are missing"):
+        reader.read(0, 100)
+    assert failures == []
+    reader.close()
+    log.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 
 import pytest
@@ -9,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.storage.logs import DIRECTORY, NOW_MS, batch, open_log, read_headers, values_of
 
-from splashdam.model.broker_errors import CorruptMessageError
-from splashdam.storage.files.memory import MemoryFiles
+from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError
+from splashdam.record.batch import INT64
+from splashdam.storage.files.log_file import storage_errors
+from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.storage.leader_epochs import EpochEnd
 from splashdam.storage.log import Log
 from splashdam.storage.settings import LogSettings
@@ -314,3 +317,73 @@ def test_an_epoch_without_records_goes_where_the_log_is_cut_to_its_end() -> None
     log.begin_leader_epoch(7)
     log.truncate_to(3, now_ms=NOW_MS)
     assert (log.last_epoch, log.log_end_offset) == (0, 3)
+
+
+@pytest.mark.parametrize("first", [[], [0]])
+def test_offsets_that_compaction_removed_may_be_more_than_a_segment_holds(first: list[int]) -> None:
+    """The batch behind 2^31 of them was appended to the old segment: recovery cut it, a roll overflowed."""
+    files = MemoryFiles()
+    log = open_log(files)
+    far = 2**31 + 100
+    for offset in [*first, far]:
+        data = bytearray(batch(b"%d" % offset))
+        INT64.pack_into(data, 0, offset)
+        log.append_as_follower(memoryview(data), now_ms=NOW_MS)
+    log.roll(NOW_MS)
+    assert [segment.base_offset for segment in log.segments] == [0, far, far + 1]
+    files.kill()
+    log = open_log(files)
+    log.advance_high_watermark(log.log_end_offset)
+    assert (log.log_end_offset, values_of(log)) == (far + 1, [b"%d" % offset for offset in [*first, far]])
+
+
+def test_a_removed_segment_that_kept_its_name_does_not_take_a_new_one_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A follower starts again at an offset whose old segment could not be renamed: later the new one was."""
+    files = MemoryFiles()
+    log = written_log(files)
+    log.advance_log_start(log.segments[1].base_offset)
+
+    def refuse(old: str, _new: str) -> None:
+        with storage_errors("rename", old):
+            raise OSError(errno.ENOSPC, "the disk is full")
+
+    with monkeypatch.context() as full:
+        full.setattr(files, "rename", refuse)
+        with pytest.raises(KafkaStorageError):
+            log.delete_old_segments(wall_ms=NOW_MS, now_ms=0)
+    log.truncate_fully_and_start_at(0, now_ms=NOW_MS)
+    log.append_as_leader(batch(b"new"), now_ms=NOW_MS)
+    log.unlink_deleted(log.settings.file_delete_delay_ms + 1)
+    files.kill()
+    assert values_of(open_log(files)) == [b"new"]
+
+
+@pytest.mark.parametrize("after", range(4))
+def test_a_log_that_could_not_be_cut_ends_where_its_records_do(after: int) -> None:
+    """The log was cut, then an index was not: it went on at its old end, behind a hole."""
+    files = MemoryFiles()
+    log = written_log(files, settings=LogSettings(index_interval_bytes=100))
+    files.inject(Fault(errno.EIO, after))
+    with pytest.raises(KafkaStorageError):
+        log.truncate_to(3, now_ms=NOW_MS)
+    assert values_of(log) == [b"%d" % number for number in range(log.log_end_offset)]
+
+
+def test_a_refused_epoch_does_not_count_the_one_before_as_synced() -> None:
+    """The first epoch is synced with the first flush: after the refusal a power cut took it."""
+    files = MemoryFiles()
+    files.make_directory(DIRECTORY)
+    for path in ("/data", "/"):
+        files.sync_directory(path)
+    log = open_log(files)
+    log.append_as_leader(batch(b"a"), now_ms=NOW_MS, leader_epoch=3)
+    log.roll(NOW_MS)
+    files.inject(Fault(errno.ENOSPC))
+    with pytest.raises(KafkaStorageError):
+        log.append_as_leader(batch(b"b"), now_ms=NOW_MS, leader_epoch=4)
+    log.flush()
+    recovery_point = log.recovery_point
+    files.crash()
+    assert open_log(files, recovery_point=recovery_point).last_epoch == 3

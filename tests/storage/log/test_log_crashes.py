@@ -7,6 +7,8 @@ served, and no log needs a hand.
 from __future__ import annotations
 
 import errno
+import gc
+import weakref
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -465,3 +467,21 @@ def test_leader_epochs_are_those_of_all_batches_where_a_start_is_ignored() -> No
     files.unlink(f"{DIRECTORY}/leader-epoch-checkpoint")
     log = open_after_a_crash(files, log_start_offset=100)
     assert log._epochs.entries == ((3, 0), (5, 4))
+
+
+def test_a_batch_that_a_full_disk_refused_leaves_the_memory() -> None:
+    """Only its sequence is remembered; the error's traceback kept a megabyte for each producer."""
+
+    class Request(bytearray):
+        """Bytes that a weak reference can point to."""
+
+    files = MemoryFiles()
+    log = open_log(files)
+    request = Request(batch(b"x", producer_id=1))
+    seen = weakref.ref(request)
+    files.inject(Fault(errno.ENOSPC))
+    with suppress(KafkaStorageError):
+        log.append_as_leader(request, now_ms=NOW_MS)
+    del request
+    gc.collect()
+    assert seen() is None

@@ -197,3 +197,26 @@ async def test_a_cut_during_a_sync_waits_for_the_next_one(autojump_clock: trio.t
     assert not log.segments[0].is_synced
     log.flush()
     assert log.segments[0].is_synced
+
+
+async def test_a_flush_during_a_sync_that_fails_makes_nothing_safe(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The system reports a lost page to one of the two only. The other moved the recovery point for good."""
+    files = slow_files()
+    log = open_log(files)
+    failures: list[KafkaStorageError] = []
+
+    async def append(number: int) -> None:
+        try:
+            await append_and_sync(log, number)
+        except KafkaStorageError as error:
+            failures.append(error)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(2):
+            nursery.start_soon(append, number)
+        await trio.testing.wait_all_tasks_blocked()
+        log.flush()
+        files.inject(Fault(errno.EIO))
+    assert (len(failures), log.state, log.recovery_point) == (2, LogState.FAILED, 0)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.storage.files.log_file import storage_errors
 from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.storage.segments.indexes import AbortedTransaction, OffsetIndex, TimeIndex, TransactionIndex
 
@@ -191,3 +192,29 @@ def test_dropping_time_entries_behind_an_offset() -> None:
     assert files.size_bytes("/i.timeindex") == 24
     index.drop_after(BASE)
     assert (index.last_timestamp, index.last_offset) == (-1, BASE)
+
+
+def test_an_entry_that_was_refused_and_dropped_is_not_written_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No descriptor was left to open the file; after the log was cut, the entry came back."""
+    files = MemoryFiles()
+    index = time_index(files)
+    for number in (1, 2):
+        index.maybe_append(number, BASE + number)
+    index.unload()
+    assert len(index) == 2
+
+    def refuse(path: str, *, create: bool = False) -> None:
+        with storage_errors("open", path):
+            raise OSError(errno.EMFILE, "too many open files")
+
+    with monkeypatch.context() as exhausted:
+        exhausted.setattr(files, "open_log", refuse)
+        index.maybe_append(3, BASE + 3)
+        with pytest.raises(KafkaStorageError):
+            index.drop_after(BASE + 1)
+        assert index.sample(10)[-1] == (3, BASE + 3)
+    index.drop_after(BASE + 1)
+    index.maybe_append(5, BASE + 5)
+    index.file.write_pending()
+    index.unload()
+    assert index.sample(10) == [(1, BASE + 1), (5, BASE + 5)]
