@@ -456,8 +456,12 @@ class ProducerCore(Generic[FutureT]):
         return sum(batch.records_now for batch in self.accumulator.incomplete) + self.deferred.waiting
 
     def never_ran(self) -> None:
-        """Finish a core that was started, but whose ``main`` will not run."""
+        """Finish a core that was started, but whose ``main`` will not run.
+
+        Ctrl-C may come when the thread that runs it has begun; then it ends at once.
+        """
         self._finish()
+        self.sender.force_close(self.refusal())
 
     def _finish(self) -> None:
         """Fail all remaining records after the loop has ended, so that no caller waits for ever."""
@@ -466,7 +470,7 @@ class ProducerCore(Generic[FutureT]):
         error = self._forced or self.refusal()
         try:
             self._abort(error)
-            self.deferred.fail_all(error)
+            self.deferred.end(error)
             self._wake_metadata_waiters()
             self.intake.close_plugins()
             if self._reporters is not None:

@@ -36,6 +36,7 @@ class DeferredSends(Generic[FutureT]):
         self._bytes = 0
         self._when_empty: Callable[[], None] | None = None
         self._subscription: tuple[Wait, object] | None = None
+        self._ended_by: BaseException | None = None
 
     @property
     def waiting(self) -> int:
@@ -64,6 +65,8 @@ class DeferredSends(Generic[FutureT]):
         self._queue.append((pending, future.outcome))
         self._intake.detour = True
         self._wakeup.wake()
+        if self._ended_by is not None:  # after `end`, nobody would look at the queue any more
+            self.fail_all(self._ended_by)
         return future
 
     async def run(self) -> None:
@@ -107,6 +110,11 @@ class DeferredSends(Generic[FutureT]):
                 pending.cancel()
                 _end(outcome, error)
         return count
+
+    def end(self, error: BaseException) -> None:
+        """As ``fail_all``, and fail what is still added, by a thread that was let in before the end."""
+        self._ended_by = error  # first: `add` reads it after it has appended
+        self.fail_all(error)
 
     def close(self) -> None:
         """Close the wakeup's file descriptor after the task has ended."""

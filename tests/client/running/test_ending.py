@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -256,3 +257,20 @@ async def test_close_0_has_delivered_what_lingered(autojump_clock: MockClock, cl
         await producer.close(timeout=0)
         assert future.failed()
     assert cluster.values("one") == []
+
+
+def test_ctrl_c_while_the_thread_starts_ends_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``Thread.start`` waits until the thread has begun; interrupted there, it ran on without a producer."""
+    start = threading.Thread.start
+    begun: list[threading.Thread] = []
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        begun.append(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        KafkaProducer(bootstrap_servers="127.0.0.1:1")
+    begun[0].join(10)
+    assert not begun[0].is_alive()

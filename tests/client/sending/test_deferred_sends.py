@@ -199,6 +199,15 @@ async def test_two_threads_that_end_the_same_deferred_record(away: Any, autojump
             await future
 
 
+async def test_a_record_that_is_deferred_after_the_end_fails(away: Any, autojump_clock: Any) -> None:
+    """A thread may be let in before the end and defer its record after it; its future was never done."""
+    async with away.producer() as producer:
+        pending = producer._core.intake.submit("orders", b"v", None, None, None, None)
+        await producer.close(0)
+        future = producer._core.deferred.add(pending)
+        assert isinstance(future.exception, KafkaError)
+
+
 async def test_send_nowait_in_a_callback_does_not_overtake(cluster: Any, autojump_clock: Any) -> None:
     """It queues behind the deferred records of the same callback, on a topic that is known, too."""
     cluster.scripted.trouble_for = lambda message: Trouble(
