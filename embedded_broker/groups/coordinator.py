@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_TIMERS_AT_ONCE = 32
+"""Timers that run in one turn: each may write a record, and thousands of members may time out together."""
+
 
 class GroupConfigs(Protocol):
     """Knows the dynamic configs of groups."""
@@ -155,10 +158,14 @@ class GroupCoordinator:
             shard.drop_if_gone(group_id)
 
     def all_groups(self) -> Iterator[tuple[int, str, Group]]:
-        """Yield partition, id and group of every group of this broker; they may change meanwhile."""
+        """Yield partition, id and group of every group of this broker; they may change meanwhile.
+
+        What is gone by then is left out.
+        """
         for partition, shard in list(self._shards.items()):
             for group_id, group in list(shard.groups.items()):
-                yield partition, group_id, group
+                if self._shards.get(partition) is shard and shard.groups.get(group_id) is group:
+                    yield partition, group_id, group
 
     def shard_of(self, partition: int) -> CoordinatorShard:
         """Return the groups of a partition."""
@@ -279,7 +286,7 @@ class GroupCoordinator:
             with trio.move_on_at(self.timers.next_ms / 1000):
                 await self._earlier.wait()
             try:
-                self.timers.step(self.now_ms())
+                self.timers.step(self.now_ms(), most=_TIMERS_AT_ONCE)
             except Exception:  # a bug in one group must not stop the timers of the others
                 _log.exception("a timer of a group failed")
 

@@ -113,13 +113,17 @@ class CoordinatorShard:
             store(topic_partition, StoredOffset(new.committed, record_offset))
 
     def forget(self, key: OffsetKey, *, keeps_group: bool = False) -> None:
-        """Apply the tombstone of an offset; pending offsets are not affected.
+        """Apply the tombstone of an offset; as in Kafka, what is pending for the key is dropped, too.
 
         A group that has nothing left is removed, unless ``keeps_group``.
         """
         group = self.groups.get(key.group_id)
         if group is not None:
             group.offsets.pop(key.topic_partition, None)
+            if key.topic_partition in group.open_transactions:
+                for pending in self._pending.values():
+                    if pending.pop(key, None) is not None:
+                        group.end_pending(key.topic_partition, None)
             if not keeps_group:
                 self.drop_if_gone(key.group_id)
 

@@ -206,6 +206,11 @@ class Group:
         return not (self.offsets or self.open_transactions or self.membership is not None)
 
     @property
+    def places(self) -> list[TopicPartition]:
+        """The partitions that it has offsets of, committed or pending."""
+        return [*self.offsets, *(each for each in self.open_transactions if each not in self.offsets)]
+
+    @property
     def is_empty(self) -> bool:
         """Whether it has no members."""
         return self.membership is None or self.membership.is_empty

@@ -6,7 +6,7 @@ Every change is appended to ``__consumer_offsets`` before it counts in memory.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,12 +21,17 @@ from splashdam.storage.topic_names import CONSUMER_OFFSETS
 if TYPE_CHECKING:
     from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
     from splashdam.embedded_broker.groups.coordinator import GroupCoordinator
+    from splashdam.embedded_broker.groups.group import Group
     from splashdam.net.clock import Clock
     from splashdam.storage.log import Log
 
 _log = logging.getLogger(__name__)
 
+_GROUPS_AT_ONCE = 64
+"""Groups that are looked at in one turn: some milliseconds, if each is deleted."""
 _TOMBSTONES_AT_ONCE = 1000
+_TOMBSTONE_BYTES_AT_ONCE = 64 * 1024
+"""Keys of tombstones in one batch: a group's id alone may have 32 KiB, so that a thousand do not fit."""
 _MINUTE_MS = 60_000
 
 
@@ -94,14 +99,17 @@ class GroupOffsets:
         self._coordinator.shard_of(partition).end_transaction(producer_id, committed=committed)
 
     def forget_topic(self, name: str) -> None:
-        """Delete the offsets of a deleted topic in every group; of ``__consumer_offsets`` all offsets."""
+        """Delete the offsets of a deleted topic in every group, those that are pending in a transaction, too.
+
+        Of ``__consumer_offsets`` all offsets.
+        """
         if name == CONSUMER_OFFSETS:
             self._coordinator.clear()
             return
         self._delete(
             (partition, OffsetKey(group_id, topic_partition))
             for partition, group_id, group in self._coordinator.all_groups()
-            for topic_partition in group.offsets
+            for topic_partition in group.places
             if topic_partition.topic == name
         )
 
@@ -111,14 +119,23 @@ class GroupOffsets:
         Returns:
             Number of expired offsets.
         """
+        return sum(self._expiring(now_ms))
+
+    def _expiring(self, now_ms: int) -> Iterator[int]:
+        """As ``expire``; yields the numbers for a few groups at a time, so that others have their turns."""
+        groups = self._coordinator.all_groups()
+        while some := list(islice(groups, _GROUPS_AT_ONCE)):
+            yield self._expire(some, now_ms)
+
+    def _expire(self, groups: Collection[tuple[int, str, Group]], now_ms: int) -> int:
         retention_ms = self._broker.settings.groups.offsets_retention_minutes * _MINUTE_MS
         count = self._delete(
             (partition, OffsetKey(group_id, topic_partition))
-            for partition, group_id, group in self._coordinator.all_groups()
+            for partition, group_id, group in groups
             for topic_partition in group.expired(now_ms, retention_ms)
         )
-        for _, group_id, group in self._coordinator.all_groups():
-            if group.is_empty and not group.offsets and not group.open_transactions:
+        for _, group_id, group in groups:
+            if group.is_empty and not group.places:
                 try:
                     self.delete_group(group_id)
                 except BrokerResponseError as error:
@@ -128,14 +145,14 @@ class GroupOffsets:
     def delete_group(self, group_id: str) -> None:
         """Write tombstones for a group without members and for its offsets, and delete both.
 
-        Offsets that are pending in a transaction are not affected.
+        Offsets that are pending in a transaction are deleted, too: its commit brings none of them back.
 
         Raises:
             BrokerResponseError: nothing was deleted; the code is for the client.
         """
         partition = self._coordinator.partition_of(group_id)
         group = self._coordinator.find_or_make(group_id)
-        offsets = [OffsetKey(group_id, each) for each in group.offsets]
+        offsets = [OffsetKey(group_id, each) for each in group.places]
         keys = [key.encoded() for key in offsets]
         if group.membership is not None:
             keys += group.membership.record_keys
@@ -145,14 +162,19 @@ class GroupOffsets:
         if group.membership is not None:
             group.membership.dismiss(ErrorCode.UNKNOWN_MEMBER_ID)
             group.membership = None
-        group.offsets.clear()
+        shard = self._coordinator.shard_of(partition)
+        for key in offsets:
+            shard.forget(key, keeps_group=True)
         self._coordinator.drop_if_gone(group_id)
 
     async def keep_house(self) -> None:
         """Expire offsets every ``offsets.retention.check.interval.ms``, as long as the broker runs."""
         while True:
             await trio.sleep(self._broker.settings.groups.offsets_retention_check_interval_ms / 1000)
-            expired = self.expire(self._broker.clock.wall_ms())
+            expired = 0
+            for count in self._expiring(self._broker.clock.wall_ms()):
+                expired += count
+                await trio.lowlevel.checkpoint()
             if expired:
                 _log.info("%d committed offsets have expired", expired)
 
@@ -163,8 +185,7 @@ class GroupOffsets:
             by_partition.setdefault(partition, []).append(key)
         count = 0
         for partition, deleted in by_partition.items():
-            rest = iter(deleted)
-            while some := list(islice(rest, _TOMBSTONES_AT_ONCE)):
+            for some in _portions(deleted):
                 try:
                     self.delete_offsets(partition, some)
                 except BrokerResponseError as error:
@@ -195,3 +216,20 @@ class GroupOffsets:
             self._coordinator.append_to(partition, tombstones, too_large=too_large)
         for key in deleted:
             self._coordinator.shard_of(partition).forget(key, keeps_group=keeps_groups)
+
+
+def _portions(keys: Iterable[OffsetKey]) -> Iterator[list[OffsetKey]]:
+    """Split keys, so that the tombstones of each portion fit into a batch."""
+    portion: list[OffsetKey] = []
+    size_bytes = 0
+    for key in keys:
+        key_bytes = len(key.encoded())
+        if portion and (
+            len(portion) == _TOMBSTONES_AT_ONCE or size_bytes + key_bytes > _TOMBSTONE_BYTES_AT_ONCE
+        ):
+            yield portion
+            portion, size_bytes = [], 0
+        portion.append(key)
+        size_bytes += key_bytes
+    if portion:
+        yield portion

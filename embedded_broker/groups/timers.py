@@ -50,9 +50,15 @@ class Timers:
         """Cancel a timer, if it is set."""
         self._timers.pop(key, None)
 
-    def step(self, now_ms: float) -> None:
-        """Call what is due, in the order of time."""
-        while self._queue and self._queue[0][0] <= now_ms:
+    def step(self, now_ms: float, *, most: float = NEVER) -> None:
+        """Call what is due, in the order of time.
+
+        Args:
+            now_ms: the time.
+            most: so many actions at most; ``next_ms`` is not in the future if more are due.
+        """
+        called = 0
+        while called < most and self._queue and self._queue[0][0] <= now_ms:
             queued_ms, _, key = heappop(self._queue)
             if self._queued.get(key) != queued_ms:
                 continue  # replaced by an earlier entry
@@ -64,6 +70,7 @@ class Timers:
                 self._enqueue(key, at_ms)  # postponed; others may be due before it
             else:
                 del self._timers[key]
+                called += 1
                 action()
 
     def _enqueue(self, key: TimerKey, at_ms: float) -> None:

@@ -135,7 +135,7 @@ class Partition:
                 lag_time_max_ms=host.lag_time_max_ms,
             )
             _log.info("%s: this broker leads, epoch %d, ISR %s", self._name, state.leader_epoch, state.isr)
-        self._followers_changed.set()
+        self._tell_followers_changed()
         host.changed(self._name)
         self.advance()
 
@@ -155,7 +155,12 @@ class Partition:
         for waiter in self._waiting:
             waiter.event.set()
         self._waiting = []
-        self._followers_changed.set()
+        self._tell_followers_changed()
+
+    def _tell_followers_changed(self) -> None:
+        """Wake all that wait for the followers; who waits again waits for the next change."""
+        changed, self._followers_changed = self._followers_changed, trio.Event()
+        changed.set()
 
     @property
     def _name(self) -> TopicPartition:
@@ -216,7 +221,7 @@ class Partition:
         follower.fetched(fetch.fetch_offset, fetch.leader_end_offset, self._host.now_ms())
         if fetch.log_start_offset != follower.start_offset:
             follower.start_offset = fetch.log_start_offset
-            self._followers_changed.set()
+            self._tell_followers_changed()
         isr = leader.expansion(fetch.replica_id, self.log.high_watermark)
         if isr is not None:
             self._propose(leader, frozenset(isr))
@@ -340,5 +345,4 @@ class Partition:
             NotLeaderOrFollowerError: another broker leads.
         """
         while self.leading().low_watermark(self.log.log_start_offset) < offset:
-            self._followers_changed = trio.Event()
             await self._followers_changed.wait()

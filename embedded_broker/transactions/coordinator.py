@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,7 +24,6 @@ from splashdam.embedded_broker.transactions.markers import (
     TransactionCompletion,
 )
 from splashdam.embedded_broker.transactions.metadata import (
-    AT_REST,
     ProducerIdentity,
     TransactionMetadata,
     TransactionState,
@@ -57,6 +57,9 @@ _log = logging.getLogger(__name__)
 _RETRY_MS, _LONGEST_RETRY_MS = 1_000, 60_000
 """Backoff between two attempts to write markers; doubled while they fail."""
 
+_AT_ONCE = 20
+"""Transactional ids that are aborted, or expire, in one turn: thousands may time out together."""
+
 
 class CoordinatesTransactions(OwnsTopics, CompletesTransactions, Protocol):
     """What a coordinator needs of its broker; the attributes are those of `Broker`."""
@@ -82,6 +85,8 @@ class TransactionCoordinator:
         self._retry_ms = _RETRY_MS
         self._next_abort_ms: float | None = None
         self._next_expiry_ms = self._next_retry_ms = -math.inf
+        self._due_aborts: deque[str] = deque()
+        self._due_expiries: deque[str] = deque()
 
     @property
     def states(self) -> Mapping[str, TransactionMetadata]:
@@ -373,7 +378,7 @@ class TransactionCoordinator:
                 await self._completion.wait_refused()
 
     def step(self, now_ms: float, wall_ms: int) -> float:
-        """Abort transactions that have timed out, expire unused ids, and retry markers.
+        """Abort transactions that have timed out, expire unused ids, and retry markers; a few in each turn.
 
         Args:
             now_ms: monotonic clock.
@@ -382,17 +387,24 @@ class TransactionCoordinator:
         Returns:
             Milliseconds until the next turn is due.
         """
-        settings = self._broker.settings
-        abort_ms = settings.transactions.transaction_abort_timed_out_transaction_cleanup_interval_ms
-        expiry_ms = settings.transactions.transaction_remove_expired_transaction_cleanup_interval_ms
+        settings = self._broker.settings.transactions
+        abort_ms = settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        expiry_ms = settings.transaction_remove_expired_transaction_cleanup_interval_ms
+        unused_since_ms = wall_ms - settings.transactional_id_expiration_ms
         if self._next_abort_ms is None:  # after a restart producers get this time to come back
             self._next_abort_ms, self._next_expiry_ms = now_ms + abort_ms, now_ms + expiry_ms
-        if now_ms >= self._next_abort_ms:
+        if now_ms >= self._next_abort_ms and not self._due_aborts:
             self._next_abort_ms = now_ms + abort_ms
-            self._abort_timed_out(wall_ms)
-        if now_ms >= self._next_expiry_ms:
+            self._due_aborts.extend(each for each in self._states if self._states[each].is_timed_out(wall_ms))
+        if now_ms >= self._next_expiry_ms and not self._due_expiries:
             self._next_expiry_ms = now_ms + expiry_ms
-            self._expire(wall_ms - settings.transactions.transactional_id_expiration_ms)
+            self._due_expiries.extend(
+                each for each in self._states if self._states[each].is_unused_since(unused_since_ms)
+            )
+        for _ in range(min(_AT_ONCE, len(self._due_aborts))):
+            self._abort_if_timed_out(self._due_aborts.popleft(), wall_ms)
+        for _ in range(min(_AT_ONCE, len(self._due_expiries))):
+            self._expire_if_unused(self._due_expiries.popleft(), unused_since_ms)
         due = [self._next_abort_ms, self._next_expiry_ms]
         if self._completion.needs_retry:
             if now_ms >= self._next_retry_ms:
@@ -402,23 +414,28 @@ class TransactionCoordinator:
             due.append(self._next_retry_ms)
         else:
             self._retry_ms = _RETRY_MS
+        if self._due_aborts or self._due_expiries:
+            return 0.0
         return max(0.0, min(due) - now_ms)
 
-    def _abort_timed_out(self, wall_ms: int) -> None:
-        # The epoch is raised with the abort, so a producer that comes back late cannot write into a new
-        # transaction.
-        for metadata in [each for each in self._states.values() if each.is_timed_out(wall_ms)]:
-            with log_failures(f"aborting the transaction of {quoted(metadata.transactional_id)}"):
-                _log.info(
-                    "aborting the transaction of %s: it has been open for more than %d ms",
-                    quoted(metadata.transactional_id),
-                    metadata.timeout_ms,
-                )
-                self._abort_and_fence(metadata)
+    def _abort_if_timed_out(self, transactional_id: str, wall_ms: int) -> None:
+        metadata = self._states.get(transactional_id)
+        if metadata is None or not metadata.is_timed_out(wall_ms):
+            return
+        with log_failures(f"aborting the transaction of {quoted(transactional_id)}"):
+            _log.info(
+                "aborting the transaction of %s: it has been open for more than %d ms",
+                quoted(transactional_id),
+                metadata.timeout_ms,
+            )
+            # The epoch is raised with the abort, so a producer that comes back late cannot write into a new
+            # transaction.
+            self._abort_and_fence(metadata)
 
-    def _expire(self, unused_since_ms: int) -> None:
-        for metadata in list(self._states.values()):
-            if metadata.state in AT_REST and metadata.last_update_ms <= unused_since_ms:
-                with log_failures(f"expiring {quoted(metadata.transactional_id)}"):
-                    self._append(metadata.transactional_id, None)
-                    del self._states[metadata.expired().transactional_id]
+    def _expire_if_unused(self, transactional_id: str, unused_since_ms: int) -> None:
+        metadata = self._states.get(transactional_id)
+        if metadata is None or not metadata.is_unused_since(unused_since_ms):
+            return
+        with log_failures(f"expiring {quoted(transactional_id)}"):
+            self._append(transactional_id, None)
+            del self._states[metadata.expired().transactional_id]

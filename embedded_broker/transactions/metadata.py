@@ -151,6 +151,10 @@ class TransactionMetadata:
         """Whether a transaction has been open for longer than its timeout."""
         return self.state is TransactionState.ONGOING and self.start_ms + self.timeout_ms < wall_ms
 
+    def is_unused_since(self, wall_ms: int) -> bool:
+        """Whether there is no transaction, and nothing has changed since a time."""
+        return self.state in AT_REST and self.last_update_ms <= wall_ms
+
     def check_producer(self, producer: ProducerIdentity) -> None:
         """Check the producer id and epoch of a request.
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 
+import trio
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.broker.loop_watch import StepCount
 
+from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.groups.timers import NEVER, Timers
 
 keys = st.integers(0, 4).map(lambda number: ("g", str(number)))
@@ -56,3 +60,16 @@ def test_heartbeats_leave_the_queue_alone() -> None:
     assert (len(woken), timers.next_ms) == (1, 1000)
     timers.set(("g", "join"), 500, woken.clear)
     assert (len(woken), timers.next_ms) == (2, 500)
+
+
+async def test_timers_that_are_due_together_take_several_turns(broker: Broker) -> None:
+    """Thousands of members whose sessions ended together held the loop while each wrote its record."""
+    count, at = StepCount(), list[int]()
+    trio.lowlevel.add_instrument(count)
+    timers, due_ms = broker.groups.timers, broker.groups.now_ms() + 1000
+    for number in range(100):
+        timers.set(("g", str(number)), due_ms, lambda: at.append(count.steps))
+    await trio.sleep(2)
+    trio.lowlevel.remove_instrument(count)
+    assert len(at) == 100
+    assert max(Counter(at).values()) == 32

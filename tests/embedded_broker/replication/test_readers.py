@@ -167,6 +167,31 @@ async def test_deleted_records_do_not_come_back_with_another_leader(autojump_clo
         assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
 
 
+async def test_two_who_delete_records_wait_for_the_same_follower(autojump_clock: MockClock) -> None:
+    """The second one took the event of the first, which was told of a time-out long after the follower."""
+    async with open_cluster(autojump_clock) as cluster:
+        cluster.create(1, 2)
+        assert await cluster.produce(b"a", b"b") == NONE
+        cluster.cut(1, 2)
+        codes: list[int] = []
+
+        async def delete() -> None:
+            asked = DeleteRecordsPartition(partition_index=0, offset=2)
+            request = DeleteRecordsRequest(
+                topics=[DeleteRecordsTopic(name="t", partitions=[asked])], timeout_ms=20_000
+            )
+            answer = await (await cluster.talk(1)).ask(request, 2)
+            codes.append(answer.topics[0].partitions[0].error_code)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(delete)
+            nursery.start_soon(delete)
+            await trio.sleep(1)
+            cluster.join()
+            await cluster.settle()
+            assert codes == [NONE, NONE]
+
+
 async def test_a_partition_named_ten_thousand_times_is_waited_for_once(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

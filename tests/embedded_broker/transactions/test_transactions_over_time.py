@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+from collections import Counter
 from typing import Any
 
 import attrs
 import pytest
 import trio
 from support.broker.broker_talk import produce_request
+from support.broker.loop_watch import StepCount
 from support.broker.transaction_talk import RawProducer, committed_values, killed, opened
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -54,6 +56,36 @@ async def test_open_for_too_long(autojump_clock: MockClock) -> None:
         assert await producer.write(b"new") == 0
         assert await producer.end() == 0
         assert committed_values(broker) == [b"new"]
+
+
+@pytest.mark.parametrize("is_open", [True, False], ids=["open for too long", "unused"])
+async def test_many_transactional_ids_that_end_together_take_several_turns(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, is_open: bool
+) -> None:
+    """A client left three thousand open together: their aborts held the loop for most of a second."""
+    options = {"transactional_id_expiration_ms": 3_600_000}
+    async with opened(MemoryFiles(), autojump_clock, **options) as (broker, _):
+        coordinator = broker.transactions
+        for number in range(100):
+            name = f"tx-{number}"
+            identity = coordinator.initialize(name, 1000)
+            if is_open:
+                coordinator.add_partitions(name, *identity, [T0])
+        count, turns = StepCount(), dict[str, int]()
+        append = coordinator._append
+
+        def counted(transactional_id: str, value: bytes | None) -> None:
+            turns[transactional_id] = count.steps
+            append(transactional_id, value)
+
+        monkeypatch.setattr(coordinator, "_append", counted)
+        trio.lowlevel.add_instrument(count)
+        await trio.sleep(20 if is_open else 2 * 3_600)
+        trio.lowlevel.remove_instrument(count)
+        assert len(turns) == 100
+        assert max(Counter(turns.values()).values()) == 20
+        states = {each.state for each in coordinator.states.values()}
+        assert states == ({S.COMPLETE_ABORT} if is_open else set())
 
 
 async def test_the_interval_is_an_option(autojump_clock: MockClock) -> None:

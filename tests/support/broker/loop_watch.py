@@ -54,6 +54,17 @@ class LoopWatch(trio.abc.Instrument):
         self.longest_seconds, self.longest_task, self.total_seconds = 0.0, "", 0.0
 
 
+class StepCount(trio.abc.Instrument):
+    """An instrument that counts the steps of all tasks: what happens at one count happens in one turn."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        """A task is about to go on."""
+        self.steps += 1
+
+
 class UncountedFiles(MemoryFiles):
     """Files in memory; what a disk's would do in a thread does not count as the loop's.
 

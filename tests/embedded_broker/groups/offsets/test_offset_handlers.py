@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import trio
 from support.broker.broker_talk import Talk
+from support.broker.loop_watch import StepCount
 from support.broker.offset_talk import commit, fetch
 from trio.testing import MockClock
 
@@ -15,7 +18,7 @@ from splashdam.embedded_broker.groups.classic.records import (
     MemberMetadata,
     encode_value,
 )
-from splashdam.embedded_broker.groups.offset_records import CommittedOffset, OffsetKey
+from splashdam.embedded_broker.groups.offset_records import CommittedOffset, NewOffset, OffsetKey
 from splashdam.embedded_broker.topics.internal_topics import InternalTopic
 from splashdam.model.broker_errors import CorruptMessageError
 from splashdam.model.values import TopicPartition
@@ -156,6 +159,28 @@ async def test_offsets_of_a_deleted_topic_go(talk: Talk, broker: Broker) -> None
     assert await fetch(talk, "g", [0], topic="other") == [(0, *NOTHING)]
 
 
+@pytest.mark.parametrize("how", ["the topic is deleted", "they expire"])
+async def test_long_names_of_groups_keep_no_offset_from_being_deleted(
+    talk: Talk, broker: Broker, how: str
+) -> None:
+    """A thousand tombstones with names of 32 KB are more than a batch takes: every offset behind them stayed."""
+    places = list(range(8))
+    broker.topics.create("wide", len(places))
+    long_ids = [f"{number}{'g' * 32_000}" for number in range(15)]
+    group_ids = [*long_ids, *(f"short-{number}" for number in range(3))]
+    for group_id in group_ids:
+        assert set(await commit(talk, group_id, dict.fromkeys(places, 5), topic="wide")) == {0}
+    if how == "they expire":
+        expired = broker.offsets.expire(broker.clock.wall_ms() + 10**10)
+        assert expired == len(group_ids) * len(places)
+    else:
+        await talk.ask(DeleteTopicsRequest(topic_names=["wide"]), 5)
+        broker.topics.create("wide", len(places))
+    broker.groups.load_all()
+    for group_id in group_ids:
+        assert await fetch(talk, group_id, [0], topic="wide") == [(0, *NOTHING)]
+
+
 async def test_old_offsets_are_forgotten(
     files: MemoryFiles, network: MemoryNetwork, autojump_clock: MockClock
 ) -> None:
@@ -175,6 +200,34 @@ async def test_old_offsets_are_forgotten(
             lasting.append([found[0] for found in await fetch(talk, "g", None)])
             await trio.sleep(21 * 60)
         assert lasting == [[0, 1, 2], [0, 2], [0, 2], [2]]
+
+
+async def test_many_groups_that_expire_together_take_several_turns(
+    files: MemoryFiles, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All groups of a broker were looked at, and deleted, in one step of its loop."""
+    clock, place = VirtualClock(autojump_clock), TopicPartition("t", 0)
+    async with open_broker(
+        "/data", port=None, clock=clock, files=files, offsets_retention_minutes=5
+    ) as broker:
+        broker.topics.create("t")
+        committed = CommittedOffset(5, commit_timestamp_ms=clock.wall_ms())
+        for number in range(200):
+            broker.offsets.commit(f"g{number}", {place: NewOffset.of(place, committed)})
+        count, turns = StepCount(), list[int]()
+        delete_offsets = broker.offsets.delete_offsets
+
+        def counted(partition: int, keys: list[OffsetKey]) -> None:
+            turns.extend(count.steps for _ in keys)
+            delete_offsets(partition, keys)
+
+        monkeypatch.setattr(broker.offsets, "delete_offsets", counted)
+        trio.lowlevel.add_instrument(count)
+        await trio.sleep(11 * 60)
+        trio.lowlevel.remove_instrument(count)
+        assert len(turns) == 200
+        assert max(Counter(turns).values()) <= 64
+        assert list(broker.groups.all_groups()) == []
 
 
 async def test_a_retention_that_never_ends(broker: Broker, talk: Talk) -> None:

@@ -17,6 +17,8 @@ from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.files.memory import Fault, MemoryFiles, PowerCutError
 from splashdam.storage.topic_names import CONSUMER_OFFSETS
 from splashdam.testing.clock import VirtualClock
+from splashdam.wire.messages.delete_groups import DeleteGroupsRequest
+from splashdam.wire.messages.delete_topics import DeleteTopicsRequest
 from splashdam.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -93,6 +95,29 @@ async def test_a_later_plain_commit_wins(talk: Talk, producer: RawProducer, brok
     assert await fetch(talk, "g", [0]) == at(6)
     broker.groups.load_all()
     assert await fetch(talk, "g", [0]) == at(6)
+
+
+@pytest.mark.parametrize("deleted", ["topic", "group"])
+@pytest.mark.parametrize("was_committed", [True, False])
+async def test_a_commit_brings_no_deleted_offset_back(
+    talk: Talk, broker: Broker, producer: RawProducer, deleted: str, was_committed: bool
+) -> None:
+    """As in Kafka a tombstone holds for what is pending, too; a new topic began in its middle."""
+    if was_committed:
+        await commit(talk, "g", {0: 3})
+    await commit_in_transaction(producer, "g", {0: 5})
+    if deleted == "topic":
+        await talk.ask(DeleteTopicsRequest(topic_names=["t"]), 5)
+        broker.topics.create("t", 3)
+    else:
+        answer = await talk.ask(DeleteGroupsRequest(groups_names=["g"]), 2)
+        assert [each.error_code for each in answer.results] == [0]
+    assert await fetch(talk, "g", [0], require_stable=True) == NOTHING
+    assert await producer.end() == 0
+    assert await fetch(talk, "g", [0], require_stable=True) == NOTHING
+    broker.groups.load_all()
+    assert await fetch(talk, "g", [0], require_stable=True) == NOTHING
+    assert broker.groups.find("g") is None
 
 
 async def test_two_transactions_of_one_group(talk: Talk, producer: RawProducer) -> None:
