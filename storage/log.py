@@ -35,7 +35,7 @@ from splashdam.storage.producers.state import (
 from splashdam.storage.recovery import LoadedLog, LogLoader
 from splashdam.storage.retention import LogFacts, reasons_to_go
 from splashdam.storage.segments.batch_scan import iter_headers
-from splashdam.storage.segments.indexes import AbortedTransaction
+from splashdam.storage.segments.indexes import MAX_RELATIVE_OFFSET, AbortedTransaction
 from splashdam.storage.segments.segment import LogSegment
 from splashdam.storage.settings import LogSettings
 from splashdam.storage.timestamp_lookup import FoundRecord, Search, TimestampOffset, find_timestamp
@@ -570,9 +570,10 @@ class Log:
         self._epochs.assign(header.partition_leader_epoch, header.base_offset)
         active = self._segments.active
         if active.must_roll(header.size_bytes, header.last_offset, header.max_timestamp, now_ms):
-            # As in Kafka the new segment begins with the batch, even if compaction has removed offsets before
-            # it. An empty segment is closed, too, if the batch is more than 2^31 offsets behind its base.
-            self.log_end_offset = header.base_offset
+            if header.last_offset - self.log_end_offset > MAX_RELATIVE_OFFSET:
+                # Compaction has removed more offsets than a segment may have: go on behind them, as in Kafka,
+                # and close even an empty segment.
+                self.log_end_offset = header.base_offset
             self._files.roll(self.producers, now_ms)
             active = self._segments.active
         active.append((batch,), header.last_offset, header.max_timestamp)
