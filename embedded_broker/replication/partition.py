@@ -270,7 +270,7 @@ class Partition:
         return IsrProposal(isr, leader.state.leader_epoch, leader.state.partition_epoch)
 
     def answered(self, proposal: IsrProposal, answer: IsrAnswer) -> None:
-        """Handle the answer to a proposal, or an error that leaves open whether the controller accepted it."""
+        """Handle the answer to a proposal, or an error that leaves open whether it was accepted."""
         isr = list(proposal.isr)
         # The proposal stays pending and is repeated: the controller may have accepted it, and the high
         # watermark has to count both ISRs until that is known (KIP-497).
