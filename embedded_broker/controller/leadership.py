@@ -58,12 +58,9 @@ class Leadership(Protocol):
 
 
 def begin_leader_epochs(leadership: Leadership, logs: LogManager) -> None:
-    """Write the present leader epochs into the logs, after a start.
+    """Begin the present leader epochs in the logs, after a start.
 
-    An epoch in which nothing was appended is not in the files yet.
-
-    Raises:
-        KafkaStorageError: an epoch could not be written.
+    An epoch in which nothing was appended is not in the files; each is written with its first record.
     """
     for topic_partition, log in logs.logs.items():
         leader = leadership.leader_of(topic_partition)

@@ -178,7 +178,7 @@ class GroupCoordinator:
         """Return the partition that a group belongs to, which this broker leads.
 
         Raises:
-            CoordinatorNotAvailableError: the partition could not be read.
+            CoordinatorNotAvailableError: the partition could not be read, or its data directory has failed.
             NotCoordinatorError: another broker leads it.
             BrokerResponseError: COORDINATOR_LOAD_IN_PROGRESS (14): this broker has just become its leader.
         """
@@ -190,6 +190,7 @@ class GroupCoordinator:
             raise NotCoordinatorError(f"another broker leads {where}, which holds group {quoted(group_id)}")
         if partition in self._resigned:
             raise error_for(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{where} is not read yet")
+        self._topic.check_online(partition)
         return partition
 
     def _leads(self, partition: int) -> bool:

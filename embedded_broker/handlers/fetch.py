@@ -13,7 +13,7 @@ import trio
 
 from splashdam.embedded_broker.configs.broker_settings import RACK_AWARE_SELECTOR
 from splashdam.embedded_broker.execution.answers import Answer, Parked
-from splashdam.embedded_broker.execution.turns import Steps
+from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps
 from splashdam.embedded_broker.fetching.reading import (
     FIRST_TOPIC_ID_VERSION,
     FetchLimits,
@@ -51,7 +51,7 @@ _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 def fetch(request: FetchRequest, context: RequestContext) -> Steps[Answer]:
     """Answer now, or park if there is less than ``min_bytes`` and waiting may help."""
     limits = _limits_of(request, context)
-    session_request = _session_request_of(request, context, is_follower=limits.replica_id >= 0)
+    session_request = yield from _session_request_of(request, context, is_follower=limits.replica_id >= 0)
     try:
         asked = context.broker.fetch_sessions.context(session_request, context.broker.clock.now_ms())
     except BrokerResponseError as error:
@@ -127,12 +127,14 @@ def _limits_of(request: FetchRequest, context: RequestContext) -> FetchLimits:
 
 def _session_request_of(
     request: FetchRequest, context: RequestContext, *, is_follower: bool
-) -> SessionRequest:
+) -> Steps[SessionRequest]:
     """Return the request with every partition once: as in Kafka, the last mention in place of the first."""
     uses_topic_ids = context.version >= FIRST_TOPIC_ID_VERSION
     asked: dict[PartitionKey, SessionPartition] = {}
     for topic in request.topics:
-        for each in topic.partitions:
+        for number, each in enumerate(topic.partitions, 1):
+            if number % PARTITIONS_IN_A_UNIT == 0:
+                yield 1
             if uses_topic_ids:
                 asked[topic.topic_id, each.partition] = SessionPartition(each, None, topic.topic_id)
             else:

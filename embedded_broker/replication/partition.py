@@ -114,8 +114,7 @@ class Partition:
     def lead(self, state: PartitionState) -> None:
         """Become leader, or take over another ISR or other replicas as leader.
 
-        Raises:
-            KafkaStorageError: the epoch cannot be written; this broker does not lead.
+        Nothing is written: a new epoch comes to disk with its first record.
         """
         host, before = self._host, self.leader
         self.state = state
@@ -233,7 +232,7 @@ class Partition:
     def is_settled(self) -> bool:
         """Whether periodic checks of the ISR can stop until something happens."""
         if self.leader is None:
-            return self.state.leader != self._host.node_id
+            return True
         end = self.log.log_end_offset
         return self.log.high_watermark >= end and self.leader.is_settled(end)
 
@@ -243,13 +242,7 @@ class Partition:
             self._host.watch(self)
 
     def check_isr(self) -> None:
-        """Propose to shrink the ISR by followers that lag behind.
-
-        Raises:
-            KafkaStorageError: it could not become leader; the next check tries again.
-        """
-        if self.leader is None and self.state.leader == self._host.node_id:
-            self.lead(self.state)
+        """Propose to shrink the ISR by followers that lag behind."""
         leader = self.leader
         if leader is None:
             return
@@ -277,11 +270,7 @@ class Partition:
         return IsrProposal(isr, leader.state.leader_epoch, leader.state.partition_epoch)
 
     def answered(self, proposal: IsrProposal, answer: IsrAnswer) -> None:
-        """Handle the controller's answer to a proposal, or an error that leaves open whether it was accepted.
-
-        Raises:
-            KafkaStorageError: the accepted state cannot be applied here.
-        """
+        """Handle the answer to a proposal, or an error that leaves open whether it was accepted."""
         isr = list(proposal.isr)
         # The proposal stays pending and is repeated: the controller may have accepted it, and the high
         # watermark has to count both ISRs until that is known (KIP-497).

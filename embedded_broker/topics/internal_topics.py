@@ -118,6 +118,16 @@ class InternalTopic:
         """Return the partition of a group id or transactional id."""
         return partition_for(key, self.partition_count)
 
+    def check_online(self, partition: int) -> None:
+        """Check that the partition is in no failed data directory: what is stored there is not known.
+
+        Raises:
+            CoordinatorNotAvailableError: it is.
+        """
+        where = TopicPartition(self.name, partition)
+        if where in self._broker.logs.offline:
+            raise CoordinatorNotAvailableError(f"{where} is in a data directory that is offline")
+
     def make(self) -> None:
         """Create the topic if it is missing.
 

@@ -265,7 +265,7 @@ class TransactionCoordinator:
         Raises:
             InvalidRequestError: the id is empty.
             NotCoordinatorError: another broker coordinates it.
-            CoordinatorNotAvailableError: its state could not be read.
+            CoordinatorNotAvailableError: its state could not be read, or its data directory has failed.
         """
         if not transactional_id:
             raise InvalidRequestError("the transactional id is empty")
@@ -277,6 +277,7 @@ class TransactionCoordinator:
             )
         if partition in self._unreadable:
             raise CoordinatorNotAvailableError(f"the state of {quoted(transactional_id)} could not be read")
+        self._topic.check_online(partition)
 
     def _abort_and_fence(self, metadata: TransactionMetadata) -> None:
         version = self._broker.settings.transactions.transaction_version

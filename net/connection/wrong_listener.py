@@ -204,7 +204,10 @@ def _client_hello(host: str) -> bytes:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # the probe sends no data and trusts nothing that it receives
     outgoing = ssl.MemoryBIO()
-    tls = context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=host)
+    try:
+        tls = context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=host)
+    except (ValueError, TypeError, ssl.SSLError):  # a proxy may know a host by a name that TLS cannot ask for
+        tls = context.wrap_bio(ssl.MemoryBIO(), outgoing)
     try:
         tls.do_handshake()
     except ssl.SSLWantReadError:

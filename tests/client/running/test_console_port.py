@@ -15,8 +15,10 @@ import trio
 
 import splashdam.client.running.console as console_module
 from splashdam import AsyncKafkaProducer, KafkaProducer
+from splashdam.client.waiters import wait_in_thread
 from splashdam.console.console import OpenConsole
 from splashdam.model.errors import CannotListenError, IllegalStateError, KafkaConfigurationError
+from splashdam.net.listen import tcp_listen
 
 
 def producer(**options: Any) -> KafkaProducer:
@@ -116,20 +118,18 @@ def test_ctrl_c_while_the_console_begins_leaves_no_listener(
 ) -> None:
     """Nobody had an object to close, so the port was taken until the process ended."""
     waited: list[Any] = []
-    wait = console_module.wait_in_thread
 
     def interrupted(latch: Any, timeout: float | None) -> bool:
         waited.append(latch)
         if len(waited) == 1:
-            wait(latch, timeout)
+            wait_in_thread(latch, timeout)
             raise KeyboardInterrupt
-        return wait(latch, timeout)
+        return wait_in_thread(latch, timeout)
 
     listening: list[Any] = []
-    listen = console_module.tcp_listen
 
     async def noted(host: str, port: int) -> Any:
-        listening.extend(await listen(host, port))
+        listening.extend(await tcp_listen(host, port))
         return listening
 
     monkeypatch.setattr(console_module, "wait_in_thread", interrupted)

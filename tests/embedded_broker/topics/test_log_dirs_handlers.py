@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import trio
@@ -11,8 +13,11 @@ from support.storage.failing_directory import FailingDirectory
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
-from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.embedded_broker.groups.offset_records import CommittedOffset, NewOffset
+from splashdam.model.broker_errors import CoordinatorNotAvailableError, KafkaStorageError
+from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
+from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock
 from splashdam.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -156,3 +161,33 @@ async def test_the_home_fails(
 
     with pytest.raises(KafkaStorageError, match="/a"):
         await run()
+
+
+async def test_what_is_coordinated_in_a_failed_directory_is_not_forgotten(autojump_clock: MockClock) -> None:
+    """A broker that began without it took its groups for new ones: consumers began anew, without an error."""
+    files, clock = MemoryFiles(), VirtualClock(autojump_clock)
+    names, place = [f"name-{number}" for number in range(12)], TopicPartition("t", 0)
+    options: dict[str, Any] = {"log_dirs": "/a,/b", "offsets_topic_num_partitions": 4}
+    options["transaction_state_log_num_partitions"] = 4
+    async with open_broker("/a", port=None, clock=clock, files=files, **options) as broker:
+        broker.topics.create("t")
+        for name in names:
+            broker.offsets.commit(name, {place: NewOffset.of(place, CommittedOffset(5))})
+            broker.transactions.initialize(name, 1000)
+    identity = files.read_bytes("/b/meta.properties")
+    assert identity is not None
+    files.write_atomic("/b/meta.properties", identity.replace(b"node.id=", b"node.id=9"))
+    lost = Counter[str]()
+    async with open_broker("/a", port=None, clock=clock, files=files, **options) as broker:
+        for name in names:
+            try:
+                assert broker.groups.find(name) is not None
+            except CoordinatorNotAvailableError:
+                lost["groups"] += 1
+            try:
+                broker.transactions.check_id(name)
+                assert broker.transactions.get(name) is not None
+            except CoordinatorNotAvailableError:
+                lost["transactional ids"] += 1
+    assert 0 < lost["groups"] < len(names)
+    assert 0 < lost["transactional ids"] < len(names)

@@ -58,7 +58,7 @@ class Meeting:
         """Both shake hands, or fail to."""
         async with trio.open_nursery() as nursery:
 
-            async def connect(_host: str, _port: int) -> MemoryStream:
+            async def connect(host: str, port: int) -> MemoryStream:
                 ours, theirs = memory_stream_pair()
                 nursery.start_soon(self._accept, theirs)
                 return ours
@@ -206,7 +206,7 @@ async def test_text_once_instead_of_tls_was_final(
 
     async with trio.open_nursery() as nursery:
 
-        async def connect(_host: str, _port: int) -> MemoryStream:
+        async def connect(host: str, port: int) -> MemoryStream:
             ours, theirs = memory_stream_pair()
             nursery.start_soon(answer, theirs)
             return ours
@@ -222,7 +222,7 @@ async def test_a_broker_that_leaves_during_the_handshake(pki: Pki) -> None:
     ours, theirs = memory_stream_pair()
     await theirs.aclose()
 
-    async def connect(_host: str, _port: int) -> MemoryStream:
+    async def connect(host: str, port: int) -> MemoryStream:
         return ours
 
     with pytest.raises(KafkaConnectionError, match="perhaps this listener does not speak TLS"):
@@ -233,7 +233,7 @@ async def test_a_silent_broker(pki: Pki, autojump_clock: Any) -> None:
     """The handshake has its time."""
     ours, _theirs = memory_stream_pair()
 
-    async def connect(_host: str, _port: int) -> MemoryStream:
+    async def connect(host: str, port: int) -> MemoryStream:
         return ours
 
     with pytest.raises(KafkaConnectionError, match="no answer within 500 ms"):
@@ -353,14 +353,14 @@ def test_what_a_broker_needs(pki: Pki) -> None:
         server("requested", certfile=pki.broker)
 
 
-@pytest.mark.parametrize("host", ["", ".kafka", "ü" * 64, "x" * 300])
-async def test_a_name_that_tls_cannot_ask_for_is_a_failed_connection(host: str) -> None:
+@pytest.mark.parametrize("name", ["", ".kafka", "ü" * 64, "x" * 300])
+async def test_a_name_that_tls_cannot_ask_for_is_a_failed_connection(name: str) -> None:
     """A proxy may reach such a host. OpenSSL's error ended the producer's loop, as if it were a bug."""
     ours, theirs = memory_stream_pair()
 
-    async def connect(_host: str, _port: int) -> MemoryStream:
+    async def connect(host: str, port: int) -> MemoryStream:
         return ours
 
     with pytest.raises(KafkaConnectionError, match="the host name is invalid"):
-        await TlsConnect(connect, client())(host, 9092)
+        await TlsConnect(connect, client())(name, 9092)
     assert await theirs.receive_some(1) == b""  # and the stream below is closed
