@@ -83,11 +83,13 @@ class Account:
         spent_ms: time spent so far, in the loop and beside it; counts for ``request_percentage``. The caller
             of the handler adds the first turn, `Turns` adds the others.
         is_heavy: the request's work was tried in a turn, and was too much for it.
+        turns: turns that its handler has used up; an answer that took several is not encoded in one.
     """
 
     party: Hashable = None
     spent_ms: float = 0.0
     is_heavy: bool = False
+    turns: int = 0
 
 
 class Dispatched(NamedTuple):

@@ -276,6 +276,7 @@ class _StepRunner(Generic[T]):
             except Exception as error:
                 self._failed(error)
         else:
+            self._account.turns += 1
             await trio.lowlevel.checkpoint()
         self._turns.begin()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from splashdam.embedded_broker.execution.answers import Answer
-from splashdam.embedded_broker.execution.turns import Steps, units_of_names
-from splashdam.embedded_broker.groups.consumer.member import ConsumerMember, TopicIdPartition
+from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps, units_of_names
+from splashdam.embedded_broker.groups.consumer.member import ConsumerMember, Share, TopicIdPartition
 from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership
 from splashdam.embedded_broker.groups.consumer.records import by_topic
 from splashdam.embedded_broker.serving.registry import RequestContext, handles
@@ -27,59 +27,80 @@ _CLASSIC, _CONSUMER = 0, 1
 
 @handles(ConsumerGroupDescribeRequest, versions=range(2))
 def consumer_group_describe(request: ConsumerGroupDescribeRequest, context: RequestContext) -> Steps[Answer]:
-    """Answer with a code for each group; 69 for a classic group."""
+    """Answer with a code for each group; 69 for a classic group. A group named twice is looked up once."""
     answer = ConsumerGroupDescribeResponse()
+    described: dict[str, tuple[DescribedGroup, int]] = {}
     for group_id in request.group_ids:
-        described = _described(group_id, context)
-        answer.groups.append(described)
-        if request.include_authorized_operations and not described.error_code:
-            described.authorized_operations = context.authorized_operations(ResourceType.GROUP, group_id)
-        yield units_of_names(group_id) + len(described.members)
+        if group_id not in described:
+            found = yield from _described(group_id, context)
+            described[group_id] = found, sum(map(_units, found.members))
+            if request.include_authorized_operations and not found.error_code:
+                found.authorized_operations = context.authorized_operations(ResourceType.GROUP, group_id)
+        found, units = described[group_id]
+        answer.groups.append(found)
+        yield units_of_names(group_id) + units  # each time: it is encoded each time
     return answer
 
 
-def _described(group_id: str, context: RequestContext) -> DescribedGroup:
-    broker = context.broker
+def _units(member: Member) -> int:
+    assigned = (*member.assignment.topic_partitions, *member.target_assignment.topic_partitions)
+    ids = (member.member_id, member.instance_id or "", member.rack_id or "", member.client_id)
+    names = (*ids, member.subscribed_topic_regex or "", *member.subscribed_topic_names)
+    fields = len(names) + sum(len(each.partitions) for each in assigned)
+    return fields // PARTITIONS_IN_A_UNIT + units_of_names(*names)
+
+
+def _described(group_id: str, context: RequestContext) -> Steps[DescribedGroup]:
     try:
-        if not context.authorize(Operation.DESCRIBE, ResourceType.GROUP, group_id):
-            raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED, "describing this group is not allowed")
-        if not group_id:
-            raise error_for(ErrorCode.INVALID_GROUP_ID, "a group's id is not empty")
-        group = broker.groups.find(group_id)
-        if group is None or not isinstance(group.membership, ConsumerMembership):
-            what = "not found" if group is None else "is not a consumer group"
-            raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
-        _authorize_topics(group.membership, context)
+        membership = _membership(group_id, context)
+        yield from _authorize_topics(membership, context)
     except BrokerResponseError as error:
         return DescribedGroup(error_code=error.code, error_message=error.message, group_id=group_id)
-    found = group.membership.group
-    return DescribedGroup(
+    group = membership.group
+    # Members and shares are replaced, not changed: whatever happens meanwhile, the answer shows this moment.
+    members = [(each, group.share_of(each.member_id)) for each in group.members.values()]
+    described = DescribedGroup(
         group_id=group_id,
-        group_state=found.state,
-        group_epoch=found.epoch,
-        assignment_epoch=found.assignment_epoch,
-        assignor_name=group.membership.assignor,
-        members=[
-            _member(each, found.share_of(each.member_id), broker.topics) for each in found.members.values()
-        ],
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=membership.assignor,
     )
+    for member, share in members:
+        described.members.append(_member(member, share, context.broker.topics))
+        yield _units(described.members[-1])
+    return described
 
 
-def _authorize_topics(membership: ConsumerMembership, context: RequestContext) -> None:
+def _membership(group_id: str, context: RequestContext) -> ConsumerMembership:
+    if not context.authorize(Operation.DESCRIBE, ResourceType.GROUP, group_id):
+        raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED, "describing this group is not allowed")
+    if not group_id:
+        raise error_for(ErrorCode.INVALID_GROUP_ID, "a group's id is not empty")
+    group = context.broker.groups.find(group_id)
+    if group is None or not isinstance(group.membership, ConsumerMembership):
+        what = "not found" if group is None else "is not a consumer group"
+        raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
+    return group.membership
+
+
+def _authorize_topics(membership: ConsumerMembership, context: RequestContext) -> Steps[None]:
     """Hide topics that the client may not describe.
 
     Raises:
         BrokerResponseError: TOPIC_AUTHORIZATION_FAILED (29).
     """
-    for name in membership.group.subscribed_names():
+    for number, name in enumerate(membership.group.subscribed_names(), 1):
         if not context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name):
             raise error_for(
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED,
                 "the group reads topics that the client may not describe",
             )
+        if number % PARTITIONS_IN_A_UNIT == 0:
+            yield 1
 
 
-def _member(member: ConsumerMember, share: Iterable[TopicIdPartition], topics: Topics) -> Member:
+def _member(member: ConsumerMember, share: Share, topics: Topics) -> Member:
     metadata = member.metadata
     return Member(
         member_id=member.member_id,

@@ -6,7 +6,7 @@ ConsumerGroupDescribe describes.
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps, units_of_names
+from splashdam.embedded_broker.execution.turns import UNIT_BYTES, Steps, units_of_names
 from splashdam.embedded_broker.groups.classic.members import ClassicMember
 from splashdam.embedded_broker.groups.classic.membership import ClassicMembership, GroupState
 from splashdam.embedded_broker.groups.group import Group
@@ -29,8 +29,14 @@ def describe_groups(request: DescribeGroupsRequest, context: RequestContext) -> 
     for group_id in request.groups:
         described = _described(group_id, context)
         answer.groups.append(described)
-        yield units_of_names(group_id) + len(described.members) // PARTITIONS_IN_A_UNIT
+        yield units_of_names(group_id) + sum(map(_units, described.members))
     return answer
+
+
+def _units(member: DescribedGroupMember) -> int:
+    size_bytes = len(member.member_metadata) + len(member.member_assignment)
+    names = (member.member_id, member.group_instance_id or "", member.client_id)
+    return units_of_names(*names) + size_bytes // UNIT_BYTES
 
 
 def _described(group_id: str, context: RequestContext) -> DescribedGroup:

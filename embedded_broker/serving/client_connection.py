@@ -56,6 +56,8 @@ _log = logging.getLogger(__name__)
 _RENEW_SECONDS = 1.0
 _TURN_BYTES = 1024
 """A request costs one unit of its turn, and one more for each KiB: large ones may name many things."""
+_TURNS_TO_ENCODE = 16
+"""An answer that took more turns is encoded beside the loop: the others are encoded in some milliseconds."""
 
 
 class ServedBroker(AskedBroker, Protocol):
@@ -283,15 +285,7 @@ class ClientConnection:
             frame, self._broker, self._address, self._session, self.client, decoded=(request, account)
         )
         answer = await self._unparked(to.answer) if isinstance(to.answer, Parked) else to.answer
-        parts: list[Part] = []
-        self._watched(answer, to)
-        if answer is not None:
-            parts = await turns.do_beside(_encoding(answer, to), account)
-            turns.begin()
-        throttled = self._charge(to, answer, parts)
-        if throttled is not None:
-            parts = await turns.do_beside(_encoding(throttled, to), account)
-            turns.begin()
+        parts = await self._made_beside(answer, to, account)
         self._begun.append(parts)
         self._progressed()
         await self._settle()
@@ -313,7 +307,11 @@ class ClientConnection:
                 await self._outbox.flush()
                 answer = await self._unparked(cast("Parked", due.answer))
                 self._progressed()
-                due = self._made(answer, due)
+                account = due.account
+                if account is not None and account.turns > _TURNS_TO_ENCODE:
+                    due = await self._made_beside(answer, due, account)
+                else:
+                    due = self._made(answer, due)
             self._outbox.add(due)
             if self._mute_ms:
                 await self._mute()
@@ -326,6 +324,19 @@ class ClientConnection:
         parts = [] if answer is None else _encoded(answer, to)
         throttled = self._charge(to, answer, parts)
         return parts if throttled is None else _encoded(throttled, to)
+
+    async def _made_beside(self, answer: Response | None, to: Dispatched, account: Account) -> list[Part]:
+        """As ``_made``, for an answer that may be large: it is encoded beside the loop."""
+        turns, parts = self._broker.turns, []
+        self._watched(answer, to)
+        if answer is not None:
+            parts = await turns.do_beside(_encoding(answer, to), account)
+            turns.begin()
+        throttled = self._charge(to, answer, parts)
+        if throttled is not None:
+            parts = await turns.do_beside(_encoding(throttled, to), account)
+            turns.begin()
+        return parts
 
     def _watched(self, answer: Response | None, to: Dispatched) -> None:
         watch = self._broker.interception.watch

@@ -25,6 +25,7 @@ from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.topic_names import CONSUMER_OFFSETS
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
+from splashdam.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from splashdam.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -88,6 +89,20 @@ async def test_many_names_were_subscribed_to_in_one_step(
     small = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=1)
     assert (await talk.ask(small, 1)).assignment is None
     assert set(looked_up) <= {"t", CONSUMER_OFFSETS}
+
+
+async def test_a_group_that_is_named_often_was_encoded_in_one_step(broker: Broker, talk: Talk) -> None:
+    """Two thousand descriptions of 24 KB are 49 MB, which kept the loop for 0.1 s."""
+    broker.topics.create("t")
+    names = NAMES[:2_000]
+    await heartbeat(talk, names=names)
+    before = broker.turns.beside
+    answer = await talk.ask(ConsumerGroupDescribeRequest(group_ids=["g"] * 40), 1)
+    assert broker.turns.beside == before + 1
+    assert [each.members[0].subscribed_topic_names for each in answer.groups] == [sorted(names)] * 40
+    once = await talk.ask(ConsumerGroupDescribeRequest(group_ids=["g"]), 1)
+    assert once.groups == answer.groups[:1]
+    assert broker.turns.beside == before + 1
 
 
 async def test_a_pattern_is_matched_beside_the_loop(broker: Broker, talk: Talk) -> None:
