@@ -176,10 +176,14 @@ class LogFlusher:
         """Forget segments that are being removed; they need no flush."""
         self._closed = [segment for segment in self._closed if segment not in removed]
 
+    def lower_recovery_point(self, offset: int) -> None:
+        """Promise no longer that anything from ``offset`` on is on stable storage."""
+        self.recovery_point = min(self.recovery_point, offset)
+
     def truncate(self, offset: int) -> None:
         """Note that the log was cut at ``offset``, perhaps in a segment that had been closed."""
         self.truncations += 1
-        self.recovery_point = min(self.recovery_point, offset)
+        self.lower_recovery_point(offset)
         active = self._segments.active
         self._closed = [segment for segment in self._closed if segment.base_offset < active.base_offset]
 

@@ -98,6 +98,10 @@ class FetchingBroker(Protocol):
         """Wake consumers that wait for this partition."""
         ...
 
+    def truncating(self, log: Log, offset: int) -> None:
+        """Checkpoint that nothing from ``offset`` on is flushed, before a log is truncated there."""
+        ...
+
     def truncated(self, log: Log) -> None:
         """Make the truncation of a log durable before it grows again.
 
@@ -379,6 +383,8 @@ class LeaderFetcher:
         """Truncate the log once a running sync is over, if the partition is still followed then."""
         await followed.log.wait_for_sync()
         if self._is_current(where, followed):
+            # First: if the disk refuses, the log is not cut. It must not grow again beside an old checkpoint.
+            self._follower.truncating(followed.log, offset)
             followed.log.truncate_to(offset, now_ms=self._follower.clock.wall_ms())
             self._follower.truncated(followed.log)
 

@@ -175,6 +175,11 @@ class ReplicaManager:
         """Check the ISR of a partition periodically, until it is settled."""
         self._watched[partition] = None
 
+    def truncating(self, log: Log, offset: int) -> None:
+        """Checkpoint that nothing from ``offset`` on is flushed; raises KafkaStorageError."""
+        log.flusher.lower_recovery_point(offset)
+        self._broker.logs.checkpoints.write_recovery_points(self._broker.logs.logs)
+
     def truncated(self, log: Log) -> None:
         """Write the checkpoints of a truncated log; raises KafkaStorageError."""
         self.changed(log.topic_partition)

@@ -1,14 +1,22 @@
-"""The pure part of following: where to cut, and what is said in a fetch session."""
+"""The rules of following: where to cut, and what comes first; what is said in a fetch session."""
 
 from __future__ import annotations
 
 import pytest
+from support.storage.logs import NOW_MS, TP, batch, open_log
 
 from splashdam.embedded_broker.fetching.sessions import SessionPartition
-from splashdam.embedded_broker.replication.replica_fetcher import FetchSession, Wanted, truncation_offset
+from splashdam.embedded_broker.replication.replica_fetcher import (
+    FetchSession,
+    LeaderFetcher,
+    Wanted,
+    truncation_offset,
+)
+from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.storage.leader_epochs import EpochEnd, LeaderEpochs
+from splashdam.storage.log import Log
 from splashdam.wire.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, PartitionData
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -111,3 +119,34 @@ def test_a_high_watermark_that_a_follower_did_not_use_is_repeated() -> None:
     assert partition.note(answer, 0)
     partition.asked.high_watermark = 142
     assert not partition.note(answer, 0)
+
+
+async def test_a_log_is_not_cut_beside_a_checkpoint_that_vouches_for_more() -> None:
+    """The checkpoint came after the cut. Where the disk refused it, the log grew beside the old one."""
+
+    class Full:
+        """A follower whose disk has no room for a checkpoint."""
+
+        class clock:
+            """Wall clock."""
+
+            @staticmethod
+            def wall_ms() -> int:
+                return NOW_MS
+
+        def truncating(self, _log: Log, _offset: int) -> None:
+            raise KafkaStorageError("the disk is full")
+
+        def truncated(self, _log: Log) -> None:
+            raise KafkaStorageError("the disk is full")
+
+    log = open_log(MemoryFiles())
+    for value in (b"a", b"b"):
+        log.append_as_leader(batch(value), now_ms=NOW_MS)
+    fetcher = LeaderFetcher(2, Full())  # type: ignore[arg-type]  # no more of a broker is asked
+    fetcher.follow(log, 1)
+    followed = fetcher._followed[TP]
+    followed.asked_offset = log.log_end_offset
+    with pytest.raises(KafkaStorageError):
+        await fetcher._truncate(TP, followed, 1)
+    assert log.log_end_offset == 2
