@@ -40,6 +40,9 @@ _ELEMENTS_IN_A_UNIT = 16
 PATTERN_ELEMENTS = 4096
 """Cost of matching all topics with a pattern: more than the loop has time for, so a thread does it."""
 
+_FENCE_RETRY_MS = 5_000
+"""Time until a member is removed again, if the log did not take it."""
+
 _FEW_NAMES = 256
 """So many names are looked up in a fraction of a millisecond."""
 
@@ -438,7 +441,7 @@ class ConsumerMembership:
             return
         classic = self.group.members[member_id].metadata.classic
         timeout_ms = self.times().session_timeout_ms if classic is None else classic.session_timeout_ms
-        action = partial(self._fence, member_id, f"sent no heartbeat for {timeout_ms} ms")
+        action = partial(self._fence, "session", member_id, f"sent no heartbeat for {timeout_ms} ms")
         self.host.timers.set(self._key("session", member_id), self.host.now_ms() + timeout_ms, action)
 
     def wait_for(self, member_id: str, what: str, timeout_ms: int | None, *, is_kept: bool = False) -> None:
@@ -456,7 +459,7 @@ class ConsumerMembership:
             self.host.timers.cancel(key)
         elif not (is_kept and wait in self._waits):
             self._waits.add(wait)
-            action = partial(self._fence, member_id, f"sent no {what} within {timeout_ms} ms")
+            action = partial(self._fence, what, member_id, f"sent no {what} within {timeout_ms} ms")
             self.host.timers.set(key, self.host.now_ms() + timeout_ms, action)
 
     def _watch_revocation(self, member_id: str) -> None:
@@ -473,9 +476,11 @@ class ConsumerMembership:
     def _revocation_ends(self, member_id: str, member_epoch: int) -> None:
         member = self.group.members.get(member_id)
         if member is not None and member.current.member_epoch == member_epoch:
-            self._fence(member_id, f"revoked no partitions within {member.metadata.rebalance_timeout_ms} ms")
+            reason = f"revoked no partitions within {member.metadata.rebalance_timeout_ms} ms"
+            self._fence("revocation", member_id, reason)
 
-    def _fence(self, member_id: str, reason: str) -> None:
+    def _fence(self, what: str, member_id: str, reason: str) -> None:
+        """Remove a member whose timer has ended; while that cannot be written, the timer runs on."""
         if member_id not in self.group.members:
             return
         _log.info(
@@ -491,7 +496,8 @@ class ConsumerMembership:
                 quoted(member_id),
                 error.message,
             )
-            self.keep_alive(member_id)
+            again = partial(self._fence, what, member_id, reason)
+            self.host.timers.set(self._key(what, member_id), self.host.now_ms() + _FENCE_RETRY_MS, again)
 
     def _cancel_timers(self, member_id: str) -> None:
         for what in ("session", "revocation", "join", "sync"):

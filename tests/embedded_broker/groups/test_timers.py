@@ -9,6 +9,7 @@ import trio
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.broker.loop_watch import StepCount
+from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.groups.timers import NEVER, Timers
@@ -62,7 +63,9 @@ def test_heartbeats_leave_the_queue_alone() -> None:
     assert (len(woken), timers.next_ms) == (2, 500)
 
 
-async def test_timers_that_are_due_together_take_several_turns(broker: Broker) -> None:
+async def test_timers_that_are_due_together_take_several_turns(
+    broker: Broker, autojump_clock: MockClock
+) -> None:
     """Thousands of members whose sessions ended together held the loop while each wrote its record."""
     count, at = StepCount(), list[int]()
     trio.lowlevel.add_instrument(count)

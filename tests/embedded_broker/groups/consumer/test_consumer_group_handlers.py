@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from support.broker.offset_talk import commit, fetch
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
+from splashdam.model.broker_errors import ErrorCode
 from splashdam.net.memory import MemoryNetwork
-from splashdam.storage.files.memory import MemoryFiles
+from splashdam.storage.files.memory import Fault, MemoryFiles
 from splashdam.testing.clock import VirtualClock
 from splashdam.wire.messages.delete_groups import DeleteGroupsRequest
 from splashdam.wire.messages.incremental_alter_configs import (
@@ -323,3 +325,28 @@ async def test_feature_that_is_off_knows_no_such_groups(network: MemoryNetwork, 
     async with open_broker("/data", host="b", port=1, listen=network.listen, files=files, group_version=0):
         talk = Talk(await network.connect("b", 1))
         assert (await WireMember(talk, "m1", "t").ask()).error_code == 35
+
+
+async def test_a_full_disk_does_not_let_a_member_keep_what_it_has_to_revoke(
+    broker: Broker, talk: Talk, files: MemoryFiles, autojump_clock: MockClock
+) -> None:
+    """Its removal could not be written, and was not tried again: the other member waited for ever."""
+    broker.topics.create("two", 2)
+    one, other = WireMember(talk, "one", "two"), WireMember(talk, "other", "two")
+    await one.beat()
+    held = one.owned
+    await other.beat()
+    await one.beat()
+    codes = []
+    for second in range(0, 100, 5):
+        if second == 55:
+            files.inject(Fault(errno.ENOSPC, times=None))
+        if second == 65:
+            files.heal()
+        await trio.sleep(5)
+        codes.append((await one.ask(topic_partitions=held)).error_code)
+        if second < 55 or second > 70:
+            await other.beat()
+    assert codes[:11] == [0] * 11
+    assert codes[-1] == ErrorCode.UNKNOWN_MEMBER_ID
+    assert other.partitions == [0, 1]
