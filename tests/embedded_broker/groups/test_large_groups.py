@@ -159,7 +159,7 @@ async def test_the_group_changes_while_a_large_heartbeat_is_decided_on(
             group = broker.groups.find("g")
             assert group is not None
             assert isinstance(group.membership, ConsumerMembership)
-            group.membership._fence("first", "is tired")
+            group.membership._fence("session", "first", "is tired")
         return decided
 
     monkeypatch.setattr(HeartbeatWork, "do", disturbed)
