@@ -51,6 +51,11 @@ WAITS_IN_A_TURN = 128
 PARTITIONS_IN_A_UNIT = 8
 """Partitions that an answer describes in one unit, in a few fields each."""
 
+ANSWER_UNITS = 64 * 1024
+"""Units of an answer, after which no more is described: some 100 MB, for a request that names much twice."""
+
+ANSWER_TOO_LARGE = "the answer is too large; name fewer groups in a request"
+
 AT_ONCE = 512
 """Most partitions of a request that are changed together, with one write to disk."""
 

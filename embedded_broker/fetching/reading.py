@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps
+from splashdam.embedded_broker.execution.turns import Steps
 from splashdam.embedded_broker.fetching.replica_fetches import IdleFollower, ReplicaFetch, TakesReplicaFetches
 from splashdam.embedded_broker.fetching.sessions import FetchContext, Fetched, SessionPartition
 from splashdam.embedded_broker.topics.parking import FetchIsolation
@@ -25,6 +25,9 @@ from splashdam.wire.messages.fetch import AbortedTransaction, EpochEndOffset, Fe
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.topics.topics import Topics
+
+_READS_IN_A_UNIT = 4
+"""Partitions that are read in one unit."""
 
 FIRST_TOPIC_ID_VERSION = 13
 _FIRST_STORAGE_ERROR_VERSION = 6
@@ -120,7 +123,7 @@ class FetchReading:
         self._logs = self._broker.logs.logs
         self._is_enough = self._fetch.is_empty
         for number, partition in enumerate(tuple(self._fetch.partitions)):
-            if number % PARTITIONS_IN_A_UNIT == PARTITIONS_IN_A_UNIT - 1:
+            if number % _READS_IN_A_UNIT == _READS_IN_A_UNIT - 1:
                 yield 1
             try:
                 log = self._log_of(partition)

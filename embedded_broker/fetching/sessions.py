@@ -2,7 +2,8 @@
 
 Requests, times and events of partitions in, decisions out. Semantics are those of Kafka's
 ``FetchSession.scala``, in one shard, since there is one loop. Two things differ. There is
-a limit for the partitions of all sessions; beyond it no session is made, which every client accepts. And a
+a limit for the partitions of one session and of all of them; beyond it no session is made, which every client
+accepts. And a
 partition without new records or changes *rests*: no fetch looks at it before an event of the partition or a
 change by the client, so that a session of ten thousand idle partitions costs nothing.
 """
@@ -13,9 +14,11 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import compress
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
+from splashdam.embedded_broker.execution.turns import Steps, in_steps
 from splashdam.embedded_broker.fetching.replica_fetches import IdleFollower
 from splashdam.embedded_broker.topics.parking import FetchParking, FetchWaiter
 from splashdam.model.broker_errors import ErrorCode, error_for
@@ -28,6 +31,10 @@ INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 EVICTION_MS = 120_000
 MAX_PARTITIONS = 200_000
 """Most partitions of all sessions together: about 80 MB."""
+MAX_SESSION_PARTITIONS = 50_000
+"""Most partitions of one session, which is closed in one step."""
+_IN_A_UNIT = 16
+"""Partitions that are added, changed or noted in one unit: 2 µs each."""
 
 PartitionKey: TypeAlias = tuple[str | bytes, int]
 """Topic and partition; the topic by name, or by id from Fetch 13 on."""
@@ -158,8 +165,9 @@ class FetchContext:
         """Pass events of a session's partitions to a waiter while entered."""
         yield
 
-    def answer(self, fetched: list[Fetched], now_ms: float) -> FetchAnswer:
+    def answer(self, fetched: list[Fetched], now_ms: float) -> Steps[FetchAnswer]:
         """Make the answer, and create or update the session. To be called once."""
+        yield 0
         return FetchAnswer(0, NO_SESSION, fetched)
 
 
@@ -171,10 +179,10 @@ class FullFetch(FetchContext):
         self._sessions = sessions
         self._request = request
 
-    def answer(self, fetched: list[Fetched], now_ms: float) -> FetchAnswer:
-        session_id = self._sessions.try_to_create(self._request, now_ms)
-        for each in fetched if session_id else ():
-            each.partition.note(each.answer, each.size_bytes)
+    def answer(self, fetched: list[Fetched], now_ms: float) -> Steps[FetchAnswer]:
+        session_id = yield from self._sessions.try_to_create(self._request, now_ms)
+        if session_id != NO_SESSION:
+            yield from in_steps(fetched, _noted, in_a_unit=_IN_A_UNIT)
         return FetchAnswer(0, session_id, fetched)
 
 
@@ -183,10 +191,10 @@ class IncrementalFetch(FetchContext):
 
     is_incremental = True
 
-    def __init__(self, session: FetchSession) -> None:
+    def __init__(self, session: FetchSession, epoch: int) -> None:
         super().__init__(session.partitions.values())
         self._session = session
-        self._epoch = session.epoch
+        self._epoch = epoch
 
     @property
     def partitions(self) -> Collection[SessionPartition]:
@@ -216,12 +224,13 @@ class IncrementalFetch(FetchContext):
         finally:
             self._session.end_wait(waiter)
 
-    def answer(self, fetched: list[Fetched], now_ms: float) -> FetchAnswer:
+    def answer(self, fetched: list[Fetched], now_ms: float) -> Steps[FetchAnswer]:
         """As `FetchContext.answer`; partitions with records move to the end of the session's order."""
         session = self._session
         if session.epoch != self._epoch:  # another connection has used the session meanwhile
             return FetchAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, [])
-        changed = [each for each in fetched if each.partition.note(each.answer, each.size_bytes)]
+        must_respond = yield from in_steps(fetched, _noted, in_a_unit=_IN_A_UNIT)
+        changed = list(compress(fetched, must_respond))
         for each in changed:
             if each.size_bytes:
                 session.move_to_end(each.partition)
@@ -231,16 +240,21 @@ class IncrementalFetch(FetchContext):
 _place = attrgetter("place")
 
 
+def _noted(fetched: Fetched) -> bool:
+    return fetched.partition.note(fetched.answer, fetched.size_bytes)
+
+
 class FetchSession:
     """The partitions that one client fetches; watches their events.
 
     Attributes:
-        session_id: above 0.
+        session_id: above 0; `NO_SESSION` before it is among the sessions of the broker.
         uses_topic_ids: whether its keys do.
         is_privileged: of a follower.
         partitions: all of them.
         awake: those that do not rest.
         epoch: of the next request.
+        known_size: number of partitions, as far as they are counted among those of all sessions.
         is_closed: it is kept no more; a fetch may still be at work on it.
         wants_high_watermark: whether a reader's request has named the high watermark that it knows.
     """
@@ -263,10 +277,8 @@ class FetchSession:
         "wants_high_watermark",
     )
 
-    def __init__(
-        self, session_id: int, request: SessionRequest, now_ms: float, parking: FetchParking
-    ) -> None:
-        self.session_id = session_id
+    def __init__(self, request: SessionRequest, now_ms: float, parking: FetchParking) -> None:
+        self.session_id = NO_SESSION
         self.uses_topic_ids = request.uses_topic_ids
         self.is_privileged = request.is_follower
         self.partitions: dict[PartitionKey, SessionPartition] = {}
@@ -280,12 +292,13 @@ class FetchSession:
         # Keys for each partition with events: two if its topic was deleted and created again.
         self._watched: dict[TopicPartition, tuple[PartitionKey, ...]] = {}
         self._next_place = 0
-        self.update(request)
-        self.known_size = len(self.partitions)
+        self.known_size = 0
 
-    def update(self, request: SessionRequest) -> None:
+    def update(self, request: SessionRequest) -> Steps[None]:
         """Add and change the partitions in a request, and remove those that it forgets."""
-        for key, partition in request.asked.items():
+        for number, (key, partition) in enumerate(request.asked.items(), 1):
+            if number % _IN_A_UNIT == 0:
+                yield 1
             known = self.partitions.setdefault(key, partition)
             if known is partition:
                 self._put_last(known)
@@ -293,7 +306,9 @@ class FetchSession:
             known.asked = partition.asked
             if known.asked.high_watermark != MAX_LONG:
                 self.wants_high_watermark = True
-        for key in request.forgotten:
+        for number, key in enumerate(request.forgotten, 1):
+            if number % _IN_A_UNIT == 0:
+                yield 1
             forgotten = self.partitions.pop(key, None)
             if forgotten is not None:
                 self._wake(key, forgotten)
@@ -440,7 +455,7 @@ class FetchSessions:
         """Number of partitions of all sessions."""
         return self._partitions
 
-    def context(self, request: SessionRequest, now_ms: float) -> FetchContext:
+    def context(self, request: SessionRequest, now_ms: float) -> Steps[FetchContext]:
         """Return the context of a request.
 
         Raises:
@@ -459,36 +474,56 @@ class FetchSessions:
             raise error_for(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != request.uses_topic_ids:
             raise error_for(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        session.update(request)
-        if not session.partitions:
-            self._remove(session)
-            return FetchContext(request.asked.values())
-        self._partitions += len(session.partitions) - session.known_size
-        session.known_size = len(session.partitions)
-        if self._partitions > self._max_partitions:
-            self._remove(session)
-            raise error_for(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.used_ms = now_ms
         # The order of use: eviction begins with the session that was not used for longest.
         self._sessions.move_to_end(session.session_id)
-        session.epoch = next_epoch(session.epoch)
-        return IncrementalFetch(session)
+        session.epoch = epoch = next_epoch(session.epoch)
+        try:
+            yield from session.update(request)
+        finally:  # also if the client has left in the middle of it
+            self._count(session)
+        if session.is_closed:
+            raise error_for(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if not session.partitions:
+            self._remove(session)
+            return FetchContext(request.asked.values())
+        return IncrementalFetch(session, epoch)
 
-    def try_to_create(self, request: SessionRequest, now_ms: float) -> int:
+    def _count(self, session: FetchSession) -> None:
+        """Count the partitions of an open session; close it if there are too many."""
+        if session.is_closed:
+            return
+        self._partitions += len(session.partitions) - session.known_size
+        session.known_size = len(session.partitions)
+        if self._partitions > self._max_partitions or session.known_size > MAX_SESSION_PARTITIONS:
+            self._remove(session)
+
+    def try_to_create(self, request: SessionRequest, now_ms: float) -> Steps[int]:
         """Make a session, and return its id, or `NO_SESSION` if there is no room."""
-        size = len(request.asked)
         # Every client takes session id 0 as "no session", and goes on with full fetches; so a limit costs it
         # nothing but the size of its requests (docs/decisions/embedded-broker.md).
-        if size > self._max_partitions - self._partitions or not self._slots:
+        if not self._has_room(request, now_ms):
             return NO_SESSION
-        if len(self._sessions) >= self._slots and not self._evict(request.is_follower, size, now_ms):
+        session = FetchSession(request, now_ms, self._parking)
+        yield from session.update(request)
+        if not self._has_room(request, now_ms):  # others may have come meanwhile
             return NO_SESSION
-        session_id = self._new_id()
-        while session_id in self._sessions:
-            session_id = self._new_id()
-        self._sessions[session_id] = FetchSession(session_id, request, now_ms, self._parking)
-        self._partitions += size
-        return session_id
+        if len(self._sessions) >= self._slots:
+            self._remove(self._evictable(request, now_ms))
+        session.session_id = self._new_id()
+        while session.session_id in self._sessions:
+            session.session_id = self._new_id()
+        self._sessions[session.session_id] = session
+        self._count(session)
+        return session.session_id
+
+    def _has_room(self, request: SessionRequest, now_ms: float) -> bool:
+        """Return whether there can be a session for a request, perhaps in the place of another one."""
+        if len(request.asked) > min(self._max_partitions - self._partitions, MAX_SESSION_PARTITIONS):
+            return False
+        if len(self._sessions) < self._slots:
+            return True
+        return self._slots > 0 and self._evictable(request, now_ms) is not None
 
     def take_back(self, session_id: int, epoch: int, answered: Iterable[PartitionKey]) -> None:
         """Undo an answer that is not sent: the next one has to contain these partitions again.
@@ -509,25 +544,23 @@ class FetchSessions:
                 partition.forget_answer()
                 session.wake_key(key)
 
-    def _evict(self, is_privileged: bool, size: int, now_ms: float) -> bool:
-        """Make room for a session: evict a stale one, or the smallest one of lower priority."""
+    def _evictable(self, request: SessionRequest, now_ms: float) -> FetchSession | None:
+        """Return the session that gives way to a new one: a stale one, or the smallest of lower priority."""
         oldest = next(iter(self._sessions.values()))
         # Kafka's rules: a stale session gives way to any other; else a follower's evicts a consumer's, and of
         # equals a larger session evicts a smaller one that has lived for long enough.
         if now_ms - oldest.used_ms > self._eviction_ms:
-            self._remove(oldest)
-            return True
+            return oldest
         evictable = (
             (session.is_privileged, session.known_size, session.session_id)
             for session in self._sessions.values()
-            if (is_privileged and not session.is_privileged)
+            if (request.is_follower and not session.is_privileged)
             or session.used_ms - session.created_ms > self._eviction_ms
         )
         least = min(evictable, default=None)
-        if least is None or (is_privileged, size, 0) < least:
-            return False
-        self._remove(self._sessions[least[2]])
-        return True
+        if least is None or (request.is_follower, len(request.asked), 0) < least:
+            return None
+        return self._sessions[least[2]]
 
     def _remove(self, session: FetchSession | None) -> None:
         if session is not None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from splashdam.embedded_broker.execution.answers import Answer
-from splashdam.embedded_broker.execution.turns import PARTITIONS_IN_A_UNIT, Steps, units_of_names
+from splashdam.embedded_broker.execution.turns import (
+    ANSWER_TOO_LARGE,
+    ANSWER_UNITS,
+    PARTITIONS_IN_A_UNIT,
+    Steps,
+    units_of_names,
+)
 from splashdam.embedded_broker.groups.consumer.member import ConsumerMember, Share, TopicIdPartition
 from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership
 from splashdam.embedded_broker.groups.consumer.records import by_topic
@@ -28,18 +34,26 @@ _CLASSIC, _CONSUMER = 0, 1
 @handles(ConsumerGroupDescribeRequest, versions=range(2))
 def consumer_group_describe(request: ConsumerGroupDescribeRequest, context: RequestContext) -> Steps[Answer]:
     """Answer with a code for each group; 69 for a classic group. A group named twice is looked up once."""
-    answer = ConsumerGroupDescribeResponse()
+    answer, left = ConsumerGroupDescribeResponse(), ANSWER_UNITS
     described: dict[str, tuple[DescribedGroup, int]] = {}
     for group_id in request.group_ids:
-        if group_id not in described:
+        if left > 0 and group_id not in described:
             found = yield from _described(group_id, context)
             described[group_id] = found, sum(map(_units, found.members))
             if request.include_authorized_operations and not found.error_code:
                 found.authorized_operations = context.authorized_operations(ResourceType.GROUP, group_id)
-        found, units = described[group_id]
+        found, units = described[group_id] if left > 0 else (_left_out(group_id), 0)
         answer.groups.append(found)
-        yield units_of_names(group_id) + units  # each time: it is encoded each time
+        units += units_of_names(group_id)  # each time: it is encoded each time
+        left -= units
+        yield units
     return answer
+
+
+def _left_out(group_id: str) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=ErrorCode.INVALID_REQUEST, error_message=ANSWER_TOO_LARGE, group_id=group_id
+    )
 
 
 def _units(member: Member) -> int:

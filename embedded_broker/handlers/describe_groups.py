@@ -6,7 +6,13 @@ ConsumerGroupDescribe describes.
 
 from __future__ import annotations
 
-from splashdam.embedded_broker.execution.turns import UNIT_BYTES, Steps, units_of_names
+from splashdam.embedded_broker.execution.turns import (
+    ANSWER_TOO_LARGE,
+    ANSWER_UNITS,
+    UNIT_BYTES,
+    Steps,
+    units_of_names,
+)
 from splashdam.embedded_broker.groups.classic.members import ClassicMember
 from splashdam.embedded_broker.groups.classic.membership import ClassicMembership, GroupState
 from splashdam.embedded_broker.groups.group import Group
@@ -25,12 +31,20 @@ _FIRST_NOT_FOUND_VERSION = 6
 @handles(DescribeGroupsRequest, versions=range(7))
 def describe_groups(request: DescribeGroupsRequest, context: RequestContext) -> Steps[DescribeGroupsResponse]:
     """Answer for each group."""
-    answer = DescribeGroupsResponse()
+    answer, left = DescribeGroupsResponse(), ANSWER_UNITS
     for group_id in request.groups:
-        described = _described(group_id, context)
+        described = _described(group_id, context) if left > 0 else _left_out(group_id)
         answer.groups.append(described)
-        yield units_of_names(group_id) + sum(map(_units, described.members))
+        units = units_of_names(group_id) + sum(map(_units, described.members))
+        left -= units
+        yield units
     return answer
+
+
+def _left_out(group_id: str) -> DescribedGroup:
+    return DescribedGroup(
+        group_id=group_id, error_code=ErrorCode.INVALID_REQUEST, error_message=ANSWER_TOO_LARGE
+    )
 
 
 def _units(member: DescribedGroupMember) -> int:

@@ -8,6 +8,7 @@ watermark that it knows.
 from __future__ import annotations
 
 from functools import partial
+from itertools import count
 
 import trio
 
@@ -18,7 +19,6 @@ from splashdam.embedded_broker.fetching.reading import (
     FIRST_TOPIC_ID_VERSION,
     FetchLimits,
     FetchReading,
-    close_slice,
 )
 from splashdam.embedded_broker.fetching.sessions import (
     FetchContext,
@@ -53,13 +53,15 @@ def fetch(request: FetchRequest, context: RequestContext) -> Steps[Answer]:
     limits = _limits_of(request, context)
     session_request = yield from _session_request_of(request, context, is_follower=limits.replica_id >= 0)
     try:
-        asked = context.broker.fetch_sessions.context(session_request, context.broker.clock.now_ms())
+        asked = yield from context.broker.fetch_sessions.context(
+            session_request, context.broker.clock.now_ms()
+        )
     except BrokerResponseError as error:
         return FetchResponse(error_code=error.code)
     reading = FetchReading(asked, limits, context.broker, context.version)
     try:
         if (yield from reading.read()) or request.max_wait_ms <= 0:
-            return _answer(reading, asked, context)
+            return (yield from _answer(reading, asked, context))
     except BaseException:
         reading.close()
         raise
@@ -72,6 +74,7 @@ async def _wait_and_read(
 ) -> FetchResponse:
     """Read again whenever enough bytes have arrived or become stable; at the deadline answer in any case."""
     reading = FetchReading(asked, limits, context.broker, context.version, is_repeat=True)
+    is_enough = False
     with (
         FetchWaiter(
             context.broker.parking,
@@ -84,13 +87,20 @@ async def _wait_and_read(
     ):
         while True:
             waiter.listen()
-            if await _is_enough(reading, context) or asked.is_over:
-                return _answer(reading, asked, context)
+            is_enough = await _is_enough(reading, context) or asked.is_over
+            if is_enough:
+                break
             missing_bytes = reading.missing_bytes
             reading.close()
             await waiter.wait(missing_bytes)
-    await _is_enough(reading, context)
-    return _answer(reading, asked, context)
+    if not is_enough:
+        await _is_enough(reading, context)
+    # Not within the deadline: an answer that is cancelled midway has changed the session already.
+    try:
+        return await context.broker.turns.finish_steps(_answer(reading, asked, context), context.account)
+    except BaseException:
+        reading.close()
+        raise
 
 
 async def _is_enough(reading: FetchReading, context: RequestContext) -> bool:
@@ -131,9 +141,10 @@ def _session_request_of(
     """Return the request with every partition once: as in Kafka, the last mention in place of the first."""
     uses_topic_ids = context.version >= FIRST_TOPIC_ID_VERSION
     asked: dict[PartitionKey, SessionPartition] = {}
+    numbers = count(1)
     for topic in request.topics:
-        for number, each in enumerate(topic.partitions, 1):
-            if number % PARTITIONS_IN_A_UNIT == 0:
+        for each in topic.partitions:
+            if next(numbers) % PARTITIONS_IN_A_UNIT == 0:
                 yield 1
             if uses_topic_ids:
                 asked[topic.topic_id, each.partition] = SessionPartition(each, None, topic.topic_id)
@@ -150,16 +161,17 @@ def _session_request_of(
     )
 
 
-def _answer(reading: FetchReading, asked: FetchContext, context: RequestContext) -> FetchResponse:
+def _answer(reading: FetchReading, asked: FetchContext, context: RequestContext) -> Steps[FetchResponse]:
     """Make the answer; the connection closes its file slices."""
-    answer = asked.answer(reading.fetched, context.broker.clock.now_ms())
+    answer = yield from asked.answer(reading.fetched, context.broker.clock.now_ms())
     if answer.error_code:
-        for each in reading.fetched:
-            close_slice(each.answer.records)
+        reading.close()
     topics: list[FetchableTopicResponse] = []
     leaders: dict[int, NodeEndpoint] = {}
     last: tuple[bytes, str] | None = None
-    for fetched in answer.partitions:
+    for number, fetched in enumerate(answer.partitions, 1):
+        if number % PARTITIONS_IN_A_UNIT == 0:
+            yield 1
         topic_id, where = fetched.partition.topic_id, fetched.partition.topic_partition
         topic = (topic_id, "" if where is None else where.topic)
         if topic != last:

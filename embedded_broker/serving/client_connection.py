@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 _RENEW_SECONDS = 1.0
 _TURN_BYTES = 1024
 """A request costs one unit of its turn, and one more for each KiB: large ones may name many things."""
-_TURNS_TO_ENCODE = 16
+_TURNS_TO_ENCODE = 4
 """An answer that took more turns is encoded beside the loop: the others are encoded in some milliseconds."""
 
 

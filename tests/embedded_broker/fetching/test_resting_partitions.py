@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.broker.broker_talk import MIB, Talk, batch, produce, records_of
+from support.broker.steps import finished
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker
@@ -65,6 +66,11 @@ def rest(context: FetchContext, *keys: PartitionKey) -> None:
             context.rest(each, None)
 
 
+def opened_with(sessions: FetchSessions, asked: SessionRequest, now_ms: float = 0) -> int:
+    """Open a session with a full fetch, and return its id."""
+    return finished(finished(sessions.context(asked, now_ms)).answer([], now_ms)).session_id
+
+
 def watchers(parking: FetchParking) -> int:
     return sum(len(each) for each in parking._waiters.values())
 
@@ -85,12 +91,12 @@ def test_forgetting_a_deleted_topic_leaves_its_namesake_its_wake_up(
     parking: FetchParking, sessions: FetchSessions
 ) -> None:
     """Two ids share a name after delete and recreate; the watch of one was once taken from both."""
-    session_id = sessions.context(question(OLD), 0).answer([], 0).session_id
-    context = sessions.context(question(session=(session_id, 1)), 0)
+    session_id = opened_with(sessions, question(OLD))
+    context = finished(sessions.context(question(session=(session_id, 1)), 0))
     rest(context, OLD)
-    context = sessions.context(question(NEW, session=(session_id, 2)), 0)
+    context = finished(sessions.context(question(NEW, session=(session_id, 2)), 0))
     rest(context, NEW)
-    context = sessions.context(question(session=(session_id, 3), forgotten=[OLD]), 0)
+    context = finished(sessions.context(question(session=(session_id, 3), forgotten=[OLD]), 0))
     assert looked_at(context) == []
     parking.appended(T0, 1)
     assert looked_at(context) == [NEW]
@@ -98,8 +104,8 @@ def test_forgetting_a_deleted_topic_leaves_its_namesake_its_wake_up(
 
 def test_both_of_two_namesakes_wake(parking: FetchParking, sessions: FetchSessions) -> None:
     """The second that came to rest was once the only one that anything could wake."""
-    session_id = sessions.context(question(OLD, NEW), 0).answer([], 0).session_id
-    context = sessions.context(question(session=(session_id, 1)), 0)
+    session_id = opened_with(sessions, question(OLD, NEW))
+    context = finished(sessions.context(question(session=(session_id, 1)), 0))
     rest(context, OLD, NEW)
     assert looked_at(context) == []
     parking.changed(T0)
@@ -111,14 +117,14 @@ async def test_a_closed_session_is_registered_nowhere(
     parking: FetchParking, sessions: FetchSessions, how: str
 ) -> None:
     """A fetch may still be at work on it: what it says is not heard."""
-    session_id = sessions.context(question(OLD, (b"n" * 16, 1)), 0).answer([], 0).session_id
-    context = sessions.context(question(session=(session_id, 1)), 0)
+    session_id = opened_with(sessions, question(OLD, (b"n" * 16, 1)))
+    context = finished(sessions.context(question(session=(session_id, 1)), 0))
     rest(context, OLD)
     assert watchers(parking) == 1
     if how == "evicted":
-        assert sessions.context(question(NEW), 1_000_000).answer([], 1_000_000).session_id
+        assert opened_with(sessions, question(NEW), 1_000_000)
     else:
-        sessions.context(question(session=(session_id, 0 if how == "opened anew" else -1)), 0)
+        finished(sessions.context(question(session=(session_id, 0 if how == "opened anew" else -1)), 0))
     assert watchers(parking) == 0
     rest(context, OLD, (b"n" * 16, 1))
     with FetchWaiter(parking, context.waited_for()) as waiter, context.parked(waiter):
@@ -134,12 +140,15 @@ async def test_partitions_that_come_and_go_during_a_wait_are_counted_once(
     """The number of those that are waited for once fell below zero, and could not be asked any more."""
     more = [(b"n" * 16, number) for number in range(1, 5)]
     begin = [OLD] if grows else [OLD, *more]
-    session_id = sessions.context(question(*begin), 0).answer([], 0).session_id
-    context = sessions.context(question(session=(session_id, 1)), 0)
+    session_id = opened_with(sessions, question(*begin))
+    context = finished(sessions.context(question(session=(session_id, 1)), 0))
     with FetchWaiter(parking, context.waited_for()) as waiter, context.parked(waiter):
         assert parking.parked == len(begin)
-        sessions.context(
-            question(*(more if grows else ()), session=(session_id, 2), forgotten=() if grows else more), 0
+        finished(
+            sessions.context(
+                question(*(more if grows else ()), session=(session_id, 2), forgotten=() if grows else more),
+                0,
+            )
         )
         assert parking.parked == len(begin)
     assert parking.parked == 0
@@ -192,7 +201,7 @@ class RestMachine(RuleBasedStateMachine):
         keys = {self.key(*each) for each in asked}
         before = self.clients.pop(slot, None)
         session = (0 if before is None else before.session_id, 0)
-        session_id = self.sessions.context(self.ask(session, keys), 0).answer([], 0).session_id
+        session_id = opened_with(self.sessions, self.ask(session, keys))
         assert session_id
         client = self.clients[slot] = Client(session_id)
         client.kept, client.news = set(keys), set(keys)
@@ -215,7 +224,7 @@ class RestMachine(RuleBasedStateMachine):
             del self.clients[slot]
 
     def fetch_in(self, client: Client, more: set[PartitionKey], less: set[PartitionKey]) -> None:
-        context = self.sessions.context(self.ask((client.session_id, client.epoch), more, less), 0)
+        context = finished(self.sessions.context(self.ask((client.session_id, client.epoch), more, less), 0))
         client.epoch += 1
         client.kept = (client.kept | more) - less
         client.news = (client.news | more) - less
@@ -275,7 +284,7 @@ class RestMachine(RuleBasedStateMachine):
         """A client takes its leave."""
         client = self.clients.pop(slot, None)
         if client is not None:
-            self.sessions.context(self.ask((client.session_id, -1), ()), 0)
+            finished(self.sessions.context(self.ask((client.session_id, -1), ()), 0))
 
     @invariant()
     def the_next_fetch_looks_at_what_has_news_and_at_nothing_else(self) -> None:

@@ -17,6 +17,7 @@ from splashdam.embedded_broker.groups.consumer.membership import HeartbeatReply 
 from splashdam.embedded_broker.groups.offset_commit import has_partition, is_too_large
 from splashdam.embedded_broker.groups.offset_records import CommittedOffset, NewOffset
 from splashdam.embedded_broker.groups.patterns import compiled
+from splashdam.embedded_broker.handlers import consumer_group_describe, describe_groups
 from splashdam.embedded_broker.serving import dispatch
 from splashdam.embedded_broker.topics import internal_topics
 from splashdam.embedded_broker.topics.internal_topics import InternalTopic
@@ -25,11 +26,15 @@ from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.topic_names import CONSUMER_OFFSETS
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
-from splashdam.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from splashdam.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
 from splashdam.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from splashdam.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from splashdam.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -103,6 +108,31 @@ async def test_a_group_that_is_named_often_was_encoded_in_one_step(broker: Broke
     once = await talk.ask(ConsumerGroupDescribeRequest(group_ids=["g"]), 1)
     assert once.groups == answer.groups[:1]
     assert broker.turns.beside == before + 1
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+async def test_an_answer_about_groups_had_no_bound(
+    broker: Broker, talk: Talk, monkeypatch: pytest.MonkeyPatch, protocol: str
+) -> None:
+    """A request of 100 KB that named a large group again and again was answered with gigabytes."""
+    module = consumer_group_describe if protocol == "consumer" else describe_groups
+    monkeypatch.setattr(module, "ANSWER_UNITS", 3)
+    broker.topics.create("t")
+    await heartbeat(talk, names=["t"])
+    if protocol == "consumer":
+        consumers: ConsumerGroupDescribeResponse = await talk.ask(
+            ConsumerGroupDescribeRequest(group_ids=["g"] * 4), 1
+        )
+        told = [(each.error_code, each.group_id, len(each.members)) for each in consumers.groups]
+        described = (0, "g", 1)
+    else:
+        classics: DescribeGroupsResponse = await talk.ask(DescribeGroupsRequest(groups=["g"] * 4), 6)
+        told = [(each.error_code, each.group_id, len(each.members)) for each in classics.groups]
+        described = (ErrorCode.GROUP_ID_NOT_FOUND, "g", 0)
+    left_out = (ErrorCode.INVALID_REQUEST, "g", 0)
+    known = told.count(described)
+    assert 0 < known < 4
+    assert told == [described] * known + [left_out] * (4 - known)
 
 
 async def test_a_pattern_is_matched_beside_the_loop(broker: Broker, talk: Talk) -> None:
