@@ -645,18 +645,21 @@ async def test_logs_to_sync_were_looked_up_in_one_step(
 async def test_a_large_request_was_decoded_in_one_step(broker: Broker, talk: Talk) -> None:
     """50,000 elements took 130 ms of the loop; they are decoded beside it, and their answer is encoded there.
 
-    What is small pays for no thread. Both are answered in their order.
+    What is small pays for no thread. Requests are answered in their order.
     """
     broker.topics.create("t")
+    small = DescribeGroupsRequest(groups=["g"] * 1000)
     few = DescribeGroupsRequest(groups=["g"] * TURN_ELEMENTS)
     many = DescribeGroupsRequest(groups=["g"] * (TURN_ELEMENTS + 1))
-    assert len((await talk.ask(few, 5)).groups) == TURN_ELEMENTS
+    assert len((await talk.ask(small, 5)).groups) == 1000
     assert broker.turns.beside == 0
+    assert len((await talk.ask(few, 5)).groups) == TURN_ELEMENTS
+    assert broker.turns.beside == 1  # only its answer
     await talk.send(produce_request("t", batch(b"x")), 9)
     await talk.send(many, 5)
     assert (await talk.answer()).responses[0].partition_responses[0].base_offset == 0
     assert len((await talk.answer()).groups) == TURN_ELEMENTS + 1
-    assert broker.turns.beside == 2
+    assert broker.turns.beside == 3
 
 
 async def test_too_large_a_request_is_refused_beside_the_loop(broker: Broker, talk: Talk) -> None:
