@@ -79,7 +79,7 @@ def test_code_that_is_not_committed_is_judged_each_time(fakes: Fakes, commit: li
 
 
 def test_rulings_are_stored(fakes: Fakes) -> None:
-    """The line that sums a run up or else its last, but what make says of itself; or what the machine lacks."""
+    """The line that sums a run up, else its last but those of make; or what the machine lacks."""
     fakes.fail(3)
     assert fakes.main() == 1
     kept = json.loads(fakes.state.read_text())
