@@ -281,6 +281,30 @@ class RecordAccumulator:
         record = PendingRecord(timestamp_ms, key, value, headers)
         return self._begin(own, now_ms, record, future_type, None, least_bytes, likely_bytes)
 
+    def append_grown(  # noqa: PLR0917 (as append)
+        self,
+        lane: PartitionLane,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: HeaderPairs | None,
+        future_type: type[FutureT],
+    ) -> FutureT | None:
+        """Append to the open batch, whose buffer has no room for the record, but may grow.
+
+        Arguments and errors are those of ``append_new``, the other usual case off the fast path.
+
+        Returns:
+            None, with nothing changed, if no batch is open, it would be full, memory is full, or the
+            accumulator is closed; ``append`` handles those cases.
+        """
+        if self._closed:
+            return None
+        own = self._open.lane(lane.topic_partition)
+        record = PendingRecord(timestamp_ms, key, value, headers)
+        upper_bytes = record_size_upper_bound(key, value, headers)
+        return self._open.grow_within_limit(own, record, upper_bytes, future_type)
+
     def _begin(  # noqa: PLR0917 (once per batch; positional arguments are cheaper)
         self,
         lane: BatchLane,

@@ -155,6 +155,18 @@ class OpenBatches:
             self.close(batch)
         return None if future is None else Appended(future, wake=full)
 
+    def grow_within_limit(
+        self, lane: BatchLane, record: PendingRecord, upper_bytes: int, future_type: type[FutureT]
+    ) -> FutureT | None:
+        """Grow the open batch and append; None, with nothing changed, if memory or the limit forbids it."""
+        batch = lane.batch
+        if batch is None:
+            return None
+        needed_bytes = batch.buffer.size_bytes + upper_bytes
+        if needed_bytes >= lane.limit_bytes or not self._grow(batch, lane.limit_bytes, needed_bytes, 0):
+            return None
+        return lane.try_append(*record, future_type)
+
     def _grow(self, batch: ProducerBatch, limit_bytes: int, needed_bytes: int, expected_bytes: int) -> bool:
         """Grow to ``needed_bytes`` at least; if memory is free, to the expected size or twice the capacity.
 

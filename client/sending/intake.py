@@ -4,8 +4,8 @@ A record that fits into the open batch of its partition takes the fast path
 (``record/kernel/building/fast_path.py``). A few records of each batch come here, and all records of a
 producer with serializers. In order:
 
-* ``RecordIntake.submit`` checks and serializes the record. If topic and partition are known, the partition
-  needs a new batch and memory is free, it opens the batch.
+* ``RecordIntake.submit`` checks and serializes the record. If topic and partition are known, memory is free,
+  and the partition needs a new batch or a larger buffer, it opens the batch or grows it.
 * Otherwise it returns a ``PendingSend``, which never waits itself: ``step`` either appends the record, or
   says what to wait for, or raises on timeout. Threads, trio tasks and the queue of deferred records wait for
   it in their own ways (``waiting.py``); ``max_block_ms`` limits the waits for metadata and memory together.
@@ -245,10 +245,10 @@ class RecordIntake(Generic[FutureT]):
                 return future
         if timestamp_ms is None:
             timestamp_ms = self.clock.wall_ns() // 1_000_000
-        # With linger 0 most records only lack an open batch: a pending send would cost more than the record
-        # (docs/decisions/producer-threads.md).
+        # With linger 0 most records only lack an open batch, or room in it: a pending send would cost more
+        # than the record (docs/decisions/producer-threads.md).
         if not (more_follow or self.path.detour):
-            future = self._open_batch(topic, key, value, headers, partition, timestamp_ms)
+            future = self._append_at_once(topic, key, value, headers, partition, timestamp_ms)
             if future is not None:
                 return future
         return PendingSend(self, topic, key, value, headers, partition, timestamp_ms, given)
@@ -273,7 +273,7 @@ class RecordIntake(Generic[FutureT]):
             chain.settled(TopicPartition(record.topic, partition), record.headers, error)
             raise
 
-    def _open_batch(  # noqa: PLR0917 (as submit)
+    def _append_at_once(  # noqa: PLR0917 (as submit)
         self,
         topic: str,
         key: bytes | None,
@@ -282,10 +282,10 @@ class RecordIntake(Generic[FutureT]):
         partition: int | None,
         timestamp_ms: int,
     ) -> FutureT | None:
-        """Open a batch with the record, the usual case off the fast path.
+        """Open a batch with the record, or grow the open one for it: the usual cases off the fast path.
 
-        Return None, with nothing changed, unless topic and partition are known, the partition has no open
-        batch, and memory is free.
+        Return None, with nothing changed, unless topic and partition are known, the open batch is not full,
+        and memory is free.
         """
         route = self.path.route(topic)
         if route is None:
@@ -303,12 +303,15 @@ class RecordIntake(Generic[FutureT]):
                 return None
         # `interrupted`: a signal handler or `__del__` inside `send` may not touch what its own thread is
         # changing, so its record is deferred (docs/decisions/producer-threads.md).
-        if lane.buffer is not None or size_bytes > self.fits_bytes or self.guard.interrupted():
+        if size_bytes > self.fits_bytes or self.guard.interrupted():
             return None
-        future = self.guard.run(self._append_new, lane, timestamp_ms, key, value, headers)
+        opens = lane.buffer is None
+        append = self._append_new if opens else self._append_grown
+        future = self.guard.run(append, lane, timestamp_ms, key, value, headers)
         if future is not None:
             route.sticky_bytes += sticky_bytes
-            self.wake()
+            if opens:
+                self.wake()
         return future
 
     def _append_new(
@@ -324,6 +327,18 @@ class RecordIntake(Generic[FutureT]):
         return self.accumulator.append_new(
             lane, self.clock.now_ms(), timestamp_ms, key, value, headers, self.future_type
         )
+
+    def _append_grown(
+        self,
+        lane: PartitionLane,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: HeaderPairs | None,
+    ) -> FutureT | None:
+        if self._refuse is not None:
+            return None
+        return self.accumulator.append_grown(lane, timestamp_ms, key, value, headers, self.future_type)
 
     def route(self, topic: str) -> TopicRoute | None:
         """The topic in the current metadata; None if it is missing."""

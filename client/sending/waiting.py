@@ -130,6 +130,7 @@ class PendingSends(Generic[FutureT]):
     def __init__(self, intake: RecordIntake[FutureT], deferred: DeferredSends[FutureT]) -> None:
         self._intake = intake
         self._deferred = deferred
+        self._yields = False
 
     def in_thread(self, pending: PendingSend[FutureT]) -> FutureT:
         """Wait in this thread, or defer the record if this thread must not wait."""
@@ -154,18 +155,26 @@ class PendingSends(Generic[FutureT]):
     async def in_asyncio(self, pending: PendingSend[FutureT]) -> FutureT:
         """As ``in_thread``, in an asyncio task, which lets the other tasks run first.
 
-        Not afterwards: a task that is cancelled then would not know that its record is queued.
+        Not afterwards: a task that is cancelled then would not know that its record is queued. And not while
+        another task does so: of a hundred tasks that find the batch full in one turn of the loop, the first
+        one yields, the second one opens the next batch, and the others find room in it.
         """
         import asyncio
 
         intake = self._intake
         if intake.guard.interrupted():
             return self._deferred.add(pending)
-        try:
-            await asyncio.sleep(0)
-        except BaseException:
-            pending.cancel()
-            raise
+        if self._yields:
+            self._yields = False  # only the second one: it may send on and on
+        else:
+            self._yields = True
+            try:
+                await asyncio.sleep(0)
+            except BaseException:
+                pending.cancel()
+                raise
+            finally:
+                self._yields = False
         return await drive_in_asyncio(pending, intake.clock, intake.caller_counters)
 
     def now(self, pending: PendingSend[FutureT]) -> FutureT:

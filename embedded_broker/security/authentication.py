@@ -1,8 +1,8 @@
 """The SASL session of one connection, and the check of passwords and tokens. No I/O.
 
-As in Kafka's ``SaslServerAuthenticator``: until a client has authenticated it may only ask for versions, once,
-and choose a mechanism. If its session ends, it may authenticate again before (KIP-368), with the same
-mechanism and as the same user.
+As in Kafka's ``SaslServerAuthenticator``: before a client has authenticated it may ask for versions, once,
+and choose a mechanism. A session that ends can be renewed before (KIP-368), with the same mechanism and as
+the same user.
 """
 
 from __future__ import annotations

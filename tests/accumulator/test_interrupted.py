@@ -15,7 +15,8 @@ import pytest
 from splashdam.accumulator.accumulator import Exhausted
 from splashdam.accumulator.memory import MemoryBudget
 from splashdam.model.errors import KafkaError
-from splashdam.record.kernel import FAILED
+from splashdam.model.values import TopicPartition
+from splashdam.record.kernel import FAILED, FutureCell
 
 
 class Interrupt(BaseException):
@@ -51,6 +52,12 @@ def grows(bench: Any) -> Callable[[], object]:
     return lambda: bench.append(value=bytes(900))
 
 
+def grows_soon(bench: Any) -> Callable[[], object]:
+    bench.append(value=bytes(900))
+    lane = bench.accumulator.lane(TopicPartition("t", 0))
+    return lambda: bench.accumulator.append_grown(lane, 0, None, bytes(900), None, FutureCell)
+
+
 def closes(bench: Any) -> Callable[[], object]:
     bench.append(value=bytes(15_000))
     return lambda: bench.append(value=bytes(2_000))
@@ -74,7 +81,7 @@ def comes_with_a_ticket(bench: Any) -> Callable[[], object]:
     return lambda: bench.append(value=bytes(100), ticket=bench.ticket)
 
 
-PLACES = [opens, grows, closes, fills, finds_no_memory, comes_with_a_ticket]
+PLACES = [opens, grows, grows_soon, closes, fills, finds_no_memory, comes_with_a_ticket]
 
 
 def every_interrupt(make_bench: Callable[..., Any], prepare: Callable[[Any], Any]) -> Iterator[Any]:

@@ -210,6 +210,35 @@ def test_memory_that_comes_back_lets_the_next_one_in(tcp_cluster: Any) -> None:
     assert sorted(value[:2] for value in tcp_cluster.values("one")) == [b"%2d" % each for each in range(20)]
 
 
+def test_tasks_that_found_the_batch_too_small_yielded_one_and_all(tcp_cluster: Any) -> None:
+    """A batch that grows has room at once; where it is full, one of a hundred tasks lets the others run."""
+
+    async def main(batch_size: int) -> list[int]:
+        options: dict[str, Any] = {"batch_size": batch_size, "linger_ms": 60_000}
+        async with AsyncioKafkaProducer(bootstrap_servers=tcp_cluster.address, **options) as producer:
+            await producer.prepare("one")
+            turns = [0]
+            loop = asyncio.get_running_loop()
+
+            async def send(number: int) -> int:
+                await producer.send("one", b"%3d" % number + b"x" * 200, partition=0)
+                return turns[0]
+
+            def turn() -> None:
+                turns[0] += 1
+                loop.call_soon(turn)
+
+            tasks = [asyncio.create_task(send(number)) for number in range(100)]
+            turn()
+            return [await each for each in tasks]
+
+    assert set(asyncio.run(main(1_000_000))) == {1}
+    late = [number for number, turns in enumerate(asyncio.run(main(6_000))) if turns > 1]
+    assert 1 <= len(late) <= 4
+    assert len(set(tcp_cluster.values("one"))) == 100
+    assert len(tcp_cluster.values("one")) == 200
+
+
 def test_a_send_that_is_cancelled_while_it_waits_for_metadata_sends_nothing(tcp_cluster: Any) -> None:
     """At each turn of the loop in which it may be; later, the record is delivered, once."""
 
