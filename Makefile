@@ -2,7 +2,10 @@
 # The interpreters on which the suite has passed, newest first; plain names count where their version is among them.
 PYTHONS := python3.14 python3.13 python3.12 python3.11 python3 python
 RIGHT_PYTHON := import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
-PYTHON ?= $(firstword $(foreach name,$(PYTHONS),$(shell $(name) -c "$(RIGHT_PYTHON)" > /dev/null 2>&1 && echo $(name))))
+ifeq ($(origin PYTHON),undefined)
+# Looked for once, and only by a target that needs it.
+PYTHON = $(eval PYTHON := $(shell for name in $(PYTHONS); do $$name -c "$(RIGHT_PYTHON)" > /dev/null 2>&1 && echo $$name && break; done))$(PYTHON)
+endif
 NO_PYTHON := No Python to build with: looked on the PATH for $(PYTHONS), version 3.11 to 3.14 with its venv module (Debian: python3-venv). Name another: make PYTHON=/path/to/python3.12
 VENV := .venv
 BIN := $(VENV)/bin
@@ -85,8 +88,9 @@ test-python:  ## run `make test` with another Python, in an environment of its o
 		name=$$("$$python" -c 'import sys, sysconfig; print("%d.%d" % sys.version_info[:2] + "t" * bool(sysconfig.get_config_var("Py_GIL_DISABLED")))') && \
 		$(MAKE) VENV=".venv-$$name" PYTHON="$$python" test
 
-test-rest: setup  ## run what `make test` leaves out: Spark's tests, which need Java 17 or later, and the slow ones
+test-rest: setup  ## run what `make test` leaves out: Spark's tests, which need Java 17 or later, the slow ones, more examples
 	$(PYTEST) --dist loadgroup -m "not ($(EVERYBODYS))"
+	$(PYTEST) --dist worksteal -m "hypothesis and ($(EVERYBODYS))" --hypothesis-profile thorough
 
 test-all: test test-rest  ## run both
 
@@ -94,6 +98,8 @@ coverage: setup  ## measure what `make test` covers of what `make test-all` cove
 	@rm -rf $(COVERED) && mkdir -p $(COVERED)
 	COVERAGE_FILE=$(COVERED)/test $(PYTEST) --dist worksteal -m "$(EVERYBODYS)" --cov --cov-report=
 	COVERAGE_FILE=$(COVERED)/rest $(PYTEST) --dist loadgroup -m "not ($(EVERYBODYS))" -o timeout=900 --cov --cov-report=
+	COVERAGE_FILE=$(COVERED)/rest $(PYTEST) --dist worksteal -m "hypothesis and ($(EVERYBODYS))" --hypothesis-profile thorough \
+		--cov --cov-append --cov-report=
 	PYTHONPATH=tests $(BIN)/python -m support.running.coverage_share $(COVERED)/test $(COVERED)/rest
 
 check: setup  ## ruff, mypy strict, import contracts

@@ -9,23 +9,32 @@ from __future__ import annotations
 
 import json
 import os
+import selectors
+import signal
 import socket
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import crc32c
 import storage
+import trio
 from broker import raw_client
+from sink.running import RunningSink, sink_command
 
+from splashdam.cli.measuring.clock import WARM_UP_RECORDS, latency_figures, sleep_until
 from splashdam.cli.measuring.scenarios import Contender, Scenario
 
 MIB = 1 << 20
 REQUESTS = 30_000
 """One-record requests in a full run."""
+PACED = 3_000
+"""Paced one-record requests in a full run: three seconds."""
+CROWD = 32
+"""Connections with one request in flight each."""
 VOLUME_MIB = 512
 """MiB written, and read, in a full run."""
 RECORD_BYTES = 100
@@ -52,6 +61,107 @@ def requests(folder: Path, scale: float, in_flight: int) -> dict[str, float]:
         seconds = time.perf_counter() - start
         _check_offset(raw_client.produce_one(connection, frames[-1])[0], count + 1)
     return {"requests_per_second": count / seconds}
+
+
+def paced(folder: Path, scale: float) -> dict[str, float]:
+    """Produce requests with one record, one each millisecond; the time to the answer."""
+    with raw_client.broker(folder) as connection:
+        return _paced(connection, raw_client.ProduceFrames(1, RECORD_BYTES, _paced_count(scale)), scale)
+
+
+def paced_sink(folder: Path, scale: float) -> dict[str, float]:
+    """The same requests to the common sink, which looks at their headers alone."""
+    _, command = sink_command("auto", folder)
+    with RunningSink([*command, "1"]) as sink:
+        host, _, port = sink.bootstrap.rpartition(":")
+        with socket.create_connection((host, int(port))) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return _paced(connection, raw_client.ProduceFrames(1, RECORD_BYTES, _paced_count(scale)), scale)
+
+
+def _paced_count(scale: float) -> int:
+    return max(2 * WARM_UP_RECORDS, int(PACED * scale))
+
+
+def _paced(connection: socket.socket, source: raw_client.ProduceFrames, scale: float) -> dict[str, float]:
+    frames = [bytes(source.frame(number)) for number in range(_paced_count(scale))]
+    waited, begin = [], time.perf_counter()
+    for number, frame in enumerate(frames):
+        sleep_until(begin + number / 1_000)
+        sent_at = time.perf_counter()
+        connection.sendall(frame)
+        raw_client.read_frame(connection)
+        waited.append(time.perf_counter() - sent_at)
+    return latency_figures(waited)
+
+
+def crowd(folder: Path, scale: float) -> dict[str, float]:
+    """Produce requests of many connections, one in flight on each."""
+    frame = raw_client.produce_frame(raw_client.batch_of(1, RECORD_BYTES))
+    with raw_client.broker(folder) as first:
+        _, answer_bytes = raw_client.produce_one(first, frame)
+        return _crowd(first.getpeername(), frame, answer_bytes, scale)
+
+
+def crowd_echo(_folder: Path, scale: float) -> dict[str, float]:
+    """The same to a loop of trio in another process that answers and does nothing else."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        child = os.fork()
+        if child == 0:
+            try:
+                trio.run(_echo_all, listener)
+            finally:
+                os._exit(0)
+        try:
+            return _crowd(listener.getsockname(), b"x" * ECHO_REQUEST_BYTES, ECHO_ANSWER_BYTES, scale)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+async def _echo_all(listener: socket.socket) -> None:
+    async def serve(stream: trio.SocketStream) -> None:
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        buffered = 0
+        while received := len(await stream.receive_some(1 << 16)):
+            whole, buffered = divmod(buffered + received, ECHO_REQUEST_BYTES)
+            await stream.send_all(b"x" * ECHO_ANSWER_BYTES * whole)
+
+    listener.setblocking(False)
+    await trio.serve_listeners(serve, [trio.SocketListener(trio.socket.from_stdlib_socket(listener))])
+
+
+def _crowd(address: tuple[str, int], frame: bytes, answer_bytes: int, scale: float) -> dict[str, float]:
+    count = max(CROWD, int(REQUESTS * scale))
+    with ExitStack() as stack:
+        selector = stack.enter_context(selectors.DefaultSelector())
+        for _ in range(CROWD):
+            connection = stack.enter_context(socket.create_connection(address))
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            selector.register(connection, selectors.EVENT_READ, connection)
+            connection.sendall(frame)
+        start, answered = time.perf_counter(), 0
+        while answered < count:
+            for key, _ in selector.select():
+                raw_client.read_exactly(key.data, answer_bytes)
+                answered += 1
+                key.data.sendall(frame)
+        return {"requests_per_second": answered / (time.perf_counter() - start)}
+
+
+def tail(folder: Path, scale: float) -> dict[str, float]:
+    """Fetch requests at the end of the log, which are answered with nothing: a consumer that polls."""
+    count = max(10, int(REQUESTS * scale))
+    with raw_client.broker(folder) as connection:
+        raw_client.produce_one(connection, raw_client.produce_frame(raw_client.batch_of(1, RECORD_BYTES)))
+        frame = raw_client.fetch_frame(1, MIB)
+        connection.sendall(frame)
+        answer_bytes = len(raw_client.read_frame(connection)) + 4
+        start = time.perf_counter()
+        raw_client.converse(
+            connection, lambda first, end: connection.sendall(frame * (end - first)), count, 1, answer_bytes
+        )
+        return {"requests_per_second": count / (time.perf_counter() - start)}
 
 
 def ingest(folder: Path, scale: float) -> dict[str, float]:
@@ -227,6 +337,11 @@ CALLS: dict[str, Callable[[Path, float], dict[str, float]]] = {
     "requests_5": lambda folder, scale: requests(folder, scale, 5),
     "echo_1": lambda folder, scale: echo(folder, scale, 1),
     "echo_5": lambda folder, scale: echo(folder, scale, 5),
+    "paced": paced,
+    "paced_sink": paced_sink,
+    "crowd": crowd,
+    "crowd_echo": crowd_echo,
+    "tail": tail,
     "ingest": ingest,
     "write": write,
     "loopback": loopback,
@@ -266,6 +381,29 @@ SCENARIOS = (
         name="requests-5",
         title="broker: one-record requests, five in flight",
         contenders=(_broker("requests_5"), _limit("bare echo over loopback", "echo_5")),
+        kind="machine",
+        note=_NOTE,
+    ),
+    Scenario(
+        name="requests-paced",
+        title="broker: one-record requests, one each millisecond",
+        contenders=(_broker("paced"), _limit("the sink", "paced_sink")),
+        kind="machine",
+        short=2,
+        note="the time to the answer; the sink reads headers and stores nothing",
+    ),
+    Scenario(
+        name="requests-32",
+        title="broker: one-record requests of 32 connections, one in flight on each",
+        contenders=(_broker("crowd"), _limit("bare trio echo over loopback", "crowd_echo")),
+        kind="machine",
+        short=2,
+        note="below it a loop of trio that answers and does nothing else; each in its own process",
+    ),
+    Scenario(
+        name="tail",
+        title="broker: fetch requests at the end of the log, one in flight",
+        contenders=(_broker("tail"), _limit("bare echo over loopback", "echo_1")),
         kind="machine",
         note=_NOTE,
     ),

@@ -45,7 +45,7 @@ class TaskProducer(ProducerBase[FutureT], Generic[FutureT, KeyT, ValueT]):
         raise NotImplementedError
 
     async def flush(self, timeout: float | None = None) -> DeliveryReport:
-        """See the subclasses."""
+        """Send all queued records, and wait for their deliveries."""
         raise NotImplementedError
 
     def send_nowait(  # noqa: PLR0917 (kafka-python's signature)

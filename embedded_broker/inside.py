@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 _ORDINARY = frozenset({ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS})
 """Every consumer is answered so now and then, and goes on."""
+
+_FAILED_KEPT = 64
+"""Clients that were answered errors are remembered, since many leave just because of them; this many."""
 
 CONSOLE = "splashdam-console"
 """Client id of the console's own connections."""
@@ -74,6 +78,7 @@ class BrokerInside:
         self._groups = groups
         self._clock = clock
         self._requester = requester
+        self._failed: OrderedDict[int, Client] = OrderedDict()  # the last one that failed at the end
 
     async def connect(self, host: str, port: int) -> MemoryStream:
         """Connect to the broker (a `Connect`); it answers as if it had been reached at this address."""
@@ -83,9 +88,16 @@ class BrokerInside:
         return ours
 
     def clients(self) -> list[ClientView]:
-        """Return the connections of clients, the oldest first, without the console's own."""
-        found = [each for each in self._server.clients() if each.client_id != CONSOLE]
-        return sorted((self._view(each) for each in found), key=lambda view: view.number)
+        """Return the connections of clients, the oldest first, without the console's own.
+
+        The last of those that were answered errors and have left are among them.
+        """
+        connected = {each.number: each for each in self._server.clients() if each.client_id != CONSOLE}
+        found = {number: self._view(each, is_connected=True) for number, each in connected.items()}
+        for number, each in self._failed.items():
+            if number not in connected:
+                found[number] = self._view(each, is_connected=False)
+        return [found[number] for number in sorted(found)]
 
     def requests(self) -> int:
         """Return how many requests have arrived from clients that are connected now, the console left out."""
@@ -104,7 +116,7 @@ class BrokerInside:
 
         return RebalanceView(timestamp_ms=last.timestamp_ms, generation=last.generation, reason=last.reason)
 
-    def _view(self, client: Client) -> ClientView:
+    def _view(self, client: Client, *, is_connected: bool) -> ClientView:
         from splashdam.model.views.cluster import ClientView
 
         return ClientView(
@@ -116,6 +128,7 @@ class BrokerInside:
             requests=client.requests,
             errors=client.errors,
             last_error=client.last_error,
+            is_connected=is_connected,
         )
 
     def answered(self, client: Client, request: type[Request[Any]], answer: Response) -> None:
@@ -126,6 +139,10 @@ class BrokerInside:
             from splashdam.model.views.cluster import AnsweredError
 
             client.errors += 1
+            self._failed[client.number] = client
+            self._failed.move_to_end(client.number)
+            if len(self._failed) > _FAILED_KEPT:
+                self._failed.popitem(last=False)
             client.last_error = AnsweredError(
                 code=ErrorCode(error_for(code).code).name,
                 request=request.__name__.removesuffix("Request"),

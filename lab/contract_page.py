@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,9 +97,10 @@ def kept(name: str) -> list[Result]:
 
 
 def write(names: Sequence[str]) -> None:
-    """Write the page's tables from the stored results."""
+    """Write the page's tables from the stored results, and print a line that sums them up."""
+    results = {name: kept(name) for name in names}
     parts = {
-        "behaviours": across({name: kept(name) for name in names}),
+        "behaviours": across(results),
         "requests": ranges_table({name: kept_ranges(name) for name in names}),
         "skipped": skipped_table(),
     }
@@ -109,6 +111,9 @@ def write(names: Sequence[str]) -> None:
         _, _, after = rest.partition(end)
         text = f"{before}{begin}\n{table}\n{end}{after}"
     PAGE.write_text(text)
+    verdicts = Counter(each.verdict for found in results.values() for each in found)
+    counts = ", ".join(f"{verdicts[each]} {each.value}" for each in Verdict if verdicts[each])
+    print(f"contract: on {' and '.join(names)}: {counts}")
 
 
 if __name__ == "__main__":

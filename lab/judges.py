@@ -63,18 +63,24 @@ class Judge(NamedTuple):
 JUDGES = (
     Judge("test-rest", "slow tests and Spark's", ("make", "test-rest"), ("java",), PYTEST),
     Judge("kafka", "real Kafka 4.4, 4.3 and 3.9", ("make", "kafka"), ("java", "mvn"), PYTEST),
-    Judge("contract", "every behaviour, client and cluster", ("make", "contract"), ("java", "mvn")),
+    Judge(
+        "contract",
+        "every behaviour, client and cluster",
+        ("make", "contract"),
+        ("java", "mvn"),
+        r"^contract: ",
+    ),
     Judge("spark-connector", "Spark's own connector", ("make", "spark-connector"), ("java", "mvn"), PYTEST),
     Judge("kerberos", "a KDC of MIT Kerberos", ("make", "kerberos"), ("krb5-config", "krb5kdc"), PYTEST),
     Judge("s3", "moto's object store", ("make", "s3"), (), PYTEST),
-    Judge("sanitize", "gcc's sanitizers", ("make", "sanitize"), ("gcc",)),
+    Judge("sanitize", "gcc's sanitizers", ("make", "sanitize"), ("gcc",), r"inputs, "),
     Judge("simulate", "faults in virtual time", ("make", "simulate"), (), r"runs from .* failed"),
     Judge("storm", "three brokers under faults", ("make", "storm"), (), r"^storm: "),
     Judge("soak", "small disks for two hours", ("make", "soak"), (), r"^soak: "),
     Judge("every-write", "each write fails", ("make", "every-write"), (), r"^every-write: "),
     Judge("kill-points", "killed at single calls", ("make", "kill-points"), ("gcc",), r"^kill-points: "),
     Judge("endurance", "a broker killed every few seconds", ("make", "endurance"), (), r"^endurance: "),
-    Judge("fuzz", "hostile requests", ("make", "fuzz")),
+    Judge("fuzz", "hostile requests", ("make", "fuzz"), (), r"rounds, .* requests"),
     Judge("chaos", "killed ingests", ("make", "pipeline-chaos"), ("java",), r"^(verified|violated): "),
     Judge(
         "cluster",
@@ -230,7 +236,7 @@ def _run(command: Sequence[str], log: Path) -> tuple[int, Iterable[str]]:
         for line in process.stdout:
             sys.stdout.write(line)
             kept.write(line)
-            if line.strip():
+            if line.strip() and not line.startswith("make["):  # a make within a make says where it is
                 lines.append(line.strip())
     return process.returncode, lines
 

@@ -27,9 +27,11 @@ pytest_plugins = [
     "support.running.fault_points",
 ]
 
-# An example may take long on a busy machine, or under the sanitizers, and be right.
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
+# An example may take long on a busy machine, or under the sanitizers, and be right: there is no deadline.
+# Everybody's run draws fewer examples; what it draws differs each time. `make test-rest` draws all of them.
+settings.register_profile("everyday", deadline=None, max_examples=40)
+settings.register_profile("thorough", deadline=None, max_examples=100)
+settings.load_profile("everyday")
 
 # A shell that starts the suite in the background ignores Ctrl-C, and children inherit that;
 # the tests of signals need it.

@@ -61,7 +61,7 @@ COLUMNS: dict[Kind, tuple[Figure, ...]] = {
     "latency": (P50, P99, CPU_SHARE, MEMORY),
     "distance": (FEW, CPU_SHARE, MEMORY, BATCH),
     "cold start": (FIRST_ACK, IMPORT),
-    "machine": (REQUESTS, VOLUME, OPENED, MEMORY),
+    "machine": (REQUESTS, VOLUME, OPENED, P50, P99, MEMORY),
 }
 """Columns of the tables of each kind; ratios are those of the first figure."""
 

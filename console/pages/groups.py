@@ -11,7 +11,7 @@ from splashdam.console.routes import Page, Route, Visit, go_to
 from splashdam.model.errors import KafkaError, message_of
 from splashdam.model.transactions import OffsetAndMetadata
 from splashdam.model.values import TopicPartition
-from splashdam.model.views.cluster import GroupView
+from splashdam.model.views.cluster import GroupPartitionView, GroupView
 from splashdam.net.admin.groups import commit_offsets, committed_offsets
 from splashdam.net.admin.resets import Offsets, Target, check_empty
 from splashdam.net.http import HttpAnswer
@@ -42,6 +42,11 @@ async def _group(visit: Visit) -> GroupView | None:
     return next((each for each in found.groups or () if each.group_id == name), None)
 
 
+def _most_lag_first(partition: GroupPartitionView) -> tuple[float, TopicPartition]:
+    lag = 0.5 if partition.lag is None else partition.lag  # without a commit: behind those that lag
+    return -lag, partition.topic_partition
+
+
 async def group(visit: Visit) -> HttpAnswer:
     """Show one group with its members and partitions."""
     seen = await visit.parts.sampler.look()
@@ -49,7 +54,7 @@ async def group(visit: Visit) -> HttpAnswer:
     if found is None:
         return await visit.missing(f"no group {visit.arguments['group']}")
     groups_seen = await visit.parts.sampler.look_at_groups()
-    partitions = sorted(found.partitions, key=lambda each: (-(each.lag or 0), each.topic_partition))
+    partitions = sorted(found.partitions, key=_most_lag_first)
     history = groups_seen.lag_history(found.group_id)
     return await visit.show(
         "group.html",

@@ -77,7 +77,7 @@ async def logs(visit: Visit) -> HttpAnswer:
     views = [view for each in found[:_PARTITIONS] if (view := looks.log(each)) is not None]
     return await visit.show(
         "logs.html",
-        logs=sorted(views, key=lambda view: -view.size_bytes),
+        logs=views,
         found=len(found),
         wanted=wanted,
         fate=_fate,

@@ -48,6 +48,8 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
     here = (context.broker.cluster_id, context.broker.node_id)
     if request.cluster_id is not None and (request.cluster_id, request.node_id) != here:
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
+    if context.session is not None:
+        context.session.inform()
     offered = _ranges(without=frozenset() if context.broker.telemetry.offered else _TELEMETRY)
     return _with_features(ApiVersionsResponse(api_keys=offered), context)
 

@@ -19,7 +19,7 @@ def sasl_authenticate(
     if session is None:
         return SaslAuthenticateResponse(
             error_code=ErrorCode.ILLEGAL_SASL_STATE,
-            error_message="SaslAuthenticate request received on a listener without SASL",
+            error_message="SaslAuthenticate request received after successful authentication",
         )
     if session.takes_long:
         return Parked(partial(session.authenticate_beside, message))

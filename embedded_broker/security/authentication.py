@@ -1,8 +1,8 @@
 """The SASL session of one connection, and the check of passwords and tokens. No I/O.
 
-As in Kafka's ``SaslServerAuthenticator``: until a client has authenticated it may only ask for versions and
-choose a mechanism. Later it may authenticate again (KIP-368), with the same mechanism and as the same user,
-and has to when its session ends.
+As in Kafka's ``SaslServerAuthenticator``: before a client has authenticated it may ask for versions, once,
+and choose a mechanism. A session that ends can be renewed before (KIP-368), with the same mechanism and as
+the same user.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class SessionState(Stage):
     """State of a SASL session."""
 
     UNAUTHENTICATED = auto()
+    INFORMED = auto()
     AUTHENTICATING = auto()
     AUTHENTICATED = auto()
     REAUTHENTICATING = auto()
@@ -52,14 +53,18 @@ class SessionState(Stage):
 class SessionEvent(Stage):
     """Event in a SASL session."""
 
+    INFORM = auto()
     CHOOSE = auto()
     SUCCEED = auto()
     FAIL = auto()
 
 
 TRANSITIONS: dict[tuple[SessionState, SessionEvent], SessionState] = {
+    (SessionState.UNAUTHENTICATED, SessionEvent.INFORM): SessionState.INFORMED,
     (SessionState.UNAUTHENTICATED, SessionEvent.CHOOSE): SessionState.AUTHENTICATING,
     (SessionState.UNAUTHENTICATED, SessionEvent.FAIL): SessionState.FAILED,
+    (SessionState.INFORMED, SessionEvent.CHOOSE): SessionState.AUTHENTICATING,
+    (SessionState.INFORMED, SessionEvent.FAIL): SessionState.FAILED,
     (SessionState.AUTHENTICATING, SessionEvent.SUCCEED): SessionState.AUTHENTICATED,
     (SessionState.AUTHENTICATING, SessionEvent.FAIL): SessionState.FAILED,
     (SessionState.AUTHENTICATED, SessionEvent.CHOOSE): SessionState.REAUTHENTICATING,
@@ -70,7 +75,8 @@ TRANSITIONS: dict[tuple[SessionState, SessionEvent], SessionState] = {
 
 _HANDSHAKE, _AUTHENTICATE = SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY
 _LEGAL: dict[SessionState, frozenset[int]] = {
-    SessionState.UNAUTHENTICATED: frozenset({ApiVersionsRequest.API_KEY, _HANDSHAKE, _AUTHENTICATE}),
+    SessionState.UNAUTHENTICATED: frozenset({ApiVersionsRequest.API_KEY, _HANDSHAKE}),
+    SessionState.INFORMED: frozenset({_HANDSHAKE}),
     SessionState.AUTHENTICATING: frozenset({_AUTHENTICATE, _HANDSHAKE}),
     SessionState.REAUTHENTICATING: frozenset({_AUTHENTICATE, _HANDSHAKE}),
 }
@@ -150,9 +156,16 @@ class SaslSession:
         elif api_key not in _LEGAL.get(self._state, ()):
             raise CloseConnectionError(f"API key {api_key} is not answered before authentication has ended")
 
+    def inform(self) -> None:
+        """Note that the client has learnt the broker's versions."""
+        if self._state is SessionState.UNAUTHENTICATED:
+            self._advance(SessionEvent.INFORM)
+
     def choose(self, mechanism: str, version: int) -> SaslHandshakeResponse:
         """Handle SaslHandshake."""
-        if self._state not in (SessionState.UNAUTHENTICATED, SessionState.AUTHENTICATED):
+        if self._state is SessionState.AUTHENTICATED and math.isinf(self._ends_at_ms):
+            return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)  # nothing is to be renewed
+        if self.is_authenticating:
             self._fail("SaslHandshake came in the middle of an exchange")
             return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
         is_other = self.user is not None and mechanism != self._mechanism
@@ -172,10 +185,9 @@ class SaslSession:
         """Handle SaslAuthenticate."""
         side = self._side
         if side is None:
-            self._fail("SaslAuthenticate came before SaslHandshake")
             return SaslAuthenticateResponse(
                 error_code=ErrorCode.ILLEGAL_SASL_STATE,
-                error_message="SaslAuthenticate request received before a successful SaslHandshake",
+                error_message="SaslAuthenticate request received after successful authentication",
             )
         try:
             answer = side.step(message)

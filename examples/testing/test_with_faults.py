@@ -22,9 +22,12 @@ def place_orders(servers: str, topic: str, count: int) -> int:
 
 def orders_in(servers: str, topic: str) -> list[bytes]:
     """Return the orders that another program reads."""
-    consumer = KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest", consumer_timeout_ms=500)
-    consumer.assign([TopicPartition(topic, 0)])
-    values = [record.value for record in consumer]
+    partition = TopicPartition(topic, 0)
+    consumer = KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest")
+    consumer.assign([partition])
+    end, values = consumer.end_offsets([partition])[partition], []
+    while consumer.position(partition) < end:
+        values += [record.value for record in consumer.poll(1000).get(partition, [])]
     consumer.close()
     return values
 

@@ -186,6 +186,7 @@ class ClientView:
         requests: how many it has sent.
         errors: how many answers to it held an error, since the console was started.
         last_error: the last of these; None if there was none.
+        is_connected: whether it still is; the last that were answered errors are kept after they have left.
     """
 
     number: int
@@ -196,6 +197,7 @@ class ClientView:
     requests: int
     errors: int = 0
     last_error: AnsweredError | None = None
+    is_connected: bool = True
 
 
 @attrs.frozen(kw_only=True)
@@ -209,7 +211,7 @@ class Overview:
         topics: in the order of their names.
         disks: the log directories of all brokers.
         settings: of brokers, those that differ from their defaults.
-        clients: that are connected; None if only the broker's process knows.
+        clients: that are connected, or were when they got errors; None if only the broker's process knows.
         refusals: what the cluster would not tell, as sentences.
     """
 

@@ -253,7 +253,7 @@ class Logs(Protocol):
     """The logs of a broker, for whoever looks. Each call reads beside the loop, and no more than is shown."""
 
     def partitions(self) -> Sequence[TopicPartition]:
-        """Return the partitions that have a log here."""
+        """Return the partitions that have a log here, the largest first."""
         ...
 
     def log(self, where: TopicPartition) -> LogView | None:

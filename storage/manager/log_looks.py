@@ -74,8 +74,9 @@ class LogLooks:
         self._forecasting = trio.Lock()
 
     def partitions(self) -> Sequence[TopicPartition]:
-        """Return the partitions that have a log here."""
-        return sorted(self._manager.logs)
+        """Return the partitions that have a log here, the largest first."""
+        logs = self._manager.logs
+        return sorted(logs, key=lambda each: (-logs[each].size_bytes, each))
 
     def log(self, where: TopicPartition) -> LogView | None:
         """Return a log; None if there is none."""

@@ -38,6 +38,8 @@ _READS_IN_TURN = 8
 """Reads in one turn; then the rest of the housekeeping runs."""
 _PAUSE_MS = 100
 """Pause before the next try when a complete copy cannot replace the log."""
+_RETRY_MS = 10_000
+"""Pause after a failure, which is logged each time."""
 _COUNTS = "log-dir"
 """Kind of the registry's lines about partitions that may be in two directories."""
 _FUTURE_NAME = re.compile(rf"(?P<partition>.+)\.[0-9a-f]{{32}}{FUTURE}")
@@ -140,12 +142,13 @@ class LogMoves:
             log = self._manager.logs.get(topic_partition)
             if log is None or self._pause_until_ms.get(topic_partition, 0.0) > now.now_ms:
                 continue
-            self._pause_until_ms[topic_partition] = now.now_ms + _PAUSE_MS
+            self._pause_until_ms[topic_partition] = now.now_ms + _RETRY_MS
             with log_failures(f"moving {topic_partition}"):
+                pause_ms = 0
                 if await self._copy(log, future, now):
                     await self._try_to_swap(log, future, now)
-                else:
-                    del self._pause_until_ms[topic_partition]
+                    pause_ms = _PAUSE_MS
+                self._pause_until_ms[topic_partition] = now.now_ms + pause_ms
 
     async def _copy(self, log: Log, future: Log, now: Now) -> bool:
         """Copy a few reads; return whether the copy is complete."""

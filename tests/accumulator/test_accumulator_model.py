@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.running.examples import examples
 
 from splashdam.accumulator.accumulator import Exhausted, RecordAccumulator
 from splashdam.accumulator.batch import BatchState, ProducerBatch
@@ -214,4 +215,4 @@ class AccumulatorMachine(RuleBasedStateMachine):
 
 
 TestAccumulatorModel = AccumulatorMachine.TestCase
-TestAccumulatorModel.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+TestAccumulatorModel.settings = settings(max_examples=examples(80), stateful_step_count=50, deadline=None)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from support.running.examples import examples
 
 from splashdam.accumulator.memory import (
     TICKET_TRANSITIONS,
@@ -172,7 +173,7 @@ class BudgetMachine(RuleBasedStateMachine):
 
 
 TestBudget = BudgetMachine.TestCase
-TestBudget.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestBudget.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 
 
 def test_what_is_owed_is_given_to_nobody():

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from support.running.examples import examples
 
 from splashdam.accumulator.accumulator import RecordAccumulator
 from splashdam.accumulator.open_batches import Appended
@@ -127,7 +128,7 @@ class FastAppends(RuleBasedStateMachine):
         assert sum(map(len, self.written.values())) <= len(self.sent)
 
 
-FastAppends.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+FastAppends.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestFastAppends = FastAppends.TestCase
 
 

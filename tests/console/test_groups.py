@@ -16,10 +16,12 @@ from support.console.visitor import Page, Visitor, cells
 from trio.testing import MockClock
 
 from splashdam.client.async_producer import AsyncKafkaProducer
+from splashdam.console.pages.groups import _most_lag_first
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.inside import BrokerInside
 from splashdam.model.transactions import OffsetAndMetadata
 from splashdam.model.values import TopicPartition
+from splashdam.model.views.cluster import GroupPartitionView
 from splashdam.net.admin.groups import commit_offsets, committed_offsets
 from splashdam.net.inspector import Inspector, open_inspector
 from splashdam.net.memory import MemoryNetwork
@@ -83,6 +85,17 @@ async def test_a_group_is_shown_with_its_lag(
     assert cells(text, "orders-1") == "orders-1 10 10 0 nobody"
     assert text.index("orders-0") < text.index("orders-1")
     assert "/topics/orders/messages?partition=0&amp;from=4" in text
+
+
+def test_a_partition_that_was_never_committed_was_listed_as_read_to_the_end() -> None:
+    """Nobody knows its lag: it comes behind those that lag, and before those that do not."""
+    lagging, read, unknown = (
+        GroupPartitionView(
+            topic_partition=TopicPartition("t", number), committed_offset=committed, end_offset=9
+        )
+        for number, committed in enumerate((2, 9, None))
+    )
+    assert sorted([read, unknown, lagging], key=_most_lag_first) == [lagging, unknown, read]
 
 
 async def test_lag_is_drawn_over_the_time_that_somebody_looked(

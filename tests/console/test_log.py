@@ -6,9 +6,11 @@ import re
 
 import pytest
 from support.console.visitor import Visitor
+from support.storage.logs import batch
 from trio.testing import MockClock
 
 from splashdam.client.async_producer import AsyncKafkaProducer
+from splashdam.console.pages import log as log_page
 from splashdam.embedded_broker.broker import Broker
 from splashdam.model.values import TopicPartition
 from splashdam.net.memory import MemoryNetwork
@@ -59,6 +61,22 @@ async def test_logs_are_listed_with_what_comes_next(
     page = await visitor.get("/log")
     assert '<a href="/log/orders/0">orders 0</a>' in page.text
     assert re.search(r"retention removes \d+ segments?", page.text)
+
+
+async def test_the_first_hundred_by_name_were_called_the_largest(
+    visitor: Visitor, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is shown is chosen by size, not only put in the order of it."""
+    monkeypatch.setattr(log_page, "_PARTITIONS", 2)
+    for name, records in (("a", 1), ("b", 0), ("c", 2)):
+        broker.topics.create(name)
+        for _ in range(records):
+            broker.logs.logs[TopicPartition(name, 0)].append_as_leader(batch(b"a plank"), now_ms=0)
+    text = (await visitor.get("/log")).text
+    shown = [text.find(f'href="/log/{name}/0"') for name in "cab"]
+    assert 0 < shown[0] < shown[1]
+    assert shown[2] < 0
+    assert "2 of 3 logs are shown" in text
 
 
 async def test_retention_says_what_goes_and_the_broker_does_it(

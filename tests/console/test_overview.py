@@ -115,6 +115,24 @@ async def test_clients_are_shown_with_library_and_the_last_error(
     assert "MESSAGE_TOO_LARGE" in clients
     assert "Produce, small-0" in clients
     assert "splashdam-console" not in text
+    assert '<span class="quiet">left</span>' not in clients
+
+
+async def test_the_errors_of_a_client_that_has_left_were_gone_with_it(
+    visitor: Visitor, broker: Broker, network: MemoryNetwork, clock: VirtualClock, autojump_clock: MockClock
+) -> None:
+    """A program that ends with its first error was never seen to have one; one that ends well is not kept."""
+    broker.topics.create("small", 1)
+    async with producer(network, clock) as sending:
+        await (await sending.send("small", b"a plank"))
+    async with producer(network, clock, max_request_size=4_000_000) as sending:
+        with pytest.raises(MessageTooLargeError):
+            await (await sending.send("small", b"x" * 2_000_000))
+    text = (await visitor.get("/")).text
+    clients = text.partition('id="clients-title"')[2].partition("</table>")[0]
+    assert clients.count("MESSAGE_TOO_LARGE") == clients.count('<span class="quiet">left</span>') == 1
+    assert clients.count('<th scope="row">') == 1
+    assert "<dt>Clients</dt><dd>0" in text
 
 
 async def test_the_client_with_the_most_errors_is_the_first(

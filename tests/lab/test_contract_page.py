@@ -11,7 +11,9 @@ from lab import contract_page
 from splashdam.testing.contract.behaviours import all_behaviours
 
 
-def test_the_page_is_written_from_stored_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_is_written_from_stored_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Each cluster has its column; a behaviour that is gone meanwhile is left out."""
     page = tmp_path / "contract.md"
     parts = ("behaviours", "requests", "skipped")
@@ -27,6 +29,7 @@ def test_the_page_is_written_from_stored_results(tmp_path: Path, monkeypatch: py
         (tmp_path / f"{name}.json").write_text(json.dumps(found))
         (tmp_path / f"{name}-ranges.json").write_text(json.dumps({"0": [0, 13]}))
     contract_page.write(["embedded", "4.4.0"])
+    assert capsys.readouterr().out == "contract: on embedded and 4.4.0: 2 holds\n"
     text = page.read_text()
     assert first.title in text
     assert "a behaviour of old" not in text

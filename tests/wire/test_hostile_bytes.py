@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.record.wire_values import CASES, MESSAGES, NAMES, full_example
 from support.running.alone import traced
+from support.running.examples import examples
 from support.running.patches import Patches
 
 from splashdam.model.errors import ProtocolError, message_of
@@ -69,7 +70,7 @@ def problem_with(cls: type[Message], data: bytes | bytearray, version: int) -> s
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=NAMES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     which=st.integers(0, 1 << 16),
     place=st.integers(0, 1 << 16),
@@ -87,7 +88,7 @@ def test_damaged_messages(cls: type[Message], which: int, place: int, removed: i
 
 
 @given(data=st.binary(max_size=300), case=st.sampled_from(CASES))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_random_bytes(data: bytes, case: tuple[type[Message], int]) -> None:
     """Random bytes are a message or a ProtocolError."""
     cls, version = case
@@ -99,7 +100,7 @@ def test_random_bytes(data: bytes, case: tuple[type[Message], int]) -> None:
     version=st.integers(-1, 20),
     rest=st.binary(max_size=60),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_random_requests(key: int, version: int, rest: bytes) -> None:
     """A frame behind a plausible start is a request or a ProtocolError."""
     frame = key.to_bytes(2, "big") + version.to_bytes(2, "big", signed=True) + rest
@@ -108,7 +109,7 @@ def test_random_requests(key: int, version: int, rest: bytes) -> None:
 
 
 @given(data=st.binary(max_size=60), version=st.sampled_from(MetadataResponse.VERSIONS))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_random_responses(data: bytes, version: int) -> None:
     """A frame is a response or a ProtocolError."""
     with contextlib.suppress(ProtocolError):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.running.examples import examples
 
 from splashdam.model.errors import ProtocolError
 from splashdam.model.values import TopicPartition
@@ -81,7 +82,7 @@ def test_a_frame_that_is_too_large() -> None:
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(version=st.sampled_from(VERSIONS), offset=INT64, time_ms=INT64, start=INT64)
 def test_answers(version: int, offset: int, time_ms: int, start: int) -> None:
     """All numbers that an acknowledgement can hold."""

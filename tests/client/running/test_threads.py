@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 
 @pytest.mark.parametrize("pure", ["", "1"], ids=["compiled", "pure"])
 @pytest.mark.parametrize("shape", ["few", "many"])
-@pytest.mark.parametrize("records", [400, pytest.param(1_500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("records", [200, pytest.param(1_500, marks=pytest.mark.slow)])
 def test_eight_threads_one_flushes_one_closes(pure: str, shape: str, records: int) -> None:
     """Counts, per-thread order and memory are exact. Without a compiler both runs are of the Python twin."""
     environment = {

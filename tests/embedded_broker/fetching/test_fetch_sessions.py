@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from support.broker.steps import finished
+from support.running.examples import examples
 
 from splashdam.embedded_broker.execution.turns import Steps
 from splashdam.embedded_broker.fetching import sessions as sessions_module
@@ -378,4 +379,4 @@ class SessionMachine(RuleBasedStateMachine):
 
 
 TestSessionMachine = SessionMachine.TestCase
-TestSessionMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestSessionMachine.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)

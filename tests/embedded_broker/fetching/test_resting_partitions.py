@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.broker.broker_talk import MIB, Talk, batch, produce, records_of
 from support.broker.steps import finished
+from support.running.examples import examples
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker
@@ -312,7 +313,7 @@ class RestMachine(RuleBasedStateMachine):
 
 
 TestRestMachine = RestMachine.TestCase
-TestRestMachine.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestRestMachine.settings = settings(max_examples=examples(100), stateful_step_count=30, deadline=None)
 
 
 # --- over the wire ------------------------------------------------------------------------------------------

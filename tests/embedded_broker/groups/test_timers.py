@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 
+import pytest
 import trio
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -76,3 +77,28 @@ async def test_timers_that_are_due_together_take_several_turns(
     trio.lowlevel.remove_instrument(count)
     assert len(at) == 100
     assert max(Counter(at).values()) == 32
+
+
+class _HeldLoop(BaseException):
+    """Ends a loop that no `Exception` ends."""
+
+
+async def test_a_timer_whose_time_is_no_round_number_of_seconds_held_the_loop_for_ever(
+    broker: Broker, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """130010 ms are 130.01 s, which are 130009.99999999999 ms: in virtual time the timer was never due."""
+    timers, looks = broker.groups.timers, 0
+    step, called = timers.step, trio.Event()
+
+    def counted(now_ms: float, *, most: float) -> None:
+        nonlocal looks
+        looks += 1
+        if looks > 20:
+            raise _HeldLoop
+        step(now_ms, most=most)
+
+    monkeypatch.setattr(timers, "step", counted)
+    autojump_clock.jump(130 - trio.current_time())
+    timers.set(("g", "session"), 130_010, called.set)
+    await called.wait()
+    assert trio.current_time() == 130.01

@@ -9,6 +9,7 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.broker.broker_talk import Talk, batch, fetch_request, fetched, produce_request
+from support.running.examples import examples
 
 from splashdam.embedded_broker.broker import Broker, open_broker
 from splashdam.embedded_broker.producing import fast_produce
@@ -261,7 +262,9 @@ async def _answers(frames: list[bytes]) -> list[bytes]:
         return [await talk.frame() for _ in frames]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     requests=st.lists(
         st.tuples(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.running.examples import examples
 
 from splashdam.embedded_broker.quotas.entities import (
     check_entity,
@@ -48,7 +49,7 @@ class KafkaRate:
         return sum(sample[2] for sample in self.samples) / span * 1000
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 900), st.integers(1, 1000)), min_size=1, max_size=30))
 def test_rates_are_kafkas(events: list[tuple[int, int]]) -> None:
     """For a client that is never silent for longer than a window."""

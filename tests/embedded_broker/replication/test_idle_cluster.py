@@ -32,6 +32,8 @@ NONE = 0
 PARTITIONS = 30
 REST_SECONDS = 400
 """Over ten times ``replica.lag.time.max.ms``, and longer than any interval by which a broker looks around."""
+IDLE_SECONDS = 100
+"""Over three times ``replica.lag.time.max.ms``: long enough to be late."""
 
 
 def led(cluster: Cluster) -> Partition:
@@ -105,7 +107,7 @@ async def test_a_long_idle_follower_is_in_sync_at_the_next_append(autojump_clock
     """The time of the rest counts: a look at the ISR between an append and the next fetch drops nobody."""
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3)
-        await trio.sleep(REST_SECONDS)
+        await trio.sleep(IDLE_SECONDS)
         partition = led(cluster)
         data = batch(b"a")
         cluster.leader.log.append_as_leader(data, now_ms=0)
@@ -121,7 +123,7 @@ async def test_an_idle_follower_that_is_cut_off_leaves_the_isr_in_time(autojump_
     """Not before something is written, and then ``replica.lag.time.max.ms`` after its last fetch."""
     async with open_cluster(autojump_clock, replica_lag_time_max_ms=10_000) as cluster:
         cluster.create(1, 2, 3)
-        await trio.sleep(REST_SECONDS)
+        await trio.sleep(IDLE_SECONDS)
         cluster.cut(1, 3)
         await trio.sleep(60)
         assert cluster.state.isr == (1, 2, 3)
@@ -138,7 +140,7 @@ async def test_a_follower_that_starts_again_comes_up(autojump_clock: MockClock) 
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3)
         assert await cluster.produce(b"a") == NONE
-        await trio.sleep(REST_SECONDS)
+        await trio.sleep(IDLE_SECONDS)
         await cluster.nodes[3].end(kill=True)
         assert cluster.state.isr == (1, 2)
         assert await cluster.produce(b"b") == NONE
@@ -153,7 +155,7 @@ async def test_a_moved_log_start_offset_is_reported_by_an_idle_follower(autojump
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3)
         assert await cluster.produce(b"a", b"b", b"c") == NONE
-        await trio.sleep(REST_SECONDS)
+        await trio.sleep(IDLE_SECONDS)
         cluster.leader.log.advance_log_start(2)
         cluster.leader.broker.log_start_moved(T0)
         await cluster.settle()
@@ -272,7 +274,7 @@ async def test_produce_to_a_cluster_that_was_idle(autojump_clock: MockClock) -> 
     """The first batch after a long rest is acknowledged by all without waiting for anything."""
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2, 3)
-        await trio.sleep(REST_SECONDS)
+        await trio.sleep(IDLE_SECONDS)
         before = trio.current_time()
         talk = await cluster.talk(1)
         assert (await produce(talk, "t", batch(b"a"), acks=-1)).error_code == NONE

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.broker.broker_talk import at_once
+from support.running.examples import examples
 
 from splashdam.embedded_broker.execution.answers import Requester
 from splashdam.embedded_broker.security.acls import (
@@ -84,7 +85,7 @@ def decided(acls: list[Acl], who: Requester, operation: Operation, kind: Resourc
     return not about
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.lists(ACLS, max_size=6),
     st.sampled_from([Op.READ, Op.WRITE, Op.DESCRIBE, Op.DESCRIBE_CONFIGS, Op.DELETE]),
@@ -96,7 +97,7 @@ def test_decisions_are_those_of_the_rules(acls: list[Acl], operation: Operation,
     assert made.allows(ANNA, operation, R.TOPIC, name) is decided(acls, ANNA, operation, R.TOPIC, name)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(ACLS, max_size=6))
 def test_some_resource_is_one_that_could_be(acls: list[Acl]) -> None:
     """``allows_some`` says yes where some name that a pattern stands for is allowed."""

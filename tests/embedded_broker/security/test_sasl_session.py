@@ -91,9 +91,34 @@ async def test_a_request_in_between_is_answered_34(autojump_clock: MockClock, ta
 
 
 async def test_a_proof_before_the_handshake(autojump_clock: MockClock, talk: Talk) -> None:
-    """34."""
-    assert (await authenticate(talk)).error_code == 34
+    """The connection ends, as in Kafka; it was answered 34."""
+    await talk.send(SaslAuthenticateRequest(auth_bytes=PLAIN), 2)
     assert await talk.is_closed()
+
+
+async def test_versions_are_told_once(autojump_clock: MockClock, talk: Talk) -> None:
+    """A refused question may be put again; after an answer only a handshake is taken, as in Kafka."""
+    refused = ApiVersionsRequest(client_software_name="-", client_software_version="-")
+    assert (await talk.ask(refused, 3)).error_code == 42
+    assert (await talk.ask(ApiVersionsRequest(), 0)).error_code == 0
+    await talk.send(ApiVersionsRequest(), 0)
+    assert await talk.is_closed()
+
+
+async def test_a_session_without_an_end_is_not_renewed(autojump_clock: MockClock) -> None:
+    """34 to both requests, as Kafka answers them, and the connection goes on."""
+    cluster = MemoryCluster(autojump_clock)
+    async with cluster.broker():
+        talk = Talk(await cluster.network.connect("broker", 9092))
+        await handshake(talk)
+        assert (await authenticate(talk)).session_lifetime_ms == 0
+        assert (await handshake(talk)).error_code == 34
+        answer = await authenticate(talk)
+        assert (answer.error_code, answer.error_message) == (
+            34,
+            "SaslAuthenticate request received after successful authentication",
+        )
+        assert (await ask_metadata(talk)).brokers
 
 
 async def test_two_handshakes(autojump_clock: MockClock, talk: Talk) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.broker.broker_talk import MIB, Talk, batch, produce, produce_request
 from support.broker.quota_talk import alter
+from support.running.examples import examples
 from support.security.security_kit import MemoryCluster
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -400,7 +401,7 @@ async def send_what_is_taken(talk: Talk, data: bytes) -> None:
         await talk.stream.send_all(data)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 60)), max_size=20))
 def test_the_purse_comes_to_an_end(requests: list[tuple[int, int]]) -> None:
     """In any order of growth all requests complete, and only one is beyond the limit."""

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.broker.broker_talk import MIB, Talk, batch, fetch_request, fetched, produce, produce_request
 from support.running.alone import alone, descriptor_count
+from support.running.examples import examples
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
@@ -183,7 +184,9 @@ async def test_smaller_limit(tmp_path: Path) -> None:
         assert await talk.is_closed()
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     key=st.sampled_from([0, 1, 2, 3, 10, 18, 19, 20, 22]),
     version=st.integers(0, 17),

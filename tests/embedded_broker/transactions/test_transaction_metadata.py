@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.running.examples import examples
 
 from splashdam.embedded_broker.transactions.end_txn import EndDecision, decide_end
 from splashdam.embedded_broker.transactions.metadata import (
@@ -352,5 +353,7 @@ class OneTransactionalId(RuleBasedStateMachine):
         assert known.is_prepared or known.next_producer_id == -1
 
 
-OneTransactionalId.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+OneTransactionalId.TestCase.settings = settings(
+    max_examples=examples(60), stateful_step_count=30, deadline=None
+)
 TestOneTransactionalId = OneTransactionalId.TestCase

@@ -19,6 +19,7 @@ from support.pipeline.log_source_kit import (
     records_in,
     slices_in,
 )
+from support.running.examples import examples
 from support.storage.log_workload import append_random, append_transactions
 from support.storage.logs import NOW_MS, batch
 
@@ -228,7 +229,9 @@ def test_old_batches_are_not_decoded_for_new_records(random_log: tuple[Path, lis
     assert 0 < len(found) < len(expected)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(late_ms=st.integers(-4_000, 400_000))
 def test_times_are_found_as_a_broker_finds_them(late_ms: int, random_log: tuple[Path, list[Record]]) -> None:
     """The first record that is not older, through time indexes and without."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.running.examples import examples
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.pipeline.values.avro import AvroFormat, Framing, arrow_type, fingerprint, parsed
@@ -95,7 +96,7 @@ def test_reasons() -> None:
     ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.binary(max_size=20), max_size=5), st.integers(-(2**63), 2**63 - 1), st.text())
 def test_any_bytes(noise: list[bytes], number: int, name: str) -> None:
     """Bytes are a record or have a reason, and what was written is read."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.running.examples import examples
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.pipeline.values.json_values import CHUNK_ROWS, DEEPEST, JsonDecoder, JsonFormat, is_quick
@@ -199,7 +200,7 @@ def expected(rows: list[bytes | None]) -> list[Any]:
     return said
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(values, max_size=6))
 def test_oracle(rows: list[bytes | None]) -> None:
     """Rows are bad exactly where Python's ``json`` and the types say so, and the others have its values."""
@@ -209,7 +210,7 @@ def test_oracle(rows: list[bytes | None]) -> None:
     assert decoded.values.type == JsonFormat(FIELDS).type
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(value=damaged() | written)
 def test_arrow_alone(value: bytes) -> None:
     """Arrow's parser accepts the same as the strict reader, with the same values."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from support.running.examples import examples
 from support.scripted.log import ScriptedLog
 
 from splashdam.accumulator.batch import BatchEvent, ProducerBatch
@@ -164,4 +165,4 @@ class IdempotenceMachine(RuleBasedStateMachine):
 
 
 TestIdempotence = IdempotenceMachine.TestCase
-TestIdempotence.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestIdempotence.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)

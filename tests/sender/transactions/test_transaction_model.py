@@ -13,6 +13,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.running.examples import examples
 from support.scripted.cluster import USUAL, ScriptedCluster, Trouble
 
 from splashdam.accumulator.backoff import Backoff
@@ -287,4 +288,4 @@ class TransactionMachine(RuleBasedStateMachine):
 
 
 TestTransactions = TransactionMachine.TestCase
-TestTransactions.settings = settings(max_examples=150, stateful_step_count=15, deadline=None)
+TestTransactions.settings = settings(max_examples=examples(150), stateful_step_count=15, deadline=None)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.running.examples import examples
 from support.storage.compacted_logs import clean, compacted_log, keyed
 from support.storage.logs import DIRECTORY, NOW_MS, open_log, read_all
 
@@ -66,7 +67,7 @@ class Model:
 
 
 @given(STEPS)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_against_a_model(steps: list) -> None:  # type: ignore[type-arg]  # pairs of a name and what belongs to it
     """Offsets, timestamps, order and the newest record of each key; a map too small takes several rounds."""
     files, model, first_dirty, sequence = MemoryFiles(), Model(), 0, 0

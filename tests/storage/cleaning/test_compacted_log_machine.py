@@ -12,6 +12,7 @@ import trio.testing
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from support.running.examples import examples
 from support.storage.compacted_logs import COMPACTED, begin, compacted_log, keyed
 from support.storage.logs import NOW_MS, open_log, read_all
 
@@ -347,7 +348,7 @@ def test_the_machine_finds_a_segment_lost_during_a_sync(monkeypatch: pytest.Monk
     """A machine that finds nothing proves nothing: with that bug put in on purpose it fails at once."""
     segment_closed_during_a_sync_counts_as_flushed(monkeypatch)
     quick = settings(
-        max_examples=60,
+        max_examples=examples(60),
         stateful_step_count=40,
         deadline=None,
         database=None,
@@ -359,5 +360,7 @@ def test_the_machine_finds_a_segment_lost_during_a_sync(monkeypatch: pytest.Monk
         run_state_machine_as_test(CompactedLogMachine, settings=quick)
 
 
-CompactedLogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+CompactedLogMachine.TestCase.settings = settings(
+    max_examples=examples(60), stateful_step_count=40, deadline=None
+)
 TestCompactedLogMachine = CompactedLogMachine.TestCase

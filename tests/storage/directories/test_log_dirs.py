@@ -10,7 +10,7 @@ import pytest
 from support.storage.failing_directory import FailingDirectory
 from support.storage.logs import NOW_MS, batch, values_of
 
-from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.checkpoints import (
@@ -200,6 +200,28 @@ async def test_a_move_ends_where_it_is_sent_last() -> None:
     begin(manager, THIRD)
     manager.delete_topic("t")
     assert not any(is_directory for _, is_directory in files.list_directory(THIRD))
+
+
+async def test_a_copy_that_failed_was_tried_and_logged_ten_times_a_second(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A log with a damaged batch cannot be copied, however often it is tried; a repaired one is."""
+    manager = manager_of(MemoryFiles())
+    manager.create_topic("t", 1, now_ms=NOW_MS)
+    written = fill(manager, 0, 3)
+    begin(manager, SECOND)
+
+    def damaged(*_: object) -> bool:
+        raise CorruptMessageError("batch 1 is damaged")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(log_moves, "copy_some", damaged)
+        await work(manager, turns=100)
+    assert len([each for each in caplog.messages if each.startswith("moving t-0: ")]) == 2
+    await manager.step(30_000.0, NOW_MS + 30_000)
+    await manager.step(30_200.0, NOW_MS + 30_200)
+    assert where(manager) == {T0: SECOND}
+    assert values_of(manager.logs[T0]) == written
 
 
 async def test_a_copy_follows_a_log_that_is_cut() -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.kafka.make_golden import GOLDEN
+from support.running.examples import examples
 from support.storage.compacted_logs import COMPACTED, clean, put, roll
 from support.storage.damage import DAMAGE, INDEX, LOG, Damage
 from support.storage.log_workload import append_random, append_transactions
@@ -169,7 +170,7 @@ def test_transactions_of_ours_are_sound(tmp_path: Path) -> None:
 
 
 @given(st.randoms(use_true_random=False), st.sampled_from(sorted(GOLDEN.glob("kafka-*/*-0"))))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_any_damage_is_reported_and_breaks_nothing(chance: random.Random, partition: Path) -> None:
     """One file with some bytes changed, put in or cut off: verifying and dumping come to their end."""
     with tempfile.TemporaryDirectory() as folder:

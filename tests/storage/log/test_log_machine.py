@@ -9,6 +9,7 @@ import attrs
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.running.examples import examples
 from support.storage.logs import NOW_MS, batch, open_log, read_headers, values_of
 
 from splashdam.model.broker_errors import (
@@ -340,5 +341,5 @@ class LogMachine(RuleBasedStateMachine):
         assert values_of(self.log) == [value for each in self.kept() for value in each.values]
 
 
-LogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+LogMachine.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestLogMachine = LogMachine.TestCase

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.running.examples import examples
 from support.storage.logs import DIRECTORY, NOW_MS, batch, open_log, read_all, read_headers
 
 from splashdam.model.broker_errors import BrokerResponseError, InvalidProducerEpochError, KafkaStorageError
@@ -216,7 +217,7 @@ def read_committed(log: Log, from_offset: int) -> list[bytes | None]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(todo=steps, from_share=st.floats(0, 1))
 def test_read_committed_sees_committed_records(todo: list[NamedTuple], from_share: float) -> None:
     """After each step, from the start and from any offset; a restart changes nothing, a power cut the end."""

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from support.running.examples import examples
 from support.storage.logs import DIRECTORY, NOW_MS, batch, open_log, read_headers
 
 from splashdam.model.options import MAX_LONG
@@ -164,7 +165,7 @@ def expected_indexes(batches: Iterable[tuple[int, int, int]], interval: int) -> 
     return offsets, times
 
 
-@hypothesis_settings(max_examples=60, deadline=None)
+@hypothesis_settings(max_examples=examples(60), deadline=None)
 @given(
     sizes=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 50)), min_size=1, max_size=40),
     interval=st.sampled_from([0, 100, 150, 400]),

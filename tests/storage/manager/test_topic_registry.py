@@ -9,6 +9,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.running.examples import examples
 
 from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.storage.files.memory import Fault, MemoryFiles
@@ -150,7 +151,7 @@ def test_a_change_that_the_disk_refuses_has_not_happened() -> None:
 CHANGE = st.tuples(st.sampled_from(["put", "delete", "end", "keep", "close"]), st.sampled_from("abc"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(CHANGE, max_size=12), st.integers(0, 80), st.integers(0, 2**32))
 def test_a_crash_anywhere_loses_nothing_that_was_kept(
     changes: list[tuple[str, str]], fault_after: int, seed: int

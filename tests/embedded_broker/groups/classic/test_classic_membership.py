@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings as budget
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from support.running.examples import examples
 
 from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
 from splashdam.embedded_broker.configs.groups import GroupSettings
@@ -248,7 +249,7 @@ class ClassicMachine(RuleBasedStateMachine):
 
 
 TestClassicMachine = ClassicMachine.TestCase
-TestClassicMachine.settings = budget(max_examples=60, stateful_step_count=40, deadline=None)
+TestClassicMachine.settings = budget(max_examples=examples(60), stateful_step_count=40, deadline=None)
 
 
 def test_every_state_ends_and_others_follow_the_table() -> None:

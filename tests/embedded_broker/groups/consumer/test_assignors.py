@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.running.examples import examples
 
 from splashdam.embedded_broker.groups.consumer.assignors import ASSIGNORS, Candidate
 from splashdam.embedded_broker.groups.consumer.member import Share, TopicIdPartition
@@ -119,7 +120,7 @@ def groups(draw: st.DrawFn) -> tuple[dict[str, Candidate], dict[bytes, int]]:
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(group=groups())
 def test_everything_that_is_wanted_is_handed_out_once(
     name: str, group: tuple[dict[str, Candidate], dict[bytes, int]]
@@ -135,7 +136,7 @@ def test_everything_that_is_wanted_is_handed_out_once(
     assert ASSIGNORS[name](again(members, shares), partitions) == shares
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(group=groups())
 def test_no_move_would_make_a_uniform_assignment_more_even(
     group: tuple[dict[str, Candidate], dict[bytes, int]],

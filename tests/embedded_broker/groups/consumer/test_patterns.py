@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.running.alone import traced
+from support.running.examples import examples
 
 from splashdam.embedded_broker.groups.patterns import (
     _MOST_STEPS,
@@ -227,14 +228,14 @@ def _combined(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(pattern=st.recursive(ATOMS, _combined, max_leaves=6), name=st.text("ab.", max_size=6))
 def test_agrees_with_python_on_any_pattern(pattern: str, name: str) -> None:
     """An engine that was written by others says the same."""
     assert bool(Pattern(pattern, LETTERS).matching([name])) == bool(re.fullmatch(pattern, name))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.text(r"ab([{?*+-^$|\\:]})P<>1,pL.", max_size=12))
 def test_any_text_compiles_or_is_refused(text: str) -> None:
     """No text raises anything but the refusal."""

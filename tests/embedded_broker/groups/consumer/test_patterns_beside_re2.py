@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.running.examples import examples
 
 from splashdam.embedded_broker.groups.patterns import InvalidPatternError, Pattern
 
@@ -42,7 +43,7 @@ def compiled_by_re2(pattern: str) -> Any:
         return None
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     pattern=st.lists(TOKENS, max_size=8).map("".join),
     names=st.lists(NAMES, max_size=8, unique=True),

@@ -17,6 +17,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from support.running.examples import examples
 
 from splashdam.model.errors import IllegalStateError, KafkaError
 from splashdam.model.values import TopicPartition
@@ -167,5 +168,5 @@ def test_lives(kernel: ModuleType) -> None:
     """Both twins live by the model."""
     machine = type("LivesOfTwin", (Lives,), {"kernel": kernel})
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=60, stateful_step_count=25, deadline=None)
+        machine, settings=settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
     )
