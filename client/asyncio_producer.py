@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
-from splashdam.client.asyncio_futures import DeliveryFuture, loop_watch
+from splashdam.client.asyncio_futures import DeliveryFuture, loop_watch, wake_after_turn
 from splashdam.client.future import Subscription
 from splashdam.client.local import local_address
 from splashdam.client.observing.timings import timed_async
@@ -75,6 +75,7 @@ class AsyncioKafkaProducer(TaskProducer[DeliveryFuture, KeyT, ValueT]):
             self._tokens = TokensFromTheLoop(provider)
             settings = attrs.evolve(settings, sasl_oauth_token_provider=self._tokens)
         self._core: ProducerCore[DeliveryFuture] = background_core(settings, DeliveryFuture)
+        self._core.intake.wake = partial(wake_after_turn, self._core.intake.wake)
         self._path = self._core.intake.path
         self._lease = None
         self._loop: BackgroundLoop | None = None

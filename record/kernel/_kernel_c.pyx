@@ -29,13 +29,15 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t,
 from libc.string cimport memcpy, memmove, memset
 
 from bisect import bisect_right
+from collections import deque
 from operator import index as as_int
 from types import GenericAlias
+from weakref import ref as weak_reference
 
 from splashdam.model.errors import IllegalArgumentError, IllegalStateError
 from splashdam.model.values import RecordMetadata, TopicPartition
 from splashdam.record.kernel.building import fast_path
-from splashdam.record.kernel.outcomes import outcome_table
+from splashdam.record.kernel.outcomes import event_loops, outcome_table
 from splashdam.record.kernel.bulk.blob_column import DAMAGED_ROW
 from splashdam.record.checksum import crc32c
 from splashdam.record.damage import damaged
@@ -103,6 +105,7 @@ include "reading/checksum.pxi"
 include "building/buffer.pxi"
 include "building/murmur2.pxi"
 include "outcomes/outcome.pxi"
+include "outcomes/event_loops.pxi"
 include "building/lanes.pxi"
 include "building/fast_path.pxi"
 include "reading/walk.pxi"

@@ -20,6 +20,11 @@ from splashdam.record.kernel.bulk.bulk import RunTails as RunTails
 from splashdam.record.kernel.bulk.bulk import count_slot as count_slot
 from splashdam.record.kernel.bulk.header_lists import HeaderLists as HeaderLists
 from splashdam.record.kernel.compacting.offset_map import OffsetMap as OffsetMap
+from splashdam.record.kernel.outcomes.event_loops import LoopFuture as LoopFuture
+from splashdam.record.kernel.outcomes.event_loops import LoopWatch as LoopWatch
+from splashdam.record.kernel.outcomes.event_loops import Telling as Telling
+from splashdam.record.kernel.outcomes.event_loops import Wait as Wait
+from splashdam.record.kernel.outcomes.event_loops import use_asyncio as use_asyncio
 from splashdam.record.kernel.outcomes.outcome import BatchOutcome as BatchOutcome
 from splashdam.record.kernel.outcomes.outcome import FutureCell as FutureCell
 from splashdam.record.kernel.outcomes.outcome import uncollected as uncollected

@@ -5,32 +5,69 @@ from __future__ import annotations
 import asyncio
 import copy
 import gc
+import importlib
+import importlib.util
 import pickle
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterator
 from contextvars import ContextVar
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 import pytest
 from support.running import leftovers
 
+from splashdam.client import asyncio_futures
 from splashdam.client.asyncio_futures import DeliveryFuture
 from splashdam.client.future import RecordFuture
 from splashdam.model.broker_errors import MessageTooLargeError, RequestTimedOutError
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import TopicPartition
-from splashdam.record.kernel import BatchOutcome
+from splashdam.record.kernel import IMPL, BatchOutcome
 
 TP = TopicPartition("orders", 3)
+
+futures: Any = asyncio_futures
+
+
+@cache
+def futures_of_the_other_twin() -> ModuleType:
+    """The module once more, on the kernel's twin that is not in use."""
+    kernel = "splashdam.record.kernel"
+    twin = importlib.import_module(f"{kernel}.{'_kernel_py' if IMPL == 'c' else '_kernel_c'}")
+    spec = importlib.util.spec_from_file_location(
+        "asyncio_futures_of_the_other_twin", asyncio_futures.__file__
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    in_use, sys.modules[kernel] = sys.modules[kernel], twin
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.modules[kernel] = in_use
+    return module
+
+
+@pytest.fixture(autouse=True, params=["twin in use", "other twin"])
+def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both twins of the kernel, one after the other."""
+    if request.param == "other twin":
+        try:
+            monkeypatch.setitem(globals(), "futures", futures_of_the_other_twin())
+        except ImportError:
+            pytest.skip("the compiled twin is not built")
 
 
 class Batch:
     """A batch of records whose end the test decides."""
 
     def __init__(self, count: int = 1) -> None:
-        self.outcome = BatchOutcome(TP)
-        self.futures = [DeliveryFuture(self.outcome, index, 1_000 + index) for index in range(count)]
+        self.outcome = futures.BatchOutcome(TP)
+        self.futures = [futures.DeliveryFuture(self.outcome, index, 1_000 + index) for index in range(count)]
 
     def succeed(self) -> None:
         """As the sender does, in a thread of its own."""
@@ -127,44 +164,63 @@ def test_what_asyncio_takes(run: Run) -> None:
         run(all_of_them(batch.futures, lambda: None))  # the same futures in another loop, all done
 
 
-def test_a_batch_wakes_the_loop_once(run: Run) -> None:
+@pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
+def test_a_batch_wakes_the_loop_once(kind: str) -> None:
     """However many of its records are waited for; another batch that ends meanwhile needs no second one."""
+    if kind == "uvloop":
+        new_uvloop().close()
+    base: Any = asyncio.SelectorEventLoop if kind == "asyncio" else sys.modules["uvloop"].Loop
     batches = [Batch(100), Batch(100)]
+    wakes: list[object] = []
+
+    class Counting(base):  # type: ignore[misc]
+        def call_soon_threadsafe(self, callback: Any, *args: Any, **more: Any) -> Any:
+            wakes.append(callback)
+            return super().call_soon_threadsafe(callback, *args, **more)
 
     async def main() -> list[int]:
-        loop = asyncio.get_running_loop()
-        calls: list[Any] = []
-        threadsafe = loop.call_soon_threadsafe
-
-        class Counting:
-            def call_soon_threadsafe(self, *args: Any) -> object:
-                calls.append(args)
-                return threadsafe(*args)
-
-            def __getattr__(self, name: str) -> Any:
-                return getattr(loop, name)
-
-        futures = [future for batch in batches for future in batch.futures]
-        waits = asyncio.gather(*futures, *(asyncio.ensure_future(future_of(each)) for each in futures))
+        deliveries = [future for batch in batches for future in batch.futures]
+        waits = asyncio.gather(*deliveries, *(asyncio.ensure_future(future_of(each)) for each in deliveries))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        from splashdam.client import asyncio_futures
-
-        watch = asyncio_futures.loop_watch()
-        original = watch._loop
-        counting = Counting()
-        watch._loop = lambda: counting  # type: ignore[assignment, return-value]  # only asks the loop it stands for
         for batch in batches:
             batch.succeed()
-        watch._loop = original
+        assert len(wakes) == 1
         await waits
-        assert len(calls) == 1
-        return [metadata.offset for metadata in await asyncio.gather(*futures)]
+        return [metadata.offset for metadata in await asyncio.gather(*deliveries)]
 
-    async def future_of(future: DeliveryFuture) -> int:
+    async def future_of(future: Any) -> int:
         return (await future).offset
 
-    assert run(main()) == [*range(40, 140), *range(40, 140)]
+    with asyncio.Runner(loop_factory=Counting) as runner:
+        assert runner.run(main()) == [*range(40, 140), *range(40, 140)]
+
+
+def test_the_tasks_of_a_batch_woke_the_sender_before_all_of_them_had_sent(run: Run) -> None:
+    """Each got a batch of its own for its next record. A task that is told alone wakes the sender at once."""
+    order: list[object] = []
+
+    async def wait_and_send(future: DeliveryFuture) -> None:
+        order.append((await future).offset)
+        futures.wake_after_turn(wake)
+        order.append("sent")
+
+    def wake() -> None:
+        order.append("wake")
+
+    async def main(count: int) -> None:
+        batch = Batch(count)
+        tasks = [asyncio.create_task(wait_and_send(each)) for each in batch.futures]
+        await soon(batch.succeed)
+        await asyncio.gather(*tasks)
+
+    run(main(3))
+    assert order == [40, "sent", 41, "sent", 42, "sent", "wake"]
+    order.clear()
+    run(main(1))
+    assert order == [40, "wake", "sent"]
+    futures.wake_after_turn(wake)
+    assert order[3:] == ["wake"]
 
 
 def test_failures(run: Run) -> None:
@@ -274,7 +330,7 @@ def test_tasks_that_wait_for_a_future_that_is_cancelled_waited_for_the_record(ru
 def test_a_task_is_cancelled_while_another_one_waits_for_a_part_of_its_batch(run: Run) -> None:
     """The one has waited for the batch since before it was split, the other for the part with its record."""
     batch = Batch(2)
-    part = BatchOutcome(TP)
+    part = futures.BatchOutcome(TP)
 
     async def main() -> None:
         early = asyncio.create_task(asyncio.wait_for(asyncio.shield(batch.futures[1]), None))
@@ -432,7 +488,7 @@ def test_ctrl_c_in_a_callback_loses_none_of_the_others() -> None:
 def test_the_records_of_a_split_batch_need_not_wait_for_each_other(run: Run) -> None:
     """The batch was too large and is sent in parts, one of which takes longer."""
     batch = Batch(4)
-    parts = [BatchOutcome(TP), BatchOutcome(TP)]
+    parts = [futures.BatchOutcome(TP), futures.BatchOutcome(TP)]
 
     async def wait(future: DeliveryFuture) -> int:
         return (await future).offset

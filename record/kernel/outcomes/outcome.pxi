@@ -235,24 +235,11 @@ cdef class FutureCell:
 
     def done(self):
         """See ``outcome.FutureCell.done``."""
-        cdef BatchOutcome leaf = self.outcome
-        if leaf is None:
-            raise IllegalStateError("a future that was not initialized")
-        if leaf.state == SPLIT:
-            leaf = leaf.leaf_of(self.index)[0]
-        return leaf.state != PENDING
+        return is_done(self)
 
     def metadata(self):
         """See ``outcome.FutureCell.metadata``."""
-        cdef BatchOutcome leaf = self.outcome
-        cdef Py_ssize_t index = self.index
-        if leaf is None:
-            raise IllegalStateError("a future that was not initialized")
-        if leaf.state == SPLIT:
-            leaf, index = leaf.leaf_of(index)
-        if leaf.state != SUCCEEDED:
-            leaf.offset_of(index)  # always raises here
-        return metadata_of(self, leaf, index)
+        return metadata_now(self)
 
     def _leave_for(self, BatchOutcome outcome not None):
         """See ``outcome.FutureCell._leave_for``."""
@@ -340,6 +327,28 @@ cdef int run_callback(Callback callback) except -1:
     return 0
 
 
+cdef bint is_done(FutureCell future) except -1:
+    if future is None or future.outcome is None:
+        raise IllegalStateError("a future that was not initialized")
+    cdef BatchOutcome leaf = future.outcome
+    if leaf.state == SPLIT:
+        leaf = leaf.leaf_of(future.index)[0]
+    return leaf.state != PENDING
+
+
+cdef object metadata_now(FutureCell future):
+    """Return the metadata, or raise the record's error or that it is not done."""
+    cdef BatchOutcome leaf = future.outcome
+    cdef Py_ssize_t index = future.index
+    if leaf is None:
+        raise IllegalStateError("a future that was not initialized")
+    if leaf.state == SPLIT:
+        leaf, index = leaf.leaf_of(index)
+    if leaf.state != SUCCEEDED:
+        leaf.offset_of(index)  # always raises here
+    return metadata_of(future, leaf, index)
+
+
 cdef object metadata_of(FutureCell future, BatchOutcome leaf, Py_ssize_t index):
     """Make the metadata of a delivered record."""
     cdef object place = leaf.topic_partition
@@ -374,15 +383,15 @@ def uncollected(cls):
     cdef PyType_Slot[1] slots
     cdef PyType_Spec spec
     cdef bytes name = f"{cls.__module__}.{cls.__qualname__}".encode()
-    if cls.__bases__ != (FutureCell,) or cls.__dictoffset__ or cls.__weakrefoffset__:
-        raise TypeError(f"{cls.__name__} must derive from FutureCell alone, and have __slots__ = ()")
+    if cls.__bases__ not in ((FutureCell,), (LoopFuture,)) or cls.__dictoffset__ or cls.__weakrefoffset__:
+        raise TypeError(f"{cls.__name__} must derive from FutureCell or LoopFuture alone, and have __slots__ = ()")
     memset(slots, 0, sizeof(slots))
     memset(&spec, 0, sizeof(spec))
     spec.name = PyBytes_AS_STRING(name)
     spec.basicsize = cls.__basicsize__
     spec.flags = Py_TPFLAGS_DEFAULT
     spec.slots = slots
-    made = PyType_FromSpecWithBases(&spec, (FutureCell,))
+    made = PyType_FromSpecWithBases(&spec, cls.__bases__)
     _type_names.append(name)  # the type points into this string
     for attribute, thing in vars(cls).items():
         if attribute != "__slots__":
