@@ -13,22 +13,15 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-from support.kafka.kafka_jars import kafka_broker
+from support.kafka.contract_clusters import contract_cluster
 
 from lab import ROOT
 from lab.drivers.toolchains import all_drivers
-from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.net.addresses import parse_bootstrap_servers
-from splashdam.testing.contract.available_clients import (
-    EMBEDDED_CONFIG,
-    PYTHON_CLIENTS,
-    available,
-    opened,
-)
+from splashdam.testing.contract.available_clients import PYTHON_CLIENTS, available, opened
 from splashdam.testing.contract.behaviours import all_behaviours
 from splashdam.testing.contract.clients.splashdam_client import SplashdamClient
 from splashdam.testing.contract.raw_connection import RawConnection
@@ -39,20 +32,6 @@ from splashdam.wire.messages.api_versions import ApiVersionsRequest
 
 PAGE = ROOT / "docs" / "reference" / "contract.md"
 KEPT = ROOT / "build" / "contract"
-REAL_CONFIG = {**EMBEDDED_CONFIG, "log.initial.task.delay.ms": "300"}
-"""By default Kafka waits 30 seconds before it cleans and deletes logs for the first time."""
-
-
-@contextmanager
-def cluster(name: str) -> Iterator[str]:
-    """Run a cluster for the block, and yield its address."""
-    with tempfile.TemporaryDirectory() as home:
-        if name == "embedded":
-            with EmbeddedBroker(home, config=EMBEDDED_CONFIG, fsync=False) as broker:
-                yield broker.bootstrap_servers
-        else:
-            with kafka_broker(name, Path(home) / "kafka", REAL_CONFIG) as running:
-                yield running.bootstrap_servers
 
 
 def run(name: str, java_version: str) -> None:
@@ -61,8 +40,12 @@ def run(name: str, java_version: str) -> None:
     drivers = all_drivers(java)
     names = (*PYTHON_CLIENTS, *drivers)
     makers = available(names, drivers, lambda client, why: print(f"without {client}: {why}"))
-    with cluster(name) as address, opened(makers, address) as clients:
-        results = hold_all(all_behaviours(), clients, SplashdamClient(address), address)
+    with tempfile.TemporaryDirectory() as home, contract_cluster(name, Path(home)) as listeners:
+        address = listeners[0].bootstrap_servers
+        with opened(makers, address) as clients:
+            results = hold_all(
+                all_behaviours(), clients, SplashdamClient(address), address, listeners=listeners
+            )
         ranges = ranges_at(address)
     KEPT.mkdir(parents=True, exist_ok=True)
     (KEPT / f"{name}-ranges.json").write_text(json.dumps(ranges))

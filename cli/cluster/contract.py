@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from splashdam.cli.commands import OnceCommand
-from splashdam.cli.connecting import named_cluster
+from splashdam.cli.connecting import CONNECTION, named_cluster
 from splashdam.cli.exiting import failures_reported, signals_interrupt_trio
 from splashdam.cli.output import is_terminal, output_failures, print_line, standard_output, write_file
-from splashdam.cli.parameters import OutputPath, exclusive, timeout_option
+from splashdam.cli.parameters import (
+    OutputPath,
+    config_option,
+    exclusive,
+    property_option,
+    settled_cluster,
+    timeout_option,
+)
+from splashdam.client.settings.rules import options_from_properties
 
 if TYPE_CHECKING:
     from splashdam.testing.contract.behaviour import Behaviour
     from splashdam.testing.contract.running import Result
+    from splashdam.testing.contract.vocabulary import Listener
 
 _IN_A_CHECKOUT = ("franz-go", "java", "kafkajs")
 _WIDTH = 240
@@ -32,9 +42,13 @@ _WIDTH = 240
 @click.option(
     "-b",
     "--bootstrap",
+    "--bootstrap-servers",
+    "bootstrap_servers",
     metavar="HOST:PORT[,…]",
     help="The cluster. Default: an embedded broker in a temporary directory.",
 )
+@config_option("client")
+@property_option("client")
 @click.option(
     "--client",
     "wanted",
@@ -58,11 +72,13 @@ _WIDTH = 240
 @click.option("--list", "is_list", is_flag=True, help="List the behaviours; no cluster is contacted.")
 @timeout_option
 @exclusive("wanted", "all_clients")
-@exclusive("is_list", "bootstrap")
+@exclusive("is_list", "bootstrap_servers")
 @exclusive("is_list", "markdown")
 def contract(
     *,
-    bootstrap: str | None,
+    bootstrap_servers: str | None,
+    config: Path | None,
+    properties: dict[str, str],
     wanted: tuple[str, ...],
     all_clients: bool,
     areas: tuple[str, ...],
@@ -74,11 +90,14 @@ def contract(
     """Check a cluster, behaviour by behaviour and through several clients, for what clients may rely on.
 
     Everything happens in topics and groups whose names begin with "splashdam-contract-", and they are deleted
-    afterwards. The cluster has to answer without TLS and SASL, and without creating topics by itself.
+    afterwards. The cluster must not create topics by itself.
+
+    Settings for TLS and SASL are passed to every client, by the client's own names. The area "security"
+    connects with a wrong password and with another CA as well, and expects to be refused.
 
     The status is 0 if every behaviour holds, or differs for a known reason of the client; 1 if one does not.
     """
-    from splashdam.testing.contract.available_clients import available, checkout_drivers, opened
+    from splashdam.testing.contract.available_clients import available, checkout_drivers, opened, why_not
     from splashdam.testing.contract.clients.splashdam_client import SplashdamClient
     from splashdam.testing.contract.report import markdown as markdown_of
     from splashdam.testing.contract.running import Verdict, hold_all
@@ -88,23 +107,32 @@ def contract(
         _list(behaviours)
         return
     drivers = checkout_drivers(jars)
-    makers = available(
-        _names(wanted, all_clients, drivers),
-        drivers,
-        lambda name, why: click.echo(f"without {name}: {why}", err=True),
-    )
-    if not makers:
-        raise click.ClickException("none of these clients is available here")
-    with signals_interrupt_trio(), failures_reported(), _cluster(bootstrap) as address:
-        with named_cluster(address, {}, timeout_seconds) as cluster:
-            cluster.check()  # a cluster that does not answer gives one message here, not one per behaviour
-        helper = SplashdamClient(address)
-        with opened(makers, address) as clients, _progress(len(behaviours) * len(clients)) as tell:
-            results = hold_all(behaviours, clients, helper, address, tell)
+    names = _names(wanted, all_clients, drivers)
+
+    def missing(name: str, why: str) -> None:
+        click.echo(f"without {name}: {why}", err=True)
+
+    with signals_interrupt_trio(), failures_reported():
+        address: str | None  # without --bootstrap there is none
+        address, settings = settled_cluster(config, properties)
+        security = _security(settings)
+        for name in names:
+            if why := why_not(name, security):
+                missing(name, why)
+        makers = available([name for name in names if not why_not(name, security)], drivers, missing)
+        if not makers:
+            raise click.ClickException("none of these clients is available here")
+        with _listeners(address, settings, security, timeout_seconds) as listeners:
+            main = listeners[0]
+            helper = SplashdamClient(*main)
+            with opened(makers, *main) as clients, _progress(len(behaviours) * len(clients)) as tell:
+                results = hold_all(
+                    behaviours, clients, helper, main.bootstrap_servers, tell, listeners=listeners
+                )
     with output_failures():
         _show(results)
     if markdown is not None:
-        text = markdown_of(bootstrap or "The embedded broker", results)
+        text = markdown_of(address or "The embedded broker", results)
         write_file(markdown, text)
     if any(each.verdict is Verdict.BROKEN for each in results):
         raise click.exceptions.Exit(1)
@@ -140,23 +168,65 @@ def _list(behaviours: Sequence[Behaviour]) -> None:
         print_line(f"{each.area}: {each.title}\n    {' '.join(each.text.split())}")
 
 
-@contextmanager
-def _cluster(bootstrap: str | None) -> Iterator[str]:
-    """Yield the given address, or that of a temporary embedded broker."""
-    if bootstrap is not None:
-        from splashdam.net.addresses import parse_bootstrap_servers
+def _security(settings: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options for TLS and SASL; the other settings are part of what the behaviours are about."""
+    connection = {name: value for name, value in settings.items() if name.startswith(CONNECTION)}
+    return options_from_properties(connection, what="client")
 
-        parse_bootstrap_servers(bootstrap)
-        yield bootstrap
+
+@contextmanager
+def _listeners(
+    address: str | None, settings: Mapping[str, str], security: Mapping[str, Any], timeout_seconds: float
+) -> Iterator[list[Listener]]:
+    """Yield the listener at the given address, or those of a temporary embedded broker."""
+    from splashdam.testing.contract.vocabulary import Listener
+
+    if address is not None:
+        with named_cluster(address, settings, timeout_seconds) as cluster:
+            cluster.check()  # a cluster that does not answer gives one message here, not one per behaviour
+        yield [Listener(address, security)]
         return
+    if settings:
+        raise click.UsageError(
+            "--config and -X are for a cluster, and none is named: give --bootstrap, too",
+            click.get_current_context(),
+        )
+    with _embedded() as listeners:
+        yield listeners
+
+
+@contextmanager
+def _embedded() -> Iterator[list[Listener]]:
+    """Yield the listeners of a temporary broker: without SASL, and with each mechanism for passwords.
+
+    There is none with TLS: nothing here makes certificates.
+    """
     from splashdam.embedded_broker.embedded import EmbeddedBroker
     from splashdam.testing.contract.available_clients import EMBEDDED_CONFIG
+    from splashdam.testing.contract.behaviours.security import MECHANISMS
+    from splashdam.testing.contract.vocabulary import Listener
 
-    with (
-        TemporaryDirectory(prefix="splashdam-contract-") as directory,
-        EmbeddedBroker(directory, config=EMBEDDED_CONFIG, fsync=False) as broker,
-    ):
-        yield broker.bootstrap_servers
+    user, password = "contract", secrets.token_hex()
+    with TemporaryDirectory(prefix="splashdam-contract-") as directory:
+        broker = EmbeddedBroker(
+            directory,
+            config=EMBEDDED_CONFIG,
+            fsync=False,
+            listeners="PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+            sasl_enabled_mechanisms=",".join(MECHANISMS),
+        )
+        broker.users.add(user, password)
+        with broker:
+            login = {
+                "security_protocol": "SASL_PLAINTEXT",
+                "sasl_plain_username": user,
+                "sasl_plain_password": password,
+            }
+            with_sasl = Listener(broker.bootstrap_servers_of("SASL_PLAINTEXT"), login)
+            yield [
+                Listener(broker.bootstrap_servers_of("PLAINTEXT")),
+                *(with_sasl.but(sasl_mechanism=mechanism) for mechanism in MECHANISMS),
+            ]
 
 
 @contextmanager

@@ -71,7 +71,7 @@ def aiokafka(bootstrap: str, topic: str, security: dict[str, Any]) -> tuple[floa
 
     async def first_ack() -> float:
         if "SSL" in security.get("security_protocol", "").split("_"):
-            from splashdam.cli.measuring.clients.security import with_ssl_context
+            from splashdam.testing.contract.clients.security import with_ssl_context
 
             options = with_ssl_context(security)
         else:

@@ -10,7 +10,6 @@ from splashdam.client.settings.security_settings import SecuritySettings
 from splashdam.model.errors import KafkaConfigurationError, message_of
 from splashdam.model.secrets import Secret
 from splashdam.net.connect import Connect
-from splashdam.net.connection.connection import Authenticator
 from splashdam.net.sasl.exchange import SaslAuthenticator
 from splashdam.net.sasl.mechanisms import MECHANISMS, Credentials
 from splashdam.net.sasl.oidc import OidcTokenProvider
@@ -26,10 +25,10 @@ def tls_connect(settings: SecuritySettings, connect: Connect, timeout_ms: float)
     Raises:
         KafkaConfigurationError: a certificate or key file is missing or invalid.
     """
-    return TlsConnect(connect, _context(settings), timeout_ms=timeout_ms)
+    return TlsConnect(connect, tls_context(settings), timeout_ms=timeout_ms)
 
 
-def make_authenticator(settings: SecuritySettings) -> Authenticator:
+def make_authenticator(settings: SecuritySettings) -> SaslAuthenticator:
     """Make the SASL authenticator.
 
     Raises:
@@ -76,7 +75,12 @@ def _token_provider(settings: SecuritySettings) -> OidcTokenProvider:
         raise KafkaConfigurationError(f"sasl_oauthbearer_{message_of(error)}") from None
 
 
-def _context(settings: SecuritySettings) -> ssl.SSLContext:
+def tls_context(settings: SecuritySettings) -> ssl.SSLContext:
+    """Return the given context, or make one from the files.
+
+    Raises:
+        KafkaConfigurationError: as `tls_connect`.
+    """
     if settings.ssl_context is not None:
         context: ssl.SSLContext = settings.ssl_context
         return context

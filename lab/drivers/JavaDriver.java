@@ -58,6 +58,7 @@ public class JavaDriver {
     private final Map<String, Op> ops = new LinkedHashMap<>();
     private final String version;
     private String bootstrap;
+    private JsonNode security;
     private Admin admin;
 
     private JavaDriver(String version) {
@@ -122,7 +123,32 @@ public class JavaDriver {
         properties.put("client.id", "contract-java");
         properties.put("default.api.timeout.ms", "20000");
         properties.put("request.timeout.ms", "10000");
+        secure(properties);
         return properties;
+    }
+
+    private void secure(Properties properties) {
+        if (!has(security, "security_protocol")) return;
+        properties.put("security.protocol", security.get("security_protocol").asText());
+        if (has(security, "ssl_cafile")) {
+            String trusted = security.get("ssl_cafile").asText();
+            boolean isText = trusted.contains("-----BEGIN");
+            properties.put("ssl.truststore.type", "PEM");
+            properties.put(isText ? "ssl.truststore.certificates" : "ssl.truststore.location", trusted);
+        }
+        if (!security.path("ssl_check_hostname").asBoolean(true)) {
+            properties.put("ssl.endpoint.identification.algorithm", "");
+        }
+        if (!has(security, "sasl_mechanism")) return;
+        String mechanism = security.get("sasl_mechanism").asText();
+        String module = mechanism.equals("PLAIN") ? "plain.PlainLoginModule" : "scram.ScramLoginModule";
+        properties.put("sasl.mechanism", mechanism);
+        properties.put("sasl.jaas.config", "org.apache.kafka.common.security." + module + " required username="
+            + quoted("sasl_plain_username") + " password=" + quoted("sasl_plain_password") + ";");
+    }
+
+    private String quoted(String name) {
+        return '"' + security.get(name).asText().replace("\\", "\\\\").replace("\"", "\\\"") + '"';
     }
 
     private Admin admin() {
@@ -132,6 +158,7 @@ public class JavaDriver {
 
     private Object open(JsonNode args) {
         bootstrap = args.get("bootstrap").asText();
+        security = args.path("security");
         return Map.of("name", "java", "version", version, "ops", ops.keySet());
     }
 

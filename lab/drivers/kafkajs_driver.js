@@ -2,6 +2,7 @@
 // See testing/contract/vocabulary.py.
 "use strict";
 
+const fs = require("node:fs");
 const readline = require("node:readline");
 const { Kafka, CompressionTypes, logLevel } = require("kafkajs");
 
@@ -104,12 +105,30 @@ async function read({ group, topics, count, timeout_ms: timeoutMs, isolation, be
   return records;
 }
 
+function securityOf({ security_protocol: protocol, ssl_cafile: cafile, ssl_check_hostname: checked, ...login }) {
+  const options = {};
+  if (protocol && protocol.endsWith("SSL")) {
+    options.ssl = {};
+    if (cafile) options.ssl.ca = [cafile.includes("-----BEGIN") ? cafile : fs.readFileSync(cafile, "utf8")];
+    if (checked === false) options.ssl.checkServerIdentity = () => undefined;
+  }
+  if (protocol && protocol.startsWith("SASL")) {
+    options.sasl = {
+      mechanism: login.sasl_mechanism.toLowerCase(),
+      username: login.sasl_plain_username,
+      password: login.sasl_plain_password,
+    };
+  }
+  return options;
+}
+
 const ops = {
-  async open({ bootstrap }) {
+  async open({ bootstrap, security }) {
     kafka = new Kafka({
       clientId: "contract-kafkajs",
       brokers: bootstrap.split(","),
       logLevel: logLevel.NOTHING,
+      ...securityOf(security || {}),
       retry: { retries: 3, initialRetryTime: 50 },
     });
     return { name: "kafkajs", version: require("kafkajs/package.json").version, ops: Object.keys(ops) };
@@ -302,6 +321,7 @@ function nameOf(error) {
   for (let each = error; each; each = each.cause || each.originalError || each.error || (each.errors || each.groups || each.partitions || [])[0]) {
     if (each.type) return each.type;
     if (each.errorType) return each.errorType;
+    if (each.name === "KafkaJSSASLAuthenticationError") return "SASL_AUTHENTICATION_FAILED";
   }
   return error.name || "Error";
 }

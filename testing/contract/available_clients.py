@@ -11,14 +11,17 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from threading import Timer
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from splashdam.testing.contract.vocabulary import Client, Refused
+from splashdam.testing.contract.clients.security import plain
+from splashdam.testing.contract.vocabulary import Client, Listener, Refused
 
 _CONTRACT = "splashdam.testing.contract"
 
 PYTHON_CLIENTS: Mapping[str, tuple[str, str]] = {
     "splashdam": ("clients.splashdam_client", "SplashdamClient"),
+    "splashdam-trio": ("clients.splashdam_tasks", "TrioClient"),
+    "splashdam-asyncio": ("clients.splashdam_tasks", "AsyncioClient"),
     "kafka-python": ("clients.kafka_python", "KafkaPythonClient"),
     "confluent-kafka": ("clients.confluent", "ConfluentClient"),
     "aiokafka": ("clients.aiokafka_client", "AiokafkaClient"),
@@ -37,8 +40,11 @@ EMBEDDED_CONFIG: Mapping[str, str] = {
 CHECKOUT = Path(__file__).resolve().parents[2]
 """The root of the checkout, if this module runs from one."""
 
-MakeClient = Callable[[str], Client]
-"""Create a client for the cluster at an address."""
+
+class MakeClient(Protocol):
+    """Creates a client for the cluster at an address, with options for TLS and SASL."""
+
+    def __call__(self, bootstrap_servers: str, security: Mapping[str, Any] | None = None, /) -> Client: ...
 
 
 class MissingToolError(Exception):
@@ -95,15 +101,35 @@ def available(
     return found
 
 
-def _external(driver: Driver, bootstrap_servers: str) -> Client:
-    return ExternalClient(driver.command, bootstrap_servers, driver.directory)
+def why_not(name: str, security: Mapping[str, Any]) -> str | None:
+    """Return why a client cannot connect with these options for TLS and SASL; None if it can."""
+    mechanism = Listener("", security).mechanism
+    if name.startswith("splashdam") or name == "protocol":
+        return None
+    if mechanism not in (None, "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
+        return f"with {mechanism} only splashdam's own clients connect"
+    if name not in PYTHON_CLIENTS and "ssl_certfile" in security:
+        return "its driver has no client certificate"
+    return None
+
+
+def _external(driver: Driver, bootstrap_servers: str, security: Mapping[str, Any] | None = None) -> Client:
+    return ExternalClient(driver.command, bootstrap_servers, driver.directory, security)
 
 
 @contextmanager
-def opened(makers: Mapping[str, MakeClient], bootstrap_servers: str) -> Iterator[list[Client]]:
-    """Create the clients, and close them at the end of the block."""
+def opened(
+    makers: Mapping[str, MakeClient], bootstrap_servers: str, security: Mapping[str, Any] | None = None
+) -> Iterator[list[Client]]:
+    """Create the clients, and close them at the end of the block.
+
+    Args:
+        makers: functions that create them, by name.
+        bootstrap_servers: addresses of the cluster.
+        security: options for TLS and SASL, as `Listener.security`.
+    """
     with ExitStack() as stack:
-        yield [stack.enter_context(make(bootstrap_servers)) for make in makers.values()]
+        yield [stack.enter_context(make(bootstrap_servers, security)) for make in makers.values()]
 
 
 ANSWER_SECONDS = 60.0
@@ -117,13 +143,22 @@ class ExternalClient(Client):
         command: starts the process.
         bootstrap_servers: addresses of the cluster.
         directory: where the process runs.
+        security: options for TLS and SASL, as `Listener.security`. They go through the pipe, where nobody
+            sees the passwords.
 
     Raises:
         Refused: the process did not start.
     """
 
-    def __init__(self, command: Sequence[str], bootstrap_servers: str, directory: Path) -> None:
-        self._started = command, bootstrap_servers, directory
+    def __init__(
+        self,
+        command: Sequence[str],
+        bootstrap_servers: str,
+        directory: Path,
+        security: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._command, self._directory = command, directory
+        self._listener = Listener(bootstrap_servers, security or {})
         self._process = subprocess.Popen(
             command,
             cwd=directory,
@@ -134,7 +169,7 @@ class ExternalClient(Client):
             encoding="utf-8",
         )
         try:
-            found = self.call("open", bootstrap=bootstrap_servers)
+            found = self.call("open", bootstrap=bootstrap_servers, security=plain(security or {}))
         except BaseException:
             self.close()
             raise
@@ -155,8 +190,9 @@ class ExternalClient(Client):
             raise Refused(answer["error"], answer.get("text", ""))
         return answer.get("ok")
 
-    def twin(self) -> Client:
-        return ExternalClient(*self._started)
+    def twin(self, listener: Listener | None = None) -> Client:
+        bootstrap_servers, security = listener or self._listener
+        return ExternalClient(self._command, bootstrap_servers, self._directory, security)
 
     def _exchange(self, request: str) -> str:
         assert self._process.stdin is not None

@@ -10,13 +10,13 @@ from __future__ import annotations
 import itertools
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from inspect import cleandoc
 from typing import NamedTuple
 
-from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, Client, Refused
+from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, Client, Listener, Refused
 
 PREFIX = "splashdam-contract-"
 """Prefix of the topics, groups and transactional ids of a run; it changes no others."""
@@ -103,15 +103,20 @@ class Run:
         client: the client under contract.
         helper: the client that creates, checks and deletes.
         bootstrap_servers: addresses of the cluster, for a `RawConnection`.
+        listeners: of the cluster, with what lets a client in. The first is that of ``bootstrap_servers``;
+            the area ``security`` connects to the others, too.
 
     Attributes:
-        client, helper, bootstrap_servers: as given.
+        client, helper, bootstrap_servers, listeners: as given.
     """
 
-    def __init__(self, client: Client, helper: Client, bootstrap_servers: str) -> None:
+    def __init__(
+        self, client: Client, helper: Client, bootstrap_servers: str, listeners: Sequence[Listener] = ()
+    ) -> None:
         self.client = client
         self.helper = helper
         self.bootstrap_servers = bootstrap_servers
+        self.listeners = tuple(listeners) or (Listener(bootstrap_servers),)
         self._prefix = f"{PREFIX}{secrets.token_hex(4)}-"
         self._numbers = itertools.count()
         self._topics: list[str] = []

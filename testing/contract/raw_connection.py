@@ -5,15 +5,21 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import attrs
+import trio
+
+from splashdam.client.running.security import make_authenticator, tls_context
+from splashdam.client.settings.rules import producer_settings
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.connection.negotiation import highest_common, offered_versions
+from splashdam.net.sasl.mechanisms import MECHANISMS
 from splashdam.testing.contract.behaviour import PATIENCE_SECONDS, BrokenPromise, Run, expect
 from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, PROTOCOL, Client, Refused
 from splashdam.wire.header import decode_response, encode_request
@@ -21,6 +27,8 @@ from splashdam.wire.message import Request, Response
 from splashdam.wire.messages.api_versions import ApiVersionsRequest
 from splashdam.wire.messages.find_coordinator import FindCoordinatorRequest
 from splashdam.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from splashdam.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from splashdam.wire.messages.sasl_handshake import SaslHandshakeRequest
 from splashdam.wire.registry import API_KEYS
 
 R = TypeVar("R", bound=Response)
@@ -39,14 +47,51 @@ class RawConnection:
     Args:
         host: of the broker.
         port: of the broker.
+        security: options for TLS and SASL, as `Listener.security`.
+
+    Raises:
+        Refused: the broker refuses the login.
+        OSError: there is no connection, or no trust in the broker's certificate.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, security: Mapping[str, Any] | None = None) -> None:
+        self._host = host
         self._socket = socket.create_connection((host, port), _ANSWER_SECONDS)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._offered: dict[int, Any] = {}
         self._sent: list[tuple[type[Response], int]] = []
         self._last_id = 0
+        if not security:
+            return
+        settings = producer_settings(security)
+        try:
+            if settings.uses_tls:
+                context = tls_context(settings)
+                self._socket = context.wrap_socket(self._socket, server_hostname=host)
+            if settings.uses_sasl:
+                self.log_in(security)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def log_in(self, security: Mapping[str, Any]) -> int:
+        """Authenticate with SASL; return the lifetime of the session in ms, 0 for no limit.
+
+        Raises:
+            Refused: the broker refuses mechanism or login.
+        """
+        authenticator = make_authenticator(producer_settings(security))
+        mechanism = authenticator.mechanism
+        credentials = attrs.evolve(authenticator.credentials, host=self._host)
+        side = trio.run(MECHANISMS[mechanism].open_client, credentials)
+        _refuse_if(self.ask(SaslHandshakeRequest(mechanism=mechanism)).error_code)
+        message: bytes | None = side.start()
+        lifetime_ms = 0
+        while message is not None:
+            answer = self.ask(SaslAuthenticateRequest(auth_bytes=message))
+            _refuse_if(answer.error_code, answer.error_message or "")
+            message, lifetime_ms = side.step(bytes(answer.auth_bytes)), answer.session_lifetime_ms
+        return lifetime_ms
 
     def __enter__(self) -> Self:
         return self
@@ -54,6 +99,10 @@ class RawConnection:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
         self._socket.close()
 
     def version_of(self, kind: type[Request[Any]]) -> int:
@@ -131,7 +180,8 @@ class RawConnection:
 @contextmanager
 def connected(run: Run) -> Iterator[RawConnection]:
     """Connect to the first bootstrap server."""
-    with RawConnection(*parse_bootstrap_servers(run.bootstrap_servers)[0]) as connection:
+    address, security = run.listeners[0]
+    with RawConnection(*parse_bootstrap_servers(address)[0], security) as connection:
         yield connection
 
 
@@ -144,7 +194,7 @@ def leader_of(run: Run, topic: str, partition: int = 0) -> Iterator[RawConnectio
         )
     leaders = {each.partition_index: each.leader_id for each in answer.topics[0].partitions}
     (node,) = (each for each in answer.brokers if each.node_id == leaders.get(partition))
-    with RawConnection(node.host, node.port) as connection:
+    with RawConnection(node.host, node.port, run.listeners[0].security) as connection:
         yield connection
 
 
@@ -158,8 +208,13 @@ def coordinator_of(run: Run, key: str, key_type: int = GROUP) -> Iterator[RawCon
         )
     if key_type == GROUP:
         run.helper.committed(key, "")  # returns once the coordinator has loaded its groups
-    with RawConnection(found.host, found.port) as connection:
+    with RawConnection(found.host, found.port, run.listeners[0].security) as connection:
         yield connection
+
+
+def _refuse_if(code: int, text: str = "") -> None:
+    if code:
+        raise Refused(ErrorCode(code).name, text)
 
 
 def retried(ask: Callable[[], R], code_of: Callable[[R], int]) -> R:
@@ -176,12 +231,13 @@ class ProtocolClient(Client):
     """Stands in the table for behaviours that use a `RawConnection`; it has no other operation.
 
     Args:
-        bootstrap_servers: ignored; behaviours take the address from their `Run`.
+        bootstrap_servers: ignored, as is ``security``: behaviours take both from their `Run`.
+        security: likewise.
     """
 
     name = "protocol"
     version = version("splashdam")
     ops = frozenset({PROTOCOL})
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, security: Mapping[str, Any] | None = None) -> None:
         self.bootstrap_servers = bootstrap_servers

@@ -20,12 +20,20 @@ def by_area(results: Sequence[Result]) -> Iterator[tuple[str, list[Result]]]:
 
 
 def grid(results: Sequence[Result]) -> tuple[list[str], list[tuple[Behaviour, list[Result]]]]:
-    """Return the clients, and for each behaviour its results in the order of the clients."""
-    clients = list(dict.fromkeys(each.client for each in results))
+    """Return the clients, and for each behaviour its results in the order of the clients.
+
+    A client that can do nothing in this area is left out.
+    """
+    clients = _clients(results)
     rows: dict[Behaviour, dict[str, Result]] = {}
     for each in results:
         rows.setdefault(each.behaviour, {})[each.client] = each
     return clients, [(behaviour, [row[name] for name in clients]) for behaviour, row in rows.items()]
+
+
+def _clients(results: Sequence[Result]) -> list[str]:
+    taking_part = (each.client for each in results if each.verdict is not Verdict.LEFT_OUT)
+    return list(dict.fromkeys(taking_part) or dict.fromkeys(each.client for each in results))
 
 
 def counts(results: Sequence[Result]) -> str:
@@ -79,7 +87,7 @@ def _lines_across(clusters: Mapping[str, Sequence[Result]]) -> Iterator[str]:
         for each in results
     }
     for area, of_area in by_area(everything):
-        clients = list(dict.fromkeys(each.client for each in of_area))
+        clients = _clients(of_area)
         yield ""
         yield f"| {area.replace('_', ' ')} | {' | '.join(clients)} |"
         yield f"|---|{':-:|' * len(clients)}"

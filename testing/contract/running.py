@@ -9,7 +9,10 @@ from typing import NamedTuple
 
 from splashdam.model.errors import KafkaError
 from splashdam.testing.contract.behaviour import Behaviour, BrokenPromise, Run
-from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, PROTOCOL, Client, Refused
+from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, PROTOCOL, Client, Listener, Refused
+
+_KAFKA_PYTHON_LOGS = "kafka-python tries again until its time is up; the reason is only in its log"
+_AIOKAFKA_LOGS = "aiokafka says that it cannot bootstrap; the reason is only in its log"
 
 DIFFERENCES: Mapping[tuple[str, str], str] = {
     ("a_compacted_topic_requires_keys", "aiokafka"): (
@@ -19,6 +22,10 @@ DIFFERENCES: Mapping[tuple[str, str], str] = {
         "confluent-kafka commits the metadata of a TopicPartition with a zero byte behind it"
     ),
     ("offsets_are_kept_with_their_metadata", "kafkajs"): "kafkajs's setOffsets commits no metadata",
+    ("a_certificate_is_named_as_the_reason", "kafka-python"): _KAFKA_PYTHON_LOGS,
+    ("a_wrong_password_is_named_as_the_reason", "kafka-python"): _KAFKA_PYTHON_LOGS,
+    ("a_certificate_is_named_as_the_reason", "aiokafka"): _AIOKAFKA_LOGS,
+    ("a_wrong_password_is_named_as_the_reason", "aiokafka"): _AIOKAFKA_LOGS,
 }
 """Known differences that are the client's, whatever the cluster: by behaviour and client."""
 
@@ -50,13 +57,23 @@ class Result(NamedTuple):
     seconds: float = 0.0
 
 
-def hold(behaviour: Behaviour, client: Client, helper: Client, bootstrap_servers: str) -> Result:
-    """Check one behaviour through one client; delete its topics and groups."""
+def hold(
+    behaviour: Behaviour,
+    client: Client,
+    helper: Client,
+    bootstrap_servers: str,
+    *,
+    listeners: Sequence[Listener] = (),
+) -> Result:
+    """Check one behaviour through one client; delete its topics and groups.
+
+    The arguments are those of `hold_all`.
+    """
     title = f"{client.name} {client.version}"
     missing = sorted(behaviour.needs - client.ops)
     if missing:
         return Result(behaviour, title, Verdict.LEFT_OUT, f"the client cannot {', '.join(missing)}")
-    run = Run(client, helper, bootstrap_servers)
+    run = Run(client, helper, bootstrap_servers, listeners)
     begun = monotonic()
     verdict, why = Verdict.HOLDS, ""
     try:
@@ -86,6 +103,8 @@ def hold_all(
     helper: Client,
     bootstrap_servers: str,
     tell: Callable[[Result], None] = lambda _: None,
+    *,
+    listeners: Sequence[Listener] = (),
 ) -> list[Result]:
     """Check every behaviour through every client, one after the other.
 
@@ -95,12 +114,13 @@ def hold_all(
         helper: the client that creates, checks and deletes.
         bootstrap_servers: addresses of the cluster.
         tell: called with each result.
+        listeners: see `Run`.
     """
     results = []
     for behaviour in behaviours:
         for client in clients:
             if not meet(behaviour, client):
                 continue
-            results.append(hold(behaviour, client, helper, bootstrap_servers))
+            results.append(hold(behaviour, client, helper, bootstrap_servers, listeners=listeners))
             tell(results[-1])
     return results

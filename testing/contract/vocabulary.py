@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self
 
 NOT_IN_CLIENT = "NOT_IN_CLIENT"
@@ -64,6 +64,43 @@ class Outcome(NamedTuple):
     offset: int = -1
     error: str | None = None
     text: str = ""
+
+
+class Listener(NamedTuple):
+    """A listener of a cluster, and what lets a client in.
+
+    Attributes:
+        bootstrap_servers: addresses.
+        security: options for TLS and SASL by the names of `KafkaProducer`, which are kafka-python's; empty:
+            neither.
+    """
+
+    bootstrap_servers: str
+    security: Mapping[str, Any] = MappingProxyType({})
+
+    @property
+    def protocol(self) -> str:
+        """Kafka's security protocol, ``SASL_SSL`` for example."""
+        return str(self.security.get("security_protocol", "PLAINTEXT")).upper()
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def mechanism(self) -> str | None:
+        """The SASL mechanism; None without SASL."""
+        return self.security.get("sasl_mechanism") if self.protocol.startswith("SASL") else None
+
+    def but(self, **security: Any) -> Listener:
+        """Return the listener with other options."""
+        return self._replace(security={**self.security, **security})
+
+    def without_login(self) -> Listener:
+        """Return the listener without SASL, for connections that authenticate in their own way, or not."""
+        rest = {name: value for name, value in self.security.items() if not name.startswith("sasl_")}
+        return self._replace(security={**rest, "security_protocol": "SSL" if self.uses_tls else "PLAINTEXT"})
 
 
 class Replicas(NamedTuple):
@@ -141,8 +178,11 @@ class Client:
         """
         raise Refused(NOT_IN_CLIENT, op)
 
-    def twin(self) -> Client:
+    def twin(self, listener: Listener | None = None) -> Client:
         """Return another client of this kind, which works while this one does.
+
+        Args:
+            listener: what it connects to; None: what this one does.
 
         Raises:
             Refused: there is none.

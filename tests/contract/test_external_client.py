@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from splashdam.model.secrets import Secret
 from splashdam.testing.contract import available_clients
 from splashdam.testing.contract.available_clients import ExternalClient
-from splashdam.testing.contract.vocabulary import Read, Record, Refused
+from splashdam.testing.contract.vocabulary import Listener, Read, Record, Refused
 
 DRIVER = """
 import json, sys, time
@@ -19,8 +20,11 @@ for line in sys.stdin:
     op, args = request["op"], request["args"]
     if op == "close":
         break
+    if op == "open":
+        security = args["security"]
     answers = {
         "open": {"ok": {"name": "python", "version": args.get("bootstrap"), "ops": ["produce", "fetch"]}},
+        "describe_configs": {"ok": security},
         "produce": {"ok": [{"offset": 7}, {"error": "INVALID_RECORD", "text": "no key"}]},
         "fetch": {"ok": [{"partition": 0, "offset": 3, "key": None, "value": "YQ==", "timestamp_ms": 5,
             "headers": [["h", None], ["i", "Yg=="]]}]},
@@ -54,6 +58,15 @@ def test_operations_over_a_pipe(client: ExternalClient) -> None:
     assert client.committed("g", "t") == {1: (5, "")}
     with pytest.raises(Refused, match="NOT_CONTROLLER: moved"):
         client.call("list_topics")
+
+
+def test_a_twin_at_another_listener(client: ExternalClient) -> None:
+    """A process of its own, with the options of that listener; its own twin has the same."""
+    login = {"sasl_mechanism": "PLAIN", "sasl_plain_password": Secret("hunter2")}
+    with client.twin(Listener("host:2", login)) as other, other.twin() as third:
+        assert (other.version, third.version) == ("host:2", "host:2")
+        assert third.call("describe_configs") == {"sasl_mechanism": "PLAIN", "sasl_plain_password": "hunter2"}
+    assert client.call("describe_configs") == {}
 
 
 def test_a_driver_that_ends(client: ExternalClient) -> None:

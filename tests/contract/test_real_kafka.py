@@ -8,15 +8,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.kafka.kafka_jars import VERSIONS, classpath, kafka_broker
+from support.kafka.contract_clusters import contract_cluster
+from support.kafka.kafka_jars import VERSIONS, classpath
 
 from lab.drivers.toolchains import all_drivers
-from splashdam import EmbeddedBroker
-from splashdam.testing.contract.available_clients import EMBEDDED_CONFIG, PYTHON_CLIENTS, available, opened
+from splashdam.testing.contract.available_clients import PYTHON_CLIENTS, available, opened
 from splashdam.testing.contract.behaviours import all_behaviours
 from splashdam.testing.contract.clients.splashdam_client import SplashdamClient
 from splashdam.testing.contract.report import remarks
 from splashdam.testing.contract.running import Verdict, hold_all
+from splashdam.testing.contract.vocabulary import Listener
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -28,29 +29,29 @@ JAVA = [JARS / version for version in VERSIONS[:1]]
 
 
 @contextmanager
-def cluster(which: str, home: Path) -> Iterator[str]:
-    """Where it answers."""
+def cluster(which: str, home: Path) -> Iterator[list[Listener]]:
+    """Its listeners; the first is for everything but the area security."""
     if which == "yours":
         assert YOURS is not None
-        yield YOURS
-    elif which == "embedded":
-        classpath(VERSIONS[0])  # drivers are fetched and built where a real Kafka may be, too
-        with EmbeddedBroker(home, config=EMBEDDED_CONFIG, fsync=False) as broker:
-            yield broker.bootstrap_servers
-    else:
-        with kafka_broker(which, home, {**EMBEDDED_CONFIG, "log.initial.task.delay.ms": "300"}) as running:
-            yield running.bootstrap_servers
+        yield [Listener(YOURS)]
+        return
+    classpath(VERSIONS[0])  # drivers are fetched and built where a real Kafka may be, too
+    with contract_cluster(which, home) as listeners:
+        yield listeners
 
 
 @pytest.mark.parametrize("which", CLUSTERS)
 def test_the_contract(which: str, tmp_path: Path) -> None:
     """It holds through every client that is to be had, or the client differs for a known reason."""
     missing: dict[str, str] = {}
-    with cluster(which, tmp_path / "kafka") as address:
+    with cluster(which, tmp_path / "kafka") as listeners:
+        address = listeners[0].bootstrap_servers
         drivers = all_drivers(JAVA)
         makers = available((*PYTHON_CLIENTS, *drivers), drivers, missing.__setitem__)
         with opened(makers, address) as clients:
-            results = hold_all(all_behaviours(), clients, SplashdamClient(address), address)
+            results = hold_all(
+                all_behaviours(), clients, SplashdamClient(address), address, listeners=listeners
+            )
     said = [f"{each.behaviour.name}, {each.client}: {each.verdict}: {each.why}" for each in remarks(results)]
     print(*said, *(f"without {name}: {why}" for name, why in missing.items()), sep="\n")
     assert Verdict.BROKEN not in {each.verdict for each in results}, "\n".join(said)

@@ -11,9 +11,9 @@ from splashdam.testing.contract import running
 from splashdam.testing.contract.available_clients import PYTHON_CLIENTS
 from splashdam.testing.contract.behaviour import PREFIX, Behaviour, BrokenPromise, Run, expect, expect_one_of
 from splashdam.testing.contract.behaviours import AREAS, all_behaviours
-from splashdam.testing.contract.report import LEGEND, SIGNS, across, counts, markdown
+from splashdam.testing.contract.report import LEGEND, SIGNS, across, counts, grid, markdown
 from splashdam.testing.contract.running import DIFFERENCES, Result, Verdict, hold, hold_all
-from splashdam.testing.contract.vocabulary import Client, Refused
+from splashdam.testing.contract.vocabulary import Client, Listener, Refused
 
 
 class Scripted(Client):
@@ -124,12 +124,14 @@ def test_the_report() -> None:
         Result(first, "b 2", Verdict.DIFFERS, "b cannot know"),
         Result(second._replace(area="groups"), "a 1", Verdict.BROKEN, "offset: 1, and not 2"),
         Result(second._replace(area="groups"), "b 2", Verdict.LEFT_OUT, "the client cannot"),
+        Result(first._replace(area="groups"), "b 2", Verdict.HOLDS),
+        Result(first._replace(area="groups"), "a 1", Verdict.HOLDS),
     ]
-    assert counts(results) == "1 holds, 1 differs, 1 broken, 1 left out"
+    assert counts(results) == "3 holds, 1 differs, 1 broken, 1 left out"
     assert markdown("Here", results).splitlines() == [
         "## Here",
         "",
-        "1 holds, 1 differs, 1 broken, 1 left out.",
+        "3 holds, 1 differs, 1 broken, 1 left out.",
         "",
         "| topics | a 1 | b 2 |",
         "|---|:-:|:-:|",
@@ -138,11 +140,34 @@ def test_the_report() -> None:
         "| groups | a 1 | b 2 |",
         "|---|:-:|:-:|",
         "| it was | ✗ | · |",
+        "| it is | ✓ | ✓ |",
         "",
         "- ≠ *it is*, b 2: b cannot know",
         "- ✗ *it was*, a 1: offset: 1, and not 2",
     ]
     assert all(sign in LEGEND for sign in SIGNS.values())
+
+
+def test_a_client_without_a_part_in_an_area() -> None:
+    """It has no column there; if nobody has a part, all have."""
+    behaviour = a_behaviour(lambda run: None)
+    holds, cannot = Result(behaviour, "a 1", Verdict.HOLDS), Result(behaviour, "b 2", Verdict.LEFT_OUT)
+    assert grid([holds, cannot])[0] == ["a 1"]
+    assert grid([cannot._replace(client="c 3"), cannot])[0] == ["c 3", "b 2"]
+    assert "| topics | a 1 |" in across({"here": [holds, cannot]}).splitlines()
+
+
+def test_listeners_are_those_of_the_run() -> None:
+    """Without any there is the one of the address, with neither TLS nor SASL."""
+    secure = Listener("host:2", {"security_protocol": "SSL"})
+    seen = []
+
+    def check(run: Run) -> None:
+        seen.append(run.listeners)
+
+    hold(a_behaviour(check), Scripted(), Scripted(), "host:1")
+    hold_all([a_behaviour(check)], [Scripted()], Scripted(), "host:2", listeners=[secure])
+    assert seen == [(Listener("host:1"),), (secure,)]
 
 
 def test_all_through_all() -> None:

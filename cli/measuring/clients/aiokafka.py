@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from splashdam.cli.measuring.clients import asyncio_like
-from splashdam.cli.measuring.clients.security import security_options, with_ssl_context
+from splashdam.cli.measuring.clients.security import security_options
 from splashdam.cli.measuring.clock import Acks, Clock, Measurement, due_times, latency_figures
 from splashdam.cli.measuring.task import (
     TUNED_REQUEST_BYTES,
@@ -19,6 +19,7 @@ from splashdam.cli.measuring.task import (
     values,
     without_address,
 )
+from splashdam.testing.contract.clients.security import with_ssl_context
 
 
 def options(task: Task) -> dict[str, Any]:

@@ -25,6 +25,8 @@ AREAS = (
     "membership",
     "share_of_partitions",
     "answers",
+    "security",
+    "authentication",
 )
 """The modules, in the order of the report."""
 

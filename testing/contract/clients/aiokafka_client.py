@@ -22,6 +22,7 @@ from splashdam.testing.contract.clients.in_process import (
     name_of_code,
     record_fields,
 )
+from splashdam.testing.contract.clients.security import with_ssl_context
 from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, Read, Refused, Replicas, read_args
 
 _RESOURCES = {"topic": ConfigResourceType.TOPIC, "broker": ConfigResourceType.BROKER}
@@ -42,12 +43,17 @@ class AiokafkaClient(InProcessClient):
         """AIOKafkaProducer.send; it has no option ``allow_auto_create_topics``."""
         return asyncio.run(self._produce(ProduceCall(**args)))
 
+    def _common(self) -> dict[str, Any]:
+        return {
+            "bootstrap_servers": self.bootstrap_servers,
+            "client_id": CLIENT_ID,
+            **with_ssl_context(self.security),
+        }
+
     async def _produce(self, call: ProduceCall) -> list[dict[str, Any]]:
-        producer = AIOKafkaProducer(
-            bootstrap_servers=self.bootstrap_servers, client_id=CLIENT_ID, **call.options()
-        )
-        await producer.start()
+        producer = AIOKafkaProducer(**self._common(), **call.options())
         try:
+            await producer.start()
             if call.transactional_id is not None:
                 await producer.begin_transaction()
             sent = [await producer.send(call.topic, **record_fields(each)) for each in call.records]
@@ -64,13 +70,9 @@ class AiokafkaClient(InProcessClient):
         """AIOKafkaProducer.send_offsets_to_transaction."""
 
         async def send() -> None:
-            producer = AIOKafkaProducer(
-                bootstrap_servers=self.bootstrap_servers,
-                client_id=CLIENT_ID,
-                transactional_id=transactional_id,
-            )
-            await producer.start()
+            producer = AIOKafkaProducer(**self._common(), transactional_id=transactional_id)
             try:
+                await producer.start()
                 await producer.begin_transaction()
                 await producer.send_offsets_to_transaction({TopicPartition(topic, 0): offset}, group)
                 await _end_transaction(producer, commit)
@@ -126,8 +128,7 @@ class AiokafkaClient(InProcessClient):
         **options: Any,
     ) -> Any:
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=self.bootstrap_servers,
-            client_id=CLIENT_ID,
+            **self._common(),
             group_id=group,
             isolation_level=isolation,
             enable_auto_commit=False,
@@ -135,8 +136,8 @@ class AiokafkaClient(InProcessClient):
             fetch_max_wait_ms=100,
             **options,
         )
-        await consumer.start()
         try:
+            await consumer.start()
             return await task(consumer)
         finally:
             await consumer.stop()
@@ -172,7 +173,7 @@ class AiokafkaClient(InProcessClient):
 
     def _administer(self, task: Callable[[AIOKafkaAdminClient], Awaitable[Any]]) -> Any:
         async def run() -> Any:
-            admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap_servers, client_id=CLIENT_ID)
+            admin = AIOKafkaAdminClient(**self._common())
             await admin.start()
             try:
                 return await task(admin)

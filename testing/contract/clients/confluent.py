@@ -8,7 +8,14 @@ from functools import cached_property
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs hide what it re-exports
     AdminClient,
     AlterConfigOpType,
@@ -28,8 +35,13 @@ from splashdam.testing.contract.clients.in_process import (
     name_of_code,
     record_fields,
 )
+from splashdam.testing.contract.clients.security import of_librdkafka
 from splashdam.testing.contract.vocabulary import Read, Refused, Replicas, read_args
 
+_REFUSALS = {
+    KafkaError._AUTHENTICATION: "SASL_AUTHENTICATION_FAILED",
+    KafkaError._SSL: "SSL_AUTHENTICATION_FAILED",
+}
 _SECONDS = API_TIMEOUT_MS / 1000
 
 
@@ -39,15 +51,26 @@ class ConfluentClient(InProcessClient):
     name = "confluent-kafka"
     version = str(confluent_kafka.__version__)
 
+    def __init__(self, bootstrap_servers: str, security: Mapping[str, Any] | None = None) -> None:
+        super().__init__(bootstrap_servers, security)
+        self._refusal: Refused | None = None
+
     def _settings(self, **options: Any) -> dict[str, Any]:
         names = {name.replace("_", "."): value for name, value in options.items()}
         return {
             "bootstrap.servers": self.bootstrap_servers,
             "client.id": CLIENT_ID,
             "log_level": 0,
+            "error_cb": self._note,
             "allow.auto.create.topics": False,
+            **of_librdkafka(self.security),
             **names,
         }
+
+    def _note(self, error: Any) -> None:
+        """Keep a refusal by TLS or SASL: librdkafka tells it here alone, and goes on trying."""
+        if error.code() in _REFUSALS:
+            self._refusal = Refused(_REFUSALS[error.code()], error.str())
 
     @cached_property
     def _admin(self) -> AdminClient:
@@ -80,10 +103,19 @@ class ConfluentClient(InProcessClient):
         outcomes: list[dict[str, Any]] = [{} for _ in call.records]
         for index, each in enumerate(call.records):
             producer.produce(call.topic, **_message(each), on_delivery=_on_delivery(outcomes, index))
-        producer.flush(_SECONDS)
+        self._deliver(producer)
         if call.transactional_id is not None:
             _end_transaction(producer, call.commit)
         return outcomes
+
+    def _deliver(self, producer: Producer) -> None:
+        until = time.monotonic() + _SECONDS
+        while len(producer) and time.monotonic() < until:
+            producer.poll(0.05)
+            if self._refusal is not None:
+                producer.purge()
+                producer.flush(1)
+                raise self._refusal
 
     def do_send_offsets(
         self, group: str, topic: str, offset: int, transactional_id: str, commit: bool

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from splashdam.model.broker_errors import ErrorCode
-from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, Client, Refused, decoded
+from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, Client, Listener, Refused, decoded
 
 _PREFIX = "do_"
 
@@ -47,6 +47,7 @@ class InProcessClient(Client):
 
     Args:
         bootstrap_servers: addresses of the cluster.
+        security: options for TLS and SASL, as `Listener.security`.
 
     Attributes:
         logger: name of the client's logger. It is silenced: errors are part of the results.
@@ -54,14 +55,15 @@ class InProcessClient(Client):
 
     logger = "splashdam"
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, security: Mapping[str, Any] | None = None) -> None:
         self.bootstrap_servers = bootstrap_servers
+        self.security = security or {}
         # Refusals are expected here; without a handler Python would print each to standard error.
         logging.getLogger(self.logger).addHandler(logging.NullHandler())
         self.ops = frozenset(name.removeprefix(_PREFIX) for name in dir(self) if name.startswith(_PREFIX))
 
-    def twin(self) -> Client:
-        return type(self)(self.bootstrap_servers)
+    def twin(self, listener: Listener | None = None) -> Client:
+        return type(self)(*(listener or Listener(self.bootstrap_servers, self.security)))
 
     def call(self, op: str, /, **args: Any) -> Any:
         do = getattr(self, _PREFIX + op, None)

@@ -13,11 +13,13 @@ from kafka.admin import AlterConfigOp, ConfigResource, KafkaAdminClient, OffsetS
 from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 from splashdam.testing.contract.clients.in_process import (
+    API_TIMEOUT_MS,
     CLIENT_ID,
     BlockingClient,
     cluster_facts,
     name_of_code,
 )
+from splashdam.testing.contract.clients.security import of_kafka_python
 from splashdam.testing.contract.vocabulary import Read, Replicas, read_args
 
 _CODE = re.compile(r"\[Error (\d+)\]")
@@ -36,9 +38,16 @@ class KafkaPythonClient(BlockingClient):
     logger = "kafka"
     version = kafka.__version__
 
+    def _common(self) -> dict[str, Any]:
+        return {
+            "bootstrap_servers": self.bootstrap_servers,
+            "client_id": CLIENT_ID,
+            **of_kafka_python(self.security),
+        }
+
     @cached_property
     def _admin(self) -> KafkaAdminClient:
-        return KafkaAdminClient(bootstrap_servers=self.bootstrap_servers, client_id=CLIENT_ID)
+        return KafkaAdminClient(**self._common())
 
     def close(self) -> None:
         """Close the admin client, if one was opened."""
@@ -52,7 +61,9 @@ class KafkaPythonClient(BlockingClient):
         return super().name_of(error)
 
     def producer(self, **options: Any) -> kafka.KafkaProducer:
-        return kafka.KafkaProducer(bootstrap_servers=self.bootstrap_servers, client_id=CLIENT_ID, **options)
+        # It tries again until this time is up, also if its password is wrong or no certificate is trusted.
+        options["bootstrap_timeout_ms"] = API_TIMEOUT_MS // 4
+        return kafka.KafkaProducer(**self._common(), **options)
 
     def send_offsets(self, producer: Any, group: str, topic: str, offset: int) -> None:
         offsets = {TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)}
@@ -60,8 +71,7 @@ class KafkaPythonClient(BlockingClient):
 
     def _consumer(self, isolation: str, group: str | None = None, **options: Any) -> kafka.KafkaConsumer:
         return kafka.KafkaConsumer(
-            bootstrap_servers=self.bootstrap_servers,
-            client_id=CLIENT_ID,
+            **self._common(),
             group_id=group,
             isolation_level=isolation,
             enable_auto_commit=False,

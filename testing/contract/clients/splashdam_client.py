@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
 from importlib.metadata import version
 from typing import Any, TypeVar
 
 import trio
 
 from splashdam.client.producer import KafkaProducer
+from splashdam.client.running.connecting import authenticator, secured
+from splashdam.client.settings.rules import producer_settings
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.transactions import OffsetAndMetadata
 from splashdam.model.values import IsolationLevel, TopicPartition
@@ -17,7 +20,8 @@ from splashdam.net.admin import configs, groups, topics
 from splashdam.net.clock import SystemClock
 from splashdam.net.cluster.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST, FetchClient, FetchSettings, open_fetch_client
-from splashdam.net.connect import TcpConnect
+from splashdam.net.connect import Connect, TcpConnect
+from splashdam.net.connection.connection import Authenticator
 from splashdam.record.reader import Record
 from splashdam.testing.contract.clients.in_process import (
     API_TIMEOUT_MS,
@@ -55,8 +59,17 @@ class SplashdamClient(BlockingClient):
             cause = cause.__cause__
         return super().name_of(error)
 
+    def common(self) -> dict[str, Any]:
+        """Return the options of every producer."""
+        return {"bootstrap_servers": self.bootstrap_servers, "client_id": CLIENT_ID, **self.security}
+
+    @cached_property
+    def _way_in(self) -> tuple[Connect, Authenticator | None]:
+        settings = producer_settings(self.common())
+        return secured(settings, TcpConnect()), authenticator(settings)
+
     def producer(self, **options: Any) -> KafkaProducer:
-        return KafkaProducer(bootstrap_servers=self.bootstrap_servers, client_id=CLIENT_ID, **options)
+        return KafkaProducer(**self.common(), **options)
 
     def send_offsets(self, producer: Any, group: str, topic: str, offset: int) -> None:
         producer.send_offsets_to_transaction({TopicPartition(topic, 0): offset}, group)
@@ -96,12 +109,15 @@ class SplashdamClient(BlockingClient):
             isolation_level=_ISOLATION[isolation],
         )
 
+        connect, authenticator_ = self._way_in
+
         async def run() -> T:
             async with open_fetch_client(
                 parse_bootstrap_servers(self.bootstrap_servers),
-                connect=TcpConnect(),
+                connect=connect,
                 clock=SystemClock(),
                 settings=settings,
+                authenticator=authenticator_,
             ) as client:
                 return await task(client)
 
@@ -209,12 +225,15 @@ class SplashdamClient(BlockingClient):
     def administer(self, task: Callable[[ClusterClient], Awaitable[T]]) -> T:
         """Run a task with a client of the cluster, and return its result."""
 
+        connect, authenticator_ = self._way_in
+
         async def run() -> T:
             async with open_cluster_client(
                 parse_bootstrap_servers(self.bootstrap_servers),
-                connect=TcpConnect(),
+                connect=connect,
                 clock=SystemClock(),
                 settings=_ADMIN_SETTINGS,
+                authenticator=authenticator_,
             ) as client:
                 return await task(client)
 
