@@ -9,8 +9,8 @@ The loop is asyncio's or one like it; nothing of asyncio is imported here, ``cli
 (``use_asyncio``).
 
 ``gather`` calls eight of these methods for each record, a task that waits six. The compiled twin makes
-``gather`` 2.6 times as fast and such tasks 1.3 times (``python -m benchmarks.twins``: 1,000 records in 4.1 ms,
-not 10.5, and in 17 ms, not 23, asyncio's own time included); docs/decisions/asyncio.md has the rest.
+``gather`` 2.6 times as fast and such tasks 1.3 times (``python -m benchmarks.twins``: 1,000 records in
+4.1 ms, not 10.5, and in 17 ms, not 23, asyncio's own time included); docs/decisions/asyncio.md has the rest.
 """
 
 from __future__ import annotations
