@@ -7,9 +7,11 @@ The figures stand beside the twins in ``record/kernel/``, as the reason why a co
 from __future__ import annotations
 
 import argparse
+import asyncio
 import statistics
 import time
 from collections.abc import Callable
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -44,8 +46,9 @@ def main() -> None:
         python_ms, compiled_ms = (statistics.median(each) * 1000 for each in taken.values())
         print(
             f"{name:34} python {python_ms:7.2f} ms, compiled {compiled_ms:6.3f} ms,"
-            f" ratio {python_ms / compiled_ms:.0f}"
+            f" ratio {python_ms / compiled_ms:.1f}"
         )
+    LOOP.close()
 
 
 def _batch() -> memoryview:
@@ -122,11 +125,60 @@ def append_with_headers(twin: ModuleType) -> None:
     assert rows.append(lane, None, tails, TIME_MS, 0, RECORDS) == RECORDS
 
 
+LOOP = asyncio.new_event_loop()
+
+
+@cache
+def _delivery(twin: ModuleType) -> Any:
+    """Return a class of futures that asyncio takes, as ``client`` makes it."""
+    watch = twin.LoopWatch(LOOP)
+    twin.use_asyncio(
+        lambda: watch, asyncio._get_running_loop, asyncio.CancelledError, asyncio.InvalidStateError
+    )
+    members = {"__slots__": (), "_asyncio_future_blocking": False}
+    return twin.uncollected(type("Delivery", (twin.LoopFuture,), members))
+
+
+def _pending(twin: ModuleType) -> list[Any]:
+    """Return the futures of a batch that ends once the loop waits for them."""
+    outcome = twin.BatchOutcome(TopicPartition("flights", 0))
+
+    def end() -> None:
+        outcome.succeed(0, -1)
+        outcome.run_waiters()
+
+    LOOP.call_later(0, LOOP.call_soon, LOOP.call_soon, end)
+    return [_delivery(twin)(outcome, number, TIME_MS) for number in range(RECORDS)]
+
+
+def gather(twin: ModuleType) -> None:
+    """Wait for the records of a batch with ``asyncio.gather``."""
+
+    async def gathered() -> None:
+        await asyncio.gather(*_pending(twin))
+
+    LOOP.run_until_complete(gathered())
+
+
+def wait_in_tasks(twin: ModuleType) -> None:
+    """Wait for each record in a task of its own."""
+
+    async def wait(future: Any) -> None:
+        await future
+
+    async def all_wait() -> None:
+        await asyncio.gather(*map(wait, _pending(twin)))
+
+    LOOP.run_until_complete(all_wait())
+
+
 SCENARIOS: dict[str, Callable[[ModuleType], None]] = {
     "OffsetMap: compact 1,000 records": compact,
     "find_by_time: among 1,000 records": search_by_time,
     "zstd_frame: 333,000 empty blocks": measure_zstd_frame,
     "HeaderLists: append 1,000 rows": append_with_headers,
+    "LoopFuture: gather 1,000 records": gather,
+    "Wait: 1,000 tasks, a record each": wait_in_tasks,
 }
 
 

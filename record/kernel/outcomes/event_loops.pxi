@@ -377,5 +377,8 @@ cdef class LoopFuture(FutureCell):
         return wait
 
 
-for name in ("result", "exception", "cancelled", "add_done_callback", "get_loop"):
-    getattr(LoopFuture, name).__doc__ = getattr(event_loops.LoopFuture, name).__doc__
+LoopFuture.result.__doc__ = event_loops.LoopFuture.result.__doc__
+LoopFuture.exception.__doc__ = event_loops.LoopFuture.exception.__doc__
+LoopFuture.cancelled.__doc__ = event_loops.LoopFuture.cancelled.__doc__
+LoopFuture.add_done_callback.__doc__ = event_loops.LoopFuture.add_done_callback.__doc__
+LoopFuture.get_loop.__doc__ = event_loops.LoopFuture.get_loop.__doc__
