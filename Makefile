@@ -127,7 +127,7 @@ kafka: setup  ## test against real Kafka brokers, which Maven fetches; needs Jav
 	@sh tools/fetch_kafka.sh "$(KAFKA_JARS)" $(KAFKA_VERSIONS)
 	KAFKA_JARS="$(KAFKA_JARS)" KAFKA_VERSIONS="$(KAFKA_VERSIONS)" $(BIN)/python -m pytest -m kafka -rs
 
-contract: setup  ## write docs/reference/contract.md: every behaviour, client and cluster; half an hour
+contract: setup  ## write docs/reference/contract.md: every behaviour, client and cluster; twenty minutes
 	@sh tools/fetch_kafka.sh "$(KAFKA_JARS)" $(KAFKA_VERSIONS)
 	for name in embedded $(KAFKA_VERSIONS); do \
 		KAFKA_JARS="$(KAFKA_JARS)" $(BIN)/python -m lab.contract_page run $$name $(firstword $(KAFKA_VERSIONS)) || exit 1; \

@@ -159,6 +159,8 @@ public class JavaDriver {
     private Object open(JsonNode args) {
         bootstrap = args.get("bootstrap").asText();
         security = args.path("security");
+        if (admin != null) admin.close(Duration.ZERO);
+        admin = null;
         return Map.of("name", "java", "version", version, "ops", ops.keySet());
     }
 

@@ -156,6 +156,9 @@ func open(_ context.Context, a arguments) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if admin != nil {
+		admin.Close()
+	}
 	admin = kadm.NewClient(c)
 	version := "?"
 	if info, ok := debug.ReadBuildInfo(); ok {

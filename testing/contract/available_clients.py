@@ -169,11 +169,14 @@ class ExternalClient(Client):
             encoding="utf-8",
         )
         try:
-            found = self.call("open", bootstrap=bootstrap_servers, security=plain(security or {}))
+            found = self._open(self._listener)
         except BaseException:
             self.close()
             raise
         self.name, self.version, self.ops = found["name"], found["version"], frozenset(found["ops"])
+
+    def _open(self, listener: Listener) -> Any:
+        return self.call("open", bootstrap=listener.bootstrap_servers, security=plain(listener.security))
 
     def call(self, op: str, /, **args: Any) -> Any:
         request = json.dumps({"op": op, "args": args})
@@ -193,6 +196,16 @@ class ExternalClient(Client):
     def twin(self, listener: Listener | None = None) -> Client:
         bootstrap_servers, security = listener or self._listener
         return ExternalClient(self._command, bootstrap_servers, self._directory, security)
+
+    @contextmanager
+    def at(self, listener: Listener) -> Iterator[Client]:
+        """Let the process connect elsewhere meanwhile: another one would take a second to start in Java."""
+        self._open(listener)
+        try:
+            yield self
+        finally:
+            with suppress(Refused):  # a process that has ended says so to the next operation
+                self._open(self._listener)
 
     def _exchange(self, request: str) -> str:
         assert self._process.stdin is not None

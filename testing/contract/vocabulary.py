@@ -8,7 +8,8 @@ process, with the same operations and values.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -188,6 +189,12 @@ class Client:
             Refused: there is none.
         """
         raise Refused(NOT_IN_CLIENT, "twin")
+
+    @contextmanager
+    def at(self, listener: Listener) -> Iterator[Client]:
+        """Lend a client of this kind that connects to another listener; this one is not used meanwhile."""
+        with self.twin(listener) as client:
+            yield client
 
     def close(self) -> None:
         """Close connections and processes."""

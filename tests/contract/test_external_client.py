@@ -67,6 +67,9 @@ def test_a_twin_at_another_listener(client: ExternalClient) -> None:
         assert (other.version, third.version) == ("host:2", "host:2")
         assert third.call("describe_configs") == {"sasl_mechanism": "PLAIN", "sasl_plain_password": "hunter2"}
     assert client.call("describe_configs") == {}
+    with client.at(Listener("host:2", login)) as lent:
+        assert lent.call("describe_configs") == {"sasl_mechanism": "PLAIN", "sasl_plain_password": "hunter2"}
+    assert client.call("describe_configs") == {}
 
 
 def test_a_driver_that_ends(client: ExternalClient) -> None:

@@ -62,7 +62,7 @@ def _with_tls(run: Run) -> Listener:
 
 def _sends_and_reads(run: Run, listener: Listener) -> None:
     topic = run.topic()
-    with run.client.twin(listener) as client:
+    with run.client.at(listener) as client:
         (sent,) = client.produce(topic, values("secret"))
         expect((sent.error, sent.offset), (None, 0), f"error and offset ({sent.text})")
         read = client.fetch(topic, count=1)
@@ -73,7 +73,7 @@ def _is_refused(run: Run, listener: Listener) -> Outcome:
     """Check that a client cannot send; return the error that it reports."""
     topic = run.topic()
     try:
-        with run.client.twin(listener) as client:
+        with run.client.at(listener) as client:
             (outcome,) = client.produce(topic, values("secret"))
     except Refused as error:
         if error.name == NOT_IN_CLIENT:
