@@ -118,6 +118,12 @@ class InternalTopic:
         """Return the partition of a group id or transactional id."""
         return partition_for(key, self.partition_count)
 
+    @property
+    def is_online(self) -> bool:
+        """Whether none of its partitions is in a failed data directory."""
+        offline = self._broker.logs.offline
+        return not any(TopicPartition(self.name, each) in offline for each in range(self.partition_count))
+
     def check_online(self, partition: int) -> None:
         """Check that the partition is in no failed data directory: what is stored there is not known.
 

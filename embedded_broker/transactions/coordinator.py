@@ -350,11 +350,11 @@ class TransactionCoordinator:
     def settle(self) -> None:
         """Complete what a crash interrupted; called once, before the first request.
 
-        If a partition is damaged, hanging transactions are not ended: the unreadable state may say that they
-        were committed.
+        If a partition is damaged, or in a failed data directory, hanging transactions are not ended: the state
+        that cannot be read may say that they were committed.
         """
         self._is_settled = True
-        if not self._unreadable:
+        if not self._unreadable and self._topic.is_online:
             settle_hanging(self._broker, self._states, self.put)
         self._finish(self._states.values())
 

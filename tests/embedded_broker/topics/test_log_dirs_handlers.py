@@ -191,3 +191,29 @@ async def test_what_is_coordinated_in_a_failed_directory_is_not_forgotten(autoju
                 lost["transactional ids"] += 1
     assert 0 < lost["groups"] < len(names)
     assert 0 < lost["transactional ids"] < len(names)
+
+
+async def test_transactions_of_a_coordinator_in_a_failed_directory_were_aborted(
+    autojump_clock: MockClock,
+) -> None:
+    """A broker that began without it took them for hanging ones; perhaps their producers had committed."""
+    files, clock = MemoryFiles(), VirtualClock(autojump_clock)
+    names = [f"name-{number}" for number in range(12)]
+    options: dict[str, Any] = {"log_dirs": "/a,/b", "transaction_state_log_num_partitions": 4}
+    async with open_broker("/a", port=None, clock=clock, files=files, **options) as broker:
+        broker.topics.create("t", 2)
+        (place,) = (tp for tp in broker.logs.logs if tp.topic == "t" and broker.logs.root_of(tp) == "/a")
+        for name in names:
+            producer_id, epoch = broker.transactions.initialize(name, 60_000)
+            broker.transactions.add_partitions(name, producer_id, epoch, [place])
+            records = batch(
+                b"v", producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True
+            )
+            broker.logs.logs[place].append_as_leader(records, now_ms=clock.wall_ms())
+    identity = files.read_bytes("/b/meta.properties")
+    assert identity is not None
+    files.write_atomic("/b/meta.properties", identity.replace(b"node.id=", b"node.id=9"))
+    async with open_broker("/a", port=None, clock=clock, files=files, **options) as broker:
+        assert 0 < len(broker.transactions.states) < len(names)
+        first_offsets = [each.transaction_first_offset for each in broker.logs.logs[place].producers]
+        assert sorted(first_offsets) == list(range(len(names)))
