@@ -51,8 +51,8 @@ WAITS_IN_A_TURN = 128
 PARTITIONS_IN_A_UNIT = 8
 """Partitions that an answer describes in one unit, in a few fields each."""
 
-ANSWER_UNITS = 64 * 1024
-"""Units of an answer, after which no more is described: some 100 MB, for a request that names much twice."""
+ANSWER_BYTES = 100 << 20
+"""Bytes of an answer, about, after which no more is described: a request may name large things often."""
 
 ANSWER_TOO_LARGE = "the answer is too large; name fewer groups in a request"
 
@@ -235,12 +235,13 @@ class _StepRunner(Generic[T]):
     def go_on(self) -> bool:
         """Take steps until the turn ends or heavy work is due; return whether the generator has ended."""
         while self._due is None or self._try(self._due):
+            # Replaced before the call: an error that is thrown is not kept, with all that its frames hold.
+            step, self._step = self._step, partial(next, self._steps)
             try:
-                came = self._step()
+                came = step()
             except StopIteration as end:
                 self.result = end.value
                 return True
-            self._step = partial(next, self._steps)
             if isinstance(came, int):
                 self._turns.left -= came
             else:

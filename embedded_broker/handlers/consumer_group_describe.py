@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from splashdam.embedded_broker.execution.answers import Answer
 from splashdam.embedded_broker.execution.turns import (
+    ANSWER_BYTES,
     ANSWER_TOO_LARGE,
-    ANSWER_UNITS,
     PARTITIONS_IN_A_UNIT,
     Steps,
     units_of_names,
@@ -29,12 +29,14 @@ from splashdam.wire.messages.consumer_group_describe import (
 )
 
 _CLASSIC, _CONSUMER = 0, 1
+_UNIT_LETTERS = 1024
+"""Letters of names in a unit; numbers of partitions are fewer bytes."""
 
 
 @handles(ConsumerGroupDescribeRequest, versions=range(2))
 def consumer_group_describe(request: ConsumerGroupDescribeRequest, context: RequestContext) -> Steps[Answer]:
     """Answer with a code for each group; 69 for a classic group. A group named twice is looked up once."""
-    answer, left = ConsumerGroupDescribeResponse(), ANSWER_UNITS
+    answer, left = ConsumerGroupDescribeResponse(), ANSWER_BYTES // _UNIT_LETTERS
     described: dict[str, tuple[DescribedGroup, int]] = {}
     for group_id in request.group_ids:
         if left > 0 and group_id not in described:

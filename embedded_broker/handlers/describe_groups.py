@@ -7,8 +7,8 @@ ConsumerGroupDescribe describes.
 from __future__ import annotations
 
 from splashdam.embedded_broker.execution.turns import (
+    ANSWER_BYTES,
     ANSWER_TOO_LARGE,
-    ANSWER_UNITS,
     UNIT_BYTES,
     Steps,
     units_of_names,
@@ -25,26 +25,31 @@ from splashdam.wire.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 
-_FIRST_NOT_FOUND_VERSION = 6
+_FIRST_NOT_FOUND_VERSION = _FIRST_MESSAGE_VERSION = 6
 
 
 @handles(DescribeGroupsRequest, versions=range(7))
 def describe_groups(request: DescribeGroupsRequest, context: RequestContext) -> Steps[DescribeGroupsResponse]:
     """Answer for each group."""
-    answer, left = DescribeGroupsResponse(), ANSWER_UNITS
+    answer, left_bytes = DescribeGroupsResponse(), ANSWER_BYTES
     for group_id in request.groups:
-        described = _described(group_id, context) if left > 0 else _left_out(group_id)
+        described = _described(group_id, context) if left_bytes > 0 else _left_out(group_id, context.version)
         answer.groups.append(described)
-        units = units_of_names(group_id) + sum(map(_units, described.members))
-        left -= units
-        yield units
+        left_bytes -= len(group_id) + sum(map(_bytes, described.members))
+        yield units_of_names(group_id) + sum(map(_units, described.members))
     return answer
 
 
-def _left_out(group_id: str) -> DescribedGroup:
-    return DescribedGroup(
-        group_id=group_id, error_code=ErrorCode.INVALID_REQUEST, error_message=ANSWER_TOO_LARGE
-    )
+def _left_out(group_id: str, version: int) -> DescribedGroup:
+    answer = DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_REQUEST)
+    if version >= _FIRST_MESSAGE_VERSION:
+        answer.error_message = ANSWER_TOO_LARGE
+    return answer
+
+
+def _bytes(member: DescribedGroupMember) -> int:
+    names = (member.member_id, member.group_instance_id or "", member.client_id, member.client_host)
+    return sum(map(len, names)) + len(member.member_metadata) + len(member.member_assignment)
 
 
 def _units(member: DescribedGroupMember) -> int:

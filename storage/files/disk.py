@@ -12,6 +12,7 @@ import errno
 import os
 import shutil
 import stat
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeVar
@@ -292,7 +293,11 @@ class DiskFiles:
             os.utime(path, ns=times_ns, follow_symlinks=False)
 
     async def run(self, work: Callable[[], T]) -> T:
-        return await trio.to_thread.run_sync(work)
+        try:
+            return await trio.to_thread.run_sync(work)
+        except Exception as error:
+            _clear_frames(error)
+            raise
 
     def rename(self, old: str, new: str) -> None:
         with storage_errors("rename", old):
@@ -318,6 +323,17 @@ class DiskFiles:
 
     def lock(self, path: str) -> DirectoryLock:
         return lock_directory(path)
+
+
+def _clear_frames(error: BaseException) -> None:
+    """Forget what the frames of an error that comes from a thread hold, perhaps megabytes.
+
+    The error and the frames of the thread keep each other until the garbage collector finds them.
+    """
+    each: BaseException | None = error
+    while each is not None:
+        traceback.clear_frames(each.__traceback__)
+        each = each.__context__
 
 
 def _open_unlinked(path: str, flags: int) -> int:

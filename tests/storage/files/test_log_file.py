@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
+import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from support.running.alone import files_open_below
 
-from splashdam.model.broker_errors import KafkaStorageError
+from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError
 from splashdam.model.values import Buffer
 from splashdam.storage.files.disk import SENDFILE_MIN_BYTES, DiskFiles, DiskLogFile, Files
 from splashdam.storage.files.log_file import LogFile, OversizedFileError
@@ -314,3 +317,29 @@ def test_a_file_that_is_cut_while_it_is_read_is_no_failure_of_the_disk(tmp_path:
     assert failures == []
     reader.close()
     log.close()
+
+
+class _Unpacked:
+    """What a frame holds."""
+
+
+async def test_an_error_beside_the_loop_kept_what_had_been_unpacked_there() -> None:
+    """250 refused requests of 3 KB held 4 GB: error and frames kept each other, for the garbage collector."""
+    held: list[weakref.ref[_Unpacked]] = []
+
+    def work() -> None:
+        unpacked = _Unpacked()
+        held.append(weakref.ref(unpacked))
+        try:
+            int("seven")
+        except ValueError as error:
+            raise CorruptMessageError("the batch is damaged") from error
+
+    gc.collect()
+    gc.disable()
+    try:
+        with suppress(CorruptMessageError):
+            await DiskFiles().run(work)
+        assert held[0]() is None
+    finally:
+        gc.enable()
