@@ -103,7 +103,7 @@ class Dispatched(NamedTuple):
     client_id: str | None = None
     size_bytes: int = 0
     account: Account | None = None
-    """The time that the request took; measured where quotas are set."""
+    """The cost of the request; its time is measured where quotas are set."""
 
     @property
     def spent_ms(self) -> float:

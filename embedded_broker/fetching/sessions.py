@@ -1,11 +1,11 @@
 """Fetch sessions (KIP-227): the broker remembers a client's partitions, and answers only with changes.
 
 Requests, times and events of partitions in, decisions out. Semantics are those of Kafka's
-``FetchSession.scala``, in one shard, since there is one loop. Two things differ. There is
-a limit for the partitions of one session and of all of them; beyond it no session is made, which every client
-accepts. And a
-partition without new records or changes *rests*: no fetch looks at it before an event of the partition or a
-change by the client, so that a session of ten thousand idle partitions costs nothing.
+``FetchSession.scala``, in one shard, since there is one loop. Two things differ. There is a limit for the
+partitions of one session, and one for those of all sessions: beyond them no session is made, and one that
+grows is closed, which every client accepts. And a partition without new records or changes *rests*: no fetch
+looks at it before an event of the partition or a change by the client, so that a session of ten thousand idle
+partitions costs nothing.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class FetchContext:
 
     def answer(self, fetched: list[Fetched], now_ms: float) -> Steps[FetchAnswer]:
         """Make the answer, and create or update the session. To be called once."""
-        yield 0
+        yield 0  # there is nothing to do in steps, but this is a generator, as in the classes below
         return FetchAnswer(0, NO_SESSION, fetched)
 
 

@@ -12,6 +12,7 @@ from splashdam.embedded_broker.execution.turns import (
     Steps,
     units_of_names,
 )
+from splashdam.embedded_broker.groups.consumer.group import ConsumerGroup
 from splashdam.embedded_broker.groups.consumer.member import ConsumerMember, Share, TopicIdPartition
 from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership
 from splashdam.embedded_broker.groups.consumer.records import by_topic
@@ -69,12 +70,11 @@ def _units(member: Member) -> int:
 def _described(group_id: str, context: RequestContext) -> Steps[DescribedGroup]:
     try:
         membership = _membership(group_id, context)
-        yield from _authorize_topics(membership, context)
+        # Groups are replaced, not changed: whatever happens meanwhile, the answer shows what is authorized.
+        group = membership.group
+        yield from _authorize_topics(group, context)
     except BrokerResponseError as error:
         return DescribedGroup(error_code=error.code, error_message=error.message, group_id=group_id)
-    group = membership.group
-    # Members and shares are replaced, not changed: whatever happens meanwhile, the answer shows this moment.
-    members = [(each, group.share_of(each.member_id)) for each in group.members.values()]
     described = DescribedGroup(
         group_id=group_id,
         group_state=group.state,
@@ -82,8 +82,8 @@ def _described(group_id: str, context: RequestContext) -> Steps[DescribedGroup]:
         assignment_epoch=group.assignment_epoch,
         assignor_name=membership.assignor,
     )
-    for member, share in members:
-        described.members.append(_member(member, share, context.broker.topics))
+    for member in group.members.values():
+        described.members.append(_member(member, group.share_of(member.member_id), context.broker.topics))
         yield _units(described.members[-1])
     return described
 
@@ -100,13 +100,13 @@ def _membership(group_id: str, context: RequestContext) -> ConsumerMembership:
     return group.membership
 
 
-def _authorize_topics(membership: ConsumerMembership, context: RequestContext) -> Steps[None]:
+def _authorize_topics(group: ConsumerGroup, context: RequestContext) -> Steps[None]:
     """Hide topics that the client may not describe.
 
     Raises:
         BrokerResponseError: TOPIC_AUTHORIZATION_FAILED (29).
     """
-    for number, name in enumerate(membership.group.subscribed_names(), 1):
+    for number, name in enumerate(group.subscribed_names(), 1):
         if not context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name):
             raise error_for(
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED,

@@ -350,8 +350,8 @@ class TransactionCoordinator:
     def settle(self) -> None:
         """Complete what a crash interrupted; called once, before the first request.
 
-        If a partition is damaged, or in a failed data directory, hanging transactions are not ended: state
-        that cannot be read may say that they were committed.
+        If a partition is damaged, or in a failed data directory, hanging transactions are not ended: the
+        state that cannot be read may say that they were committed.
         """
         self._is_settled = True
         if not self._unreadable and self._topic.is_online:

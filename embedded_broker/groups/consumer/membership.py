@@ -40,8 +40,8 @@ _ELEMENTS_IN_A_UNIT = 16
 PATTERN_ELEMENTS = 4096
 """Cost of matching all topics with a pattern: more than the loop has time for, so a thread does it."""
 
-_FENCE_RETRY_MS = 5_000
-"""Time until a member is removed again, if the log did not take it."""
+_FENCE_RETRY_MS, _LONGEST_FENCE_RETRY_MS = 5_000, 60_000
+"""Backoff between two attempts to remove a member, if the log does not take it; doubled while it does not."""
 
 _FEW_NAMES = 256
 """So many names are looked up in a fraction of a millisecond."""
@@ -479,25 +479,24 @@ class ConsumerMembership:
             reason = f"revoked no partitions within {member.metadata.rebalance_timeout_ms} ms"
             self._fence("revocation", member_id, reason)
 
-    def _fence(self, what: str, member_id: str, reason: str) -> None:
+    def _fence(self, what: str, member_id: str, reason: str, *, retry_ms: int = _FENCE_RETRY_MS) -> None:
         """Remove a member whose timer has ended; while that cannot be written, the timer runs on."""
         if member_id not in self.group.members:
             return
-        _log.info(
-            "group %s: member %s is removed: it %s", quoted(self.group.group_id), quoted(member_id), reason
-        )
+        # A failed disk refuses this until the broker is restarted, perhaps for thousands of members.
+        is_first = retry_ms == _FENCE_RETRY_MS
+        group, member = quoted(self.group.group_id), quoted(member_id)
+        if is_first:
+            _log.info("group %s: member %s is removed: it %s", group, member, reason)
         try:
             self.decide(lambda draft: fence(draft, member_id, self.context()))
-            self._note_rebalance(f"member {quoted(member_id)} was removed: it {reason}")
+            self._note_rebalance(f"member {member} was removed: it {reason}")
         except BrokerResponseError as error:
-            _log.warning(
-                "group %s: member %s cannot be removed: %s",
-                quoted(self.group.group_id),
-                quoted(member_id),
-                error.message,
-            )
-            again = partial(self._fence, what, member_id, reason)
-            self.host.timers.set(self._key(what, member_id), self.host.now_ms() + _FENCE_RETRY_MS, again)
+            if is_first:
+                _log.warning("group %s: member %s cannot be removed: %s", group, member, error.message)
+            longer_ms = min(2 * retry_ms, _LONGEST_FENCE_RETRY_MS)
+            again = partial(self._fence, what, member_id, reason, retry_ms=longer_ms)
+            self.host.timers.set(self._key(what, member_id), self.host.now_ms() + retry_ms, again)
 
     def _cancel_timers(self, member_id: str) -> None:
         for what in ("session", "revocation", "join", "sync"):

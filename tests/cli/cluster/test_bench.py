@@ -120,11 +120,13 @@ def test_ctrl_c_deletes_the_topic(
 
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # else it would end this process
     monkeypatch.setattr("splashdam.cli.cluster.bench.measure_all", interrupt)
-    with EmbeddedBroker(tmp_path, fsync=False) as broker:
-        done = run("bench", "-b", broker.bootstrap_servers, *SMALL)
-        client = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
-        assert client.list_topics().topics == {}
-    signal.signal(signal.SIGTERM, before)
+    try:
+        with EmbeddedBroker(tmp_path, fsync=False) as broker:
+            done = run("bench", "-b", broker.bootstrap_servers, *SMALL)
+            client = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+            assert client.list_topics().topics == {}
+    finally:
+        signal.signal(signal.SIGTERM, before)
     assert done.returncode == status
 
 

@@ -9,8 +9,10 @@ import pytest
 import trio
 from support.broker.broker_talk import Talk
 from support.broker.group_talk import RawMember
+from support.broker.steps import finished
 
 from splashdam.embedded_broker.broker import Broker
+from splashdam.embedded_broker.execution.answers import Account, Address
 from splashdam.embedded_broker.groups.consumer.context import TOPIC_LETTERS, BrokerTopics
 from splashdam.embedded_broker.groups.consumer.group import TopicShape
 from splashdam.embedded_broker.groups.consumer.membership import ConsumerMembership, Decided, HeartbeatWork
@@ -20,6 +22,7 @@ from splashdam.embedded_broker.groups.offset_records import CommittedOffset, New
 from splashdam.embedded_broker.groups.patterns import compiled
 from splashdam.embedded_broker.handlers import consumer_group_describe, describe_groups
 from splashdam.embedded_broker.serving import dispatch
+from splashdam.embedded_broker.serving.registry import RequestContext
 from splashdam.embedded_broker.topics import internal_topics
 from splashdam.embedded_broker.topics.internal_topics import InternalTopic
 from splashdam.model.broker_errors import ErrorCode
@@ -140,6 +143,20 @@ async def test_an_answer_about_classic_groups_had_no_bound(
     answer: DescribeGroupsResponse = await talk.ask(DescribeGroupsRequest(groups=["g"] * 4), version)
     told = [(each.error_code, len(each.members)) for each in answer.groups]
     assert told == [(0, 1)] * 3 + [(ErrorCode.INVALID_REQUEST, 0)]
+
+
+async def test_a_group_that_changes_while_its_topics_are_authorized_showed_topics_that_are_not(
+    broker: Broker, talk: Talk
+) -> None:
+    """A member joined between two turns: its subscription was described, and nobody had asked about it."""
+    broker.topics.create("t")
+    await heartbeat(talk, names=NAMES[:20])
+    context = RequestContext(broker, 1, None, Address("b", 1), Account())
+    steps = consumer_group_describe._described("g", context)
+    assert next(steps) == 1
+    await heartbeat(talk, "late", names=["secret"])
+    described = finished(steps)
+    assert [each.member_id for each in described.members] == ["m"]
 
 
 async def test_a_pattern_is_matched_beside_the_loop(broker: Broker, talk: Talk) -> None:

@@ -350,3 +350,26 @@ async def test_a_full_disk_does_not_let_a_member_keep_what_it_has_to_revoke(
     assert codes[:11] == [0] * 11
     assert codes[-1] == ErrorCode.UNKNOWN_MEMBER_ID
     assert other.partitions == [0, 1]
+
+
+async def test_a_removal_that_the_disk_refuses_was_tried_and_logged_every_five_seconds(
+    broker: Broker,
+    talk: Talk,
+    files: MemoryFiles,
+    autojump_clock: MockClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With two lines of the log each time, for each of the members of the broker's groups."""
+    broker.topics.create("two", 2)
+    await WireMember(talk, "one", "two").beat()
+    files.inject(Fault(errno.ENOSPC, times=None))
+    with caplog.at_level("INFO", "splashdam.embedded_broker.groups"):
+        await trio.sleep(45 + 600)
+    files.heal()
+    lines = [each.getMessage() for each in caplog.records]
+    assert len([line for line in lines if "member 'one'" in line]) == 2
+    assert len([line for line in lines if line.startswith("cannot write")]) == 13
+    await trio.sleep(60)
+    group = broker.groups.find("g")
+    assert group is not None
+    assert group.is_empty
