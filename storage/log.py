@@ -864,6 +864,7 @@ class Log:
         self._end_at(self._files.cut_at(offset))
         self.producers = self._files.producers_at(self.log_end_offset)
         self.producers.restart_clocks(now_ms)
+        self._files.truncate_state(self.log_start_offset, self.log_end_offset)
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
         """Remove everything; the log is then empty and its next record gets ``offset``.
@@ -883,15 +884,17 @@ class Log:
         self.high_watermark = offset
         self._end_at(offset)
         self.producers = ProducerStates()
+        self._files.truncate_state(self.log_start_offset, self.log_end_offset)
 
     def _end_at(self, end: int) -> None:
+        """End at an offset, in memory: the disk, which may refuse the rest of a truncation, comes last."""
         self.log_end_offset = end
         self.log_start_offset = min(self.log_start_offset, end)
         self._checkpointed_start = min(self._checkpointed_start, end)
         self.high_watermark = min(self.high_watermark, end)
         self._note_move()
         self._undecided = [each for each in self._undecided if each[1] < end]
-        self._files.truncate_state(self.log_start_offset, end)
+        self.flusher.truncate(end)
 
     # --- elsewhere, and the end -----------------------------------------------------------------------------
 

@@ -209,17 +209,17 @@ class LogFiles:
         self.segments.remove_first(1)
 
     def truncate_state(self, log_start_offset: int, end: int) -> None:
-        """Remove leader epochs, recovery point and snapshots above ``end``, where the log ends now.
+        """Remove snapshots and leader epochs above ``end``, where the log ends now.
 
         Raises:
-            KafkaStorageError: the disk refuses.
+            KafkaStorageError: the disk refuses. It may have no room for the epochs; the next truncation, to
+                this end, tries again.
         """
-        self.epochs.cut(log_start_offset, end)
-        self.flusher.truncate(end)
+        self._snapshot_offset = -1
         for held in self._snapshots.offsets():
             if held > end:
                 self._snapshots.delete(held)
-        self._snapshot_offset = -1
+        self.epochs.cut(log_start_offset, end)
 
     def _drop_from(self, number: int | None) -> None:
         """Remove the segments from this index on, the last one first, so that no crash leaves a gap."""

@@ -371,6 +371,32 @@ def test_a_log_that_could_not_be_cut_ends_where_its_records_do(after: int) -> No
     assert values_of(log) == [b"%d" % number for number in range(log.log_end_offset)]
 
 
+def test_a_cut_whose_epochs_a_full_disk_refused_left_the_producers_of_what_was_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their retries were taken for duplicates, and a cleaning did not learn of the cut."""
+    files = MemoryFiles()
+    log = open_log(files)
+    for producer_id in range(6):
+        log.append_as_leader(batch(b"x", producer_id=producer_id), now_ms=NOW_MS, leader_epoch=producer_id)
+        log.roll(NOW_MS)
+
+    def refuse(path: str, *_: object, **__: object) -> None:
+        with storage_errors("write", path):
+            raise OSError(errno.ENOSPC, "the disk is full")
+
+    with monkeypatch.context() as full:
+        full.setattr(files, "write_atomic", refuse)
+        with pytest.raises(KafkaStorageError):
+            log.truncate_to(3, now_ms=NOW_MS)
+    assert [each.producer_id for each in log.producers] == [0, 1, 2]
+    assert (log.log_end_offset, log.truncations) == (3, 1)
+    snapshots = [each.name for each in files.list_directory(DIRECTORY) if each.name.endswith(".snapshot")]
+    assert sorted(int(name.partition(".")[0]) for name in snapshots) == [1, 2, 3]
+    log.truncate_to(log.log_end_offset, now_ms=NOW_MS)
+    assert log.last_epoch == 2
+
+
 def test_a_refused_epoch_does_not_count_the_one_before_as_synced() -> None:
     """The first epoch is synced with the first flush: after the refusal a power cut took it."""
     files = MemoryFiles()
