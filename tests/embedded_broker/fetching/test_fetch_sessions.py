@@ -227,7 +227,7 @@ def units_of(steps: Steps[T]) -> tuple[int, T]:
 
 
 def test_the_partitions_of_a_session_were_added_in_one_step() -> None:
-    """45,000 of them kept the loop for 0.1 s, and their answer for as long again."""
+    """45,000 of them kept the loop for 0.1 s."""
     sessions = FetchSessions(1)
     context = finished(sessions.context(question(range(1600)), 0))
     units, answer = units_of(context.answer(same(context), 0))
