@@ -106,7 +106,7 @@ async def test_unused_transactional_ids(autojump_clock: MockClock, is_open: bool
     options = {
         "transaction_max_timeout_ms": 2**31 - 1,
         "transactional_id_expiration_ms": 12 * HOUR_MS,
-        # What a broker does every few seconds is not what is looked at, and there are thousands in twelve hours.
+        # A broker does these every few seconds, thousands of times in twelve hours; nobody looks at them.
         "transaction_abort_timed_out_transaction_cleanup_interval_ms": HOUR_MS,
         "log_cleaner_backoff_ms": HOUR_MS,
         "log_flush_offset_checkpoint_interval_ms": HOUR_MS,
