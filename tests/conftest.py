@@ -33,10 +33,12 @@ settings.register_profile("everyday", deadline=None, max_examples=40)
 settings.register_profile("thorough", deadline=None, max_examples=100)
 settings.load_profile("everyday")
 
-# A shell that starts the suite in the background ignores Ctrl-C, and children inherit that;
-# the tests of signals need it.
+# A shell that starts the suite in the background ignores Ctrl-C, nohup ignores SIGHUP, and children inherit
+# that; the tests of signals need both.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for groups

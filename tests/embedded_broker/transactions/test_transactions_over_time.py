@@ -103,7 +103,16 @@ async def test_the_interval_is_an_option(autojump_clock: MockClock) -> None:
 async def test_unused_transactional_ids(autojump_clock: MockClock, is_open: bool) -> None:
     """Forgotten after transactional.id.expiration.ms, for the next start, too; never while one is open."""
     files = MemoryFiles()
-    options = {"transaction_max_timeout_ms": 2**31 - 1, "transactional_id_expiration_ms": 12 * HOUR_MS}
+    options = {
+        "transaction_max_timeout_ms": 2**31 - 1,
+        "transactional_id_expiration_ms": 12 * HOUR_MS,
+        # A broker does these every few seconds, thousands of times in twelve hours; nobody looks at them.
+        "transaction_abort_timed_out_transaction_cleanup_interval_ms": HOUR_MS,
+        "log_cleaner_backoff_ms": HOUR_MS,
+        "log_flush_offset_checkpoint_interval_ms": HOUR_MS,
+        "log_flush_start_offset_checkpoint_interval_ms": HOUR_MS,
+        "replica_high_watermark_checkpoint_interval_ms": HOUR_MS,
+    }
     async with opened(files, autojump_clock, **options) as (broker, talk):
         producer = RawProducer(talk)
         assert await producer.initialize(timeout_ms=2**31 - 1) == 0

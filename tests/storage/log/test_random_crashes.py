@@ -10,6 +10,7 @@ import errno
 from random import Random
 
 import pytest
+from support.running.examples import examples
 from support.storage.logs import DIRECTORY, NOW_MS, TP, batch, open_log, read_all
 
 from splashdam.model.broker_errors import KafkaStorageError
@@ -25,7 +26,7 @@ SETTINGS = LogSettings(
     retention_bytes=10 * LENGTH,
     file_delete_delay_ms=0,
 )
-ROUNDS = 300
+ROUNDS = examples(300)
 
 
 class Life:
