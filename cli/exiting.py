@@ -6,7 +6,7 @@ SIGTERM and SIGHUP end a command as Ctrl-C does; the status tells which signal i
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
@@ -103,15 +103,8 @@ def exit_status(interrupt: KeyboardInterrupt) -> int:
 @contextmanager
 def signals_interrupt() -> Iterator[None]:
     """Raise `EndedBySignal` for SIGTERM and SIGHUP inside; a signal that is ignored (nohup) stays ignored."""
-    before = {number: signal.getsignal(number) for number in ENDING}
-    caught = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
-    try:
-        for number in caught:
-            signal.signal(number, _interrupt)
+    with _handled_by(_interrupt, ENDING):
         yield
-    finally:
-        for number in caught:
-            signal.signal(number, before[number])
 
 
 @contextmanager
@@ -132,37 +125,40 @@ def signals_interrupt_trio() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
 
-    before = {number: signal.getsignal(number) for number in ENDING}
-    caught = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
     try:
-        for number in caught:
-            signal.signal(number, handle)
-        yield
+        with _handled_by(handle, ENDING):
+            yield
     except (KeyboardInterrupt, BaseExceptionGroup) as error:
         interrupt = _only_error(error)
         if not isinstance(interrupt, KeyboardInterrupt):
             raise
         raise (EndedBySignal(came[0]) if came else interrupt) from None
-    finally:
-        for number in caught:
-            signal.signal(number, before[number])
 
 
 @contextmanager
 def interrupts_wait() -> Iterator[None]:
     """Delay Ctrl-C, SIGTERM and SIGHUP until the block is done, so that no step is left half done."""
     came: list[int] = []
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, *ENDING)}
-    caught = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    with _handled_by(lambda number, _frame: came.append(number), (signal.SIGINT, *ENDING)):
+        yield
+    if came:
+        raise KeyboardInterrupt if came[0] == signal.SIGINT else EndedBySignal(came[0])
+
+
+@contextmanager
+def _handled_by(
+    handler: Callable[[int, FrameType | None], object], numbers: Iterable[signal.Signals]
+) -> Iterator[None]:
+    """Set a handler for signals inside; those that are ignored (nohup) stay ignored."""
+    before = {number: signal.getsignal(number) for number in numbers}
+    caught = [number for number, earlier in before.items() if earlier is not signal.SIG_IGN]
     try:
         for number in caught:
-            signal.signal(number, lambda number, _frame: came.append(number))
+            signal.signal(number, handler)
         yield
     finally:
         for number in caught:
             signal.signal(number, before[number])
-    if came:
-        raise KeyboardInterrupt if came[0] == signal.SIGINT else EndedBySignal(came[0])
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:

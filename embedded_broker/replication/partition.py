@@ -157,7 +157,7 @@ class Partition:
         self._tell_followers_changed()
 
     def _tell_followers_changed(self) -> None:
-        """Wake all that wait for the followers; who waits again waits for the next change."""
+        """Wake the tasks that wait for the followers; a task that waits again waits for the next change."""
         changed, self._followers_changed = self._followers_changed, trio.Event()
         changed.set()
 
