@@ -103,7 +103,10 @@ def check_batch(
             batch, header, settings, now_ms, max_bytes=max_bytes
         ).max_timestamp_ms
     except UnsupportedCodecError as error:
-        if settings.looks_at_records:
+        # The header tells the latest time of a record, but neither the earliest one nor who has a key.
+        is_too_late = header.max_timestamp > now_ms + settings.message_timestamp_after_max_ms
+        has_rules = is_too_late or settings.message_timestamp_before_max_ms < MAX_LONG
+        if settings.is_compacted or (has_rules and settings.limits_timestamps):
             raise UnsupportedCompressionTypeError(str(error)) from error
         max_timestamp_ms = header.max_timestamp
     is_right = header.max_timestamp == max_timestamp_ms or settings.uses_log_append_time

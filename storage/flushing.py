@@ -176,14 +176,21 @@ class LogFlusher:
         """Forget segments that are being removed; they need no flush."""
         self._closed = [segment for segment in self._closed if segment not in removed]
 
-    def lower_recovery_point(self, offset: int) -> None:
-        """Promise no longer that anything from ``offset`` on is on stable storage."""
+    def expect_cut(self, offset: int) -> None:
+        """Promise no longer that the segment of ``offset`` is on stable storage.
+
+        A cut ends at the base offset of a batch, which may be below ``offset``.
+        """
+        held_by = next(self._segments.walk_from(offset))
+        self._lower_recovery_point(min(offset, held_by.base_offset))
+
+    def _lower_recovery_point(self, offset: int) -> None:
         self.recovery_point = min(self.recovery_point, offset)
 
     def truncate(self, offset: int) -> None:
         """Note that the log was cut at ``offset``, perhaps in a segment that had been closed."""
         self.truncations += 1
-        self.lower_recovery_point(offset)
+        self._lower_recovery_point(offset)
         active = self._segments.active
         self._closed = [segment for segment in self._closed if segment.base_offset < active.base_offset]
 

@@ -126,6 +126,9 @@ class Log:
         self._on_work = partial(on_work, self)
         self._recovered_high_watermark = recovered_high_watermark
         self._undecided: list[tuple[int, int]] = []  # first offsets and markers; see last_stable_offset
+        self._is_half_truncated = (
+            False  # the disk refused a step: the next truncation goes through all of them
+        )
         self._refused = RefusedBatches()
         self._use(directory, loaded, recovery_point, now_ms, names_are_synced=loaded.is_unchanged)
 
@@ -853,7 +856,7 @@ class Log:
             IllegalStateError: the log is closed.
         """
         self.check_open("truncation")
-        if offset >= self.log_end_offset:
+        if offset >= self.log_end_offset and not self._is_half_truncated:
             # An epoch that has no record yet may differ from the leader's.
             self._epochs.cut(self.log_start_offset, self.log_end_offset)
             return
@@ -861,10 +864,12 @@ class Log:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
             return
         _logger.info("%s: truncated from %d to %d", self.directory, self.log_end_offset, offset)
-        self._end_at(self._files.cut_at(offset))
+        self._is_half_truncated = True
+        self._files.cut_at(min(offset, self.log_end_offset), self._end_at)
         self.producers = self._files.producers_at(self.log_end_offset)
         self.producers.restart_clocks(now_ms)
         self._files.truncate_state(self.log_start_offset, self.log_end_offset)
+        self._is_half_truncated = False
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
         """Remove everything; the log is then empty and its next record gets ``offset``.
@@ -879,12 +884,13 @@ class Log:
             self.log_end_offset,
             offset,
         )
-        self._files.truncate_fully(offset, now_ms)
+        self._files.truncate_fully(offset, now_ms, self._end_at)
         self.log_start_offset = offset
         self.high_watermark = offset
         self._end_at(offset)
         self.producers = ProducerStates()
         self._files.truncate_state(self.log_start_offset, self.log_end_offset)
+        self._is_half_truncated = False
 
     def _end_at(self, end: int) -> None:
         """End at an offset, in memory: the disk, which may refuse the rest of a truncation, comes last."""

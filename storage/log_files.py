@@ -7,8 +7,9 @@ state reaches as far as its batches do. See docs/decisions/storage.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from splashdam.model.broker_errors import KafkaStorageError
 from splashdam.storage.files.disk import Files
 from splashdam.storage.flushing import FlushedLog, LogFlusher
 from splashdam.storage.producers.replay import make_producers_durable, producers_at
@@ -74,6 +75,7 @@ class LogFiles:
         self._snapshot_offset = loaded.snapshot_offset
         # A segment that could not be created in full; some of its files may be left.
         self._unfinished: LogSegment | None = None
+        self._has_unsynced_removals = False  # a power cut may bring removed segments back
 
     def producers_at(self, offset: int) -> ProducerStates:
         """Return the producer state of everything below ``offset``.
@@ -163,28 +165,41 @@ class LogFiles:
 
     # --- the last segments go -------------------------------------------------------------------------------
 
-    def cut_at(self, offset: int) -> int:
-        """Remove the batch that holds ``offset`` and all after it; return the new log end offset.
+    def cut_at(self, offset: int, ended: Callable[[int], None]) -> None:
+        """Remove the batch that holds ``offset`` and all after it.
 
         Whole segments are removed durably before the one in front of them is cut: a power cut would bring
         them back behind a log that no longer reaches up to them.
 
+        Args:
+            offset: at least that of the first segment.
+            ended: called with the new log end offset, also if the disk refuses the rest.
+
         Raises:
-            KafkaStorageError: the disk refuses.
+            KafkaStorageError: the disk refuses; a later call goes on.
         """
         self.swapper.finish()
         behind = (n for n, each in enumerate(self.segments.all) if each.base_offset > offset)
-        self._drop_from(next(behind, None))
-        active = self.segments.active
-        head = active.find(offset)
-        if head is None:
+        end = self._log.log_end_offset
+        try:
+            for removed in self._drop_from(next(behind, len(self.segments.all))):
+                end = removed.base_offset
+            active = self.segments.active
+            head = active.find(offset)
+            if head is not None:
+                active.cut(head)
+            end = offset if head is None else min(offset, head.base_offset)
             active.prepare_for_append()
-            return offset
-        active.cut(head)
-        return min(offset, head.base_offset)
+        finally:
+            ended(end)
 
-    def truncate_fully(self, offset: int, now_ms: int) -> None:
+    def truncate_fully(self, offset: int, now_ms: int, ended: Callable[[int], None]) -> None:
         """Remove everything and create an empty segment at ``offset``.
+
+        Args:
+            offset: where the log is to begin.
+            now_ms: wall clock, milliseconds since the epoch.
+            ended: called with the new log end offset.
 
         Raises:
             KafkaStorageError: the disk refuses.
@@ -195,7 +210,8 @@ class LogFiles:
         for held in self._snapshots.offsets():
             self._snapshots.delete(held)
         self.epochs.cut(0, -1)  # none of them covers the offsets to come
-        self._drop_from(1)
+        for removed in self._drop_from(1):
+            ended(removed.base_offset)
         first = self.segments.active
         segment = LogSegment(self._files, self.directory, offset, self._log.settings, now_ms)
         if segment.base_offset == first.base_offset:
@@ -221,11 +237,26 @@ class LogFiles:
                 self._snapshots.delete(held)
         self.epochs.cut(log_start_offset, end)
 
-    def _drop_from(self, number: int | None) -> None:
-        """Remove the segments from this index on, the last one first, so that no crash leaves a gap."""
-        removed = () if number is None else self.segments.all[number:]
-        for segment in reversed(removed):
-            segment.delete()
-        if removed:
+    def _drop_from(self, number: int) -> Iterator[LogSegment]:
+        """Remove the segments from this index on, the last one first, so that no crash leaves a gap.
+
+        Yields:
+            Each segment that has left the log. One whose ``.log`` is gone has no records, so it leaves even
+            if the disk keeps one of its indexes.
+        """
+        for last in range(len(self.segments.all) - 1, number - 1, -1):
+            segment, failure = self.segments.all[last], None
+            self._has_unsynced_removals = True
+            try:
+                segment.delete()
+            except KafkaStorageError as error:
+                if self._files.size_bytes(segment.paths()[0]) is not None:
+                    raise
+                failure = error
+            self.segments.keep_first(last)
+            yield segment
+            if failure is not None:
+                raise failure
+        if self._has_unsynced_removals:
             self._files.sync_directory(self.directory)
-            self.segments.keep_first(len(self.segments.all) - len(removed))
+            self._has_unsynced_removals = False

@@ -171,7 +171,7 @@ class LogSettings:
         doc="Milliseconds a record's timestamp may lie behind the broker's clock",
     )
     message_timestamp_after_max_ms: int = topic_option(
-        MAX_LONG,
+        HOUR_MS,
         "log.message.timestamp.after.max.ms",
         check=whole_number(0),
         doc="Milliseconds a record's timestamp may lie ahead of the broker's clock",

@@ -177,7 +177,7 @@ class ReplicaManager:
 
     def truncating(self, log: Log, offset: int) -> None:
         """Checkpoint that nothing from ``offset`` on is flushed; raises KafkaStorageError."""
-        log.flusher.lower_recovery_point(offset)
+        log.flusher.expect_cut(offset)
         self._broker.logs.checkpoints.write_recovery_points(self._broker.logs.logs)
 
     def truncated(self, log: Log) -> None:

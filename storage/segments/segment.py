@@ -325,9 +325,12 @@ class LogSegment:
         self._close_log()
 
     def cut(self, head: Head) -> None:
-        """Remove a batch and all after it, and make the segment the active one; errors as ``create``."""
+        """Remove a batch and all after it.
+
+        Raises:
+            KafkaStorageError: the disk refuses; the batches are all there.
+        """
         self._cut_at(head.position, head.base_offset)
-        self.prepare_for_append()
 
     def cut_behind(self, offset: int) -> int:
         """Cut what follows the batches below ``offset``, if they reach up to it, and sync.

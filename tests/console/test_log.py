@@ -6,7 +6,7 @@ import re
 
 import pytest
 from support.console.visitor import Visitor
-from support.storage.logs import batch
+from support.storage.logs import NOW_MS, batch
 from trio.testing import MockClock
 
 from splashdam.client.async_producer import AsyncKafkaProducer
@@ -71,7 +71,7 @@ async def test_the_first_hundred_by_name_were_called_the_largest(
     for name, records in (("a", 1), ("b", 0), ("c", 2)):
         broker.topics.create(name)
         for _ in range(records):
-            broker.logs.logs[TopicPartition(name, 0)].append_as_leader(batch(b"a plank"), now_ms=0)
+            broker.logs.logs[TopicPartition(name, 0)].append_as_leader(batch(b"a plank"), now_ms=NOW_MS)
     text = (await visitor.get("/log")).text
     shown = [text.find(f'href="/log/{name}/0"') for name in "cab"]
     assert 0 < shown[0] < shown[1]

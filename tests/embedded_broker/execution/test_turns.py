@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 import trio
-from support.broker.broker_talk import Talk, batch, produce, produce_request
+from support.broker.broker_talk import NOW_MS, Talk, batch, produce, produce_request
 from support.broker.hostile_batches import LATE_MS, MIB, bomb, promising
 from support.broker.quota_talk import alter
 from support.running import patches
@@ -155,7 +155,7 @@ def plant(broker: Broker, *batches: bytes) -> None:
     """Appends batches that no producer could: as a directory of somebody else may hold them."""
     log = broker.logs.logs[WHERE]
     for each in batches:
-        log.append_as_leader(each, now_ms=1000, header=parse_header(each))
+        log.append_as_leader(each, now_ms=NOW_MS, header=parse_header(each))
 
 
 async def another(network: MemoryNetwork) -> Talk:
@@ -268,7 +268,7 @@ async def test_a_turn_looks_up_so_many_times(
     partitions = 2 * TURN_UNITS
     broker.topics.create("t", partitions)
     for log in broker.logs.logs.values():
-        log.append_as_leader(batch(b"v"), now_ms=1000)
+        log.append_as_leader(batch(b"v"), now_ms=NOW_MS)
     lookup = TimeIndex.lookup
 
     def looked_up(index: TimeIndex, timestamp_ms: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from support.broker.broker_talk import Talk, batch, fetch_request, fetched, produce, records_of
+from support.broker.broker_talk import NOW_MS, Talk, batch, fetch_request, fetched, produce, records_of
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
@@ -141,7 +141,7 @@ async def test_leader_epoch(talk: Talk, epoch: int, code: int) -> None:
 async def test_older_leader_epoch(talk: Talk, broker: Broker) -> None:
     """74 for one that has passed."""
     log = broker.logs.logs[TopicPartition("t", 0)]
-    log.append_as_leader(batch(b"a"), now_ms=0, leader_epoch=4)
+    log.append_as_leader(batch(b"a"), now_ms=NOW_MS, leader_epoch=4)
     assert (await fetch(talk, fetch_request("t", 0, current_leader_epoch=3))).error_code == 74
 
 
@@ -152,7 +152,7 @@ async def test_read_committed(talk: Talk, broker: Broker) -> None:
     part = await fetch(talk, fetch_request("t", 0, isolation_level=1))
     assert (values(part), part.aborted_transactions) == ([b"a"], [])
     fields = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
-    log.append_as_leader(batch(b"open", **fields), now_ms=0)
+    log.append_as_leader(batch(b"open", **fields), now_ms=NOW_MS)
     part = await fetch(talk, fetch_request("t", 0, isolation_level=1))
     assert (values(part), part.high_watermark, part.last_stable_offset) == ([b"a"], 2, 1)
     part = await fetch(talk, fetch_request("t", 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
-from support.broker.broker_talk import MIB, Talk, batch, fetch_request, produce, records_of
+from support.broker.broker_talk import MIB, NOW_MS, Talk, batch, fetch_request, produce, records_of
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker
@@ -165,7 +165,7 @@ async def log(broker: Broker) -> Log:
     log = broker.logs.logs[TopicPartition("t", 0)]
     for epoch, count in ((0, 2), (2, 2), (5, 1)):
         for _ in range(count):
-            log.append_as_leader(batch(b"x"), now_ms=0, leader_epoch=epoch)
+            log.append_as_leader(batch(b"x"), now_ms=NOW_MS, leader_epoch=epoch)
     return log
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from support.broker.broker_talk import Talk, batch, produce
+from support.broker.broker_talk import NOW_MS, Talk, batch, produce
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.model.broker_errors import ErrorCode
@@ -119,7 +119,7 @@ async def test_records_that_are_not_replicated(
     """Consumers do not see what is above the high watermark; other brokers do."""
     log = broker.logs.logs[TopicPartition("t", 0)]
     log.truncate_to(2, now_ms=0)
-    log.append_as_leader(build_batch([(4000, None, b"x", None)]), now_ms=0)
+    log.append_as_leader(build_batch([(4000, None, b"x", None)]), now_ms=NOW_MS)
     log.high_watermark = 2
     found = [
         (await ask(talk, timestamp, isolation_level=level, replica_id=replica_id)).offset

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.broker.broker_talk import Talk, batch
+from support.broker.broker_talk import NOW_MS, Talk, batch
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.model.values import TopicPartition
@@ -21,7 +21,7 @@ async def talk(broker: Broker, talk: Talk) -> Talk:
     broker.topics.create("t")
     log = broker.logs.logs[TopicPartition("t", 0)]
     for epoch in (1, 1, 4):
-        log.append_as_leader(batch(b"x"), now_ms=0, leader_epoch=epoch)
+        log.append_as_leader(batch(b"x"), now_ms=NOW_MS, leader_epoch=epoch)
     return talk
 
 

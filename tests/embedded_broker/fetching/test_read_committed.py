@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
-from support.broker.broker_talk import Talk, batch, fetch_request, fetched, records_of
+from support.broker.broker_talk import NOW_MS, Talk, batch, fetch_request, fetched, records_of
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker
@@ -32,7 +32,7 @@ def write(broker: Broker, log: Log, producer_id: int, *values: bytes) -> None:
     data = batch(
         *values, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True
     )
-    log.append_as_leader(data, now_ms=0)
+    log.append_as_leader(data, now_ms=NOW_MS)
     broker.parking.appended(log.topic_partition, len(data))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
-from support.broker.broker_talk import Talk, batch, fetch_request, fetched, produce, records_of
+from support.broker.broker_talk import NOW_MS, Talk, batch, fetch_request, fetched, produce, records_of
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker
@@ -34,8 +34,8 @@ async def log(broker: Broker) -> Log:
     """A log whose last batch no follower has yet."""
     broker.topics.create("t")
     log = broker.logs.logs[TopicPartition("t", 0)]
-    log.append_as_leader(batch(b"old"), now_ms=0)
-    log.append_as_leader(batch(b"new"), now_ms=0)
+    log.append_as_leader(batch(b"old"), now_ms=NOW_MS)
+    log.append_as_leader(batch(b"new"), now_ms=NOW_MS)
     log.high_watermark = 1
     return log
 
@@ -85,7 +85,7 @@ async def test_which_events_wake_which_fetches(
     await consumer.send(fetch_request("t", 1, max_wait_ms=60_000, min_bytes=1), 12)
     await trio.testing.wait_all_tasks_blocked()
     data = batch(b"newest")
-    log.append_as_leader(data, now_ms=0)
+    log.append_as_leader(data, now_ms=NOW_MS)
     log.high_watermark = 1
     broker.parking.appended(log.topic_partition, len(data), is_visible=False)
     assert len(records_of(fetched(await follower.answer())[0].records)) == 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import trio
-from support.broker.broker_talk import MIB, Talk, batch, produce, records_of
+from support.broker.broker_talk import MIB, NOW_MS, Talk, batch, produce, records_of
 from support.broker.cluster_kit import T0, Cluster, open_cluster
 from trio.testing import MockClock
 
@@ -110,7 +110,7 @@ async def test_a_long_idle_follower_is_in_sync_at_the_next_append(autojump_clock
         await trio.sleep(IDLE_SECONDS)
         partition = led(cluster)
         data = batch(b"a")
-        cluster.leader.log.append_as_leader(data, now_ms=0)
+        cluster.leader.log.append_as_leader(data, now_ms=NOW_MS)
         cluster.leader.broker.parking.appended(T0, len(data), is_visible=False)
         partition.check_isr()
         assert partition.proposal is None

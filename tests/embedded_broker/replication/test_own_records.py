@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.broker import offset_talk
-from support.broker.broker_talk import batch
+from support.broker.broker_talk import NOW_MS, batch
 from support.broker.cluster_kit import Cluster, open_cluster
 from trio.testing import MockClock
 
@@ -66,7 +66,7 @@ async def test_markers_are_answered_when_replicas_have_them(autojump_clock: Mock
     async with open_cluster(autojump_clock) as cluster:
         cluster.create(1, 2)
         cluster.nodes[1].log.append_as_leader(
-            batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True), now_ms=0
+            batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True), now_ms=NOW_MS
         )
         marker = WritableTxnMarker(
             producer_id=7,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 import pytest
 import trio
 from support.broker import quota_talk
-from support.broker.broker_talk import Talk, batch, fetch_request, produce, records_of
+from support.broker.broker_talk import NOW_MS, Talk, batch, fetch_request, produce, records_of
 from support.broker.cluster_kit import T0, Cluster, open_cluster
 from trio.testing import MockClock
 
@@ -96,7 +96,7 @@ async def test_followers_know_of_transactions(autojump_clock: MockClock) -> None
         for producer_id in (7, 8):
             log.append_as_leader(
                 batch(b"x", producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True),
-                now_ms=0,
+                now_ms=NOW_MS,
             )
         log.append_marker(TransactionMarker(7, 0, False, 0), now_ms=0)
         cluster.nodes[1].broker.parking.appended(T0, 1)

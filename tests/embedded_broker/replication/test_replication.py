@@ -6,7 +6,7 @@ import errno
 
 import pytest
 import trio
-from support.broker.broker_talk import batch, produce, produce_request
+from support.broker.broker_talk import NOW_MS, batch, produce, produce_request
 from support.broker.cluster_kit import NODES, T0, open_cluster
 from trio.testing import MockClock
 
@@ -394,7 +394,7 @@ async def test_followers_leave_the_isrs_of_many_partitions_with_one_sync_of_each
         data = batch(b"a")
         for number in range(60):
             log = leader.logs.logs[TopicPartition("many", number)]
-            log.append_as_leader(data, now_ms=0)
+            log.append_as_leader(data, now_ms=NOW_MS)
             leader.parking.appended(log.topic_partition, len(data), is_visible=False)
         before = cluster.controller.changes
         await trio.sleep(20)

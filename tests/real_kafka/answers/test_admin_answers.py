@@ -34,7 +34,6 @@ from splashdam.net.addresses import parse_bootstrap_servers
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 OTHER_TOPIC_OPTIONS = {
-    "message.timestamp.after.max.ms",  # Kafka 4 takes records from the future up to an hour
     "min.insync.replicas",  # it sets a default for the cluster
     "errors.deadletterqueue.group.enable",  # of share groups, since 4.4
     "max.decompressed.message.bytes",  # of one record, since 4.4

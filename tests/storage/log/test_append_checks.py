@@ -40,7 +40,7 @@ from splashdam.storage import append_checks
 from splashdam.storage.append_checks import RecordErrors, check_batch
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.storage.log import Log
-from splashdam.storage.settings import LogSettings
+from splashdam.storage.settings import HOUR_MS, LogSettings
 
 ATTRIBUTES_AT, LAST_DELTA_AT, COUNT_AT = 21, 23, 57
 SETTINGS = LogSettings()
@@ -171,6 +171,14 @@ def test_timestamps_outside_the_limits_are_refused_by_record() -> None:
     check_batch(data, attrs.evolve(settings, message_timestamp_type="LogAppendTime"), NOW_MS)
 
 
+def test_a_record_may_be_an_hour_ahead_of_the_broker() -> None:
+    """Kafka's default since 4.0 (KIP-1030); before, a timestamp in microseconds was taken."""
+    ahead = [build_batch([(NOW_MS + HOUR_MS + after, b"k", b"v", None)]) for after in (0, 1)]
+    check_batch(ahead[0], LogSettings(), NOW_MS)
+    with pytest.raises(InvalidTimestampError):
+        check_batch(ahead[1], LogSettings(), NOW_MS)
+
+
 def test_a_refused_sequence_leaves_no_trace(log: Log) -> None:
     """Not even in what is remembered of the producer."""
     log.append_as_leader(batch(b"a", producer_id=1), now_ms=NOW_MS)
@@ -247,6 +255,8 @@ def test_a_codec_without_its_library_is_taken_on_trust(monkeypatch: pytest.Monke
     assert check_batch(data, SETTINGS, NOW_MS)[0] is data
     with pytest.raises(UnsupportedCompressionTypeError, match="zstandard"):
         check_batch(data, LogSettings(cleanup_policy="compact"), NOW_MS)
+    with pytest.raises(UnsupportedCompressionTypeError, match="zstandard"):
+        check_batch(data, SETTINGS, NOW_MS - 2 * HOUR_MS)
 
 
 def test_each_record_is_walked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,6 +230,18 @@ def test_truncation_lowers_recovery_point_and_high_watermark() -> None:
     assert (log.recovery_point, log.high_watermark, log.log_end_offset) == (11, 11, 11)
 
 
+def test_a_checkpoint_before_a_cut_vouched_for_a_batch_that_was_cut() -> None:
+    """The offset lay inside a batch, so the log ended below the recovery point until the next checkpoint."""
+    log = open_log(MemoryFiles())
+    log.append_as_leader(batch(b"a", b"b"), now_ms=NOW_MS)
+    log.append_as_leader(batch(b"c", b"d"), now_ms=NOW_MS)
+    log.flush()
+    log.flusher.expect_cut(3)
+    checkpoint = log.recovery_point
+    log.truncate_to(3, now_ms=NOW_MS)
+    assert (checkpoint <= log.log_end_offset, log.log_end_offset) == (True, 2)
+
+
 def test_damage_and_wrong_order_are_refused() -> None:
     """A follower takes no batch that it has already, and none with a wrong checksum."""
     leader, follower = written_log(MemoryFiles()), open_log(MemoryFiles())
@@ -369,6 +381,37 @@ def test_a_log_that_could_not_be_cut_ends_where_its_records_do(after: int) -> No
     with pytest.raises(KafkaStorageError):
         log.truncate_to(3, now_ms=NOW_MS)
     assert values_of(log) == [b"%d" % number for number in range(log.log_end_offset)]
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_a_refused_cut_of_whole_segments_left_a_hole(power_cut: bool) -> None:
+    """Segments were removed, then the cut of the one before was refused: the log still ended behind them."""
+    whole = written_log(MemoryFiles())
+    whole.truncate_to(3, now_ms=NOW_MS)
+    for after in range(100):
+        files = MemoryFiles()
+        files.make_directory(DIRECTORY)
+        for path in ("/data", "/"):
+            files.sync_directory(path)
+        log = written_log(files)
+        log.flush()
+        files.inject(Fault(errno.EIO, after))
+        try:
+            log.truncate_to(3, now_ms=NOW_MS)
+        except KafkaStorageError:
+            assert values_of(log) == [b"%d" % number for number in range(log.log_end_offset)]
+            if power_cut:
+                files.crash(Random(after))
+                log = open_log(files, settings=SMALL)
+                assert values_of(log) == [b"%d" % number for number in range(log.log_end_offset)]
+            log.truncate_to(3, now_ms=NOW_MS)
+            assert contents(log) == contents(whole)
+            log.flush()
+            files.crash()
+            assert values_of(open_log(files, settings=SMALL)) == [b"0", b"1", b"2"]
+        else:
+            break
+    assert 10 < after < 99
 
 
 def test_a_cut_whose_epochs_a_full_disk_refused_left_the_producers_of_what_was_cut_off(

@@ -35,6 +35,7 @@ R = TypeVar("R", bound=Response)
 T = TypeVar("T")
 
 MIB = 1 << 20
+NOW_MS = 1_767_225_600_000  # the first record of a batch is of this time
 
 
 class Talk:
@@ -107,9 +108,7 @@ def at_once(steps: Steps[T]) -> T:
 
 def batch(*values: bytes, **fields: Any) -> bytes:
     """A record batch of values with null keys; ``fields`` as for ``build_batch``."""
-    return build_batch(
-        [(1_767_225_600_000 + i, None, value, None) for i, value in enumerate(values)], **fields
-    )
+    return build_batch([(NOW_MS + i, None, value, None) for i, value in enumerate(values)], **fields)
 
 
 def produce_request(

@@ -19,7 +19,7 @@ from splashdam.net.memory import memory_stream_pair
 from splashdam.record.batch import parse_header
 from splashdam.wire.message import Request
 from splashdam.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from support.broker.broker_talk import Talk, produce_request
+from support.broker.broker_talk import NOW_MS, Talk, produce_request
 from support.broker.hostile_batches import LATE_MS, MIB, bomb, promising
 from support.broker.loop_watch import LoopWatch
 
@@ -70,7 +70,7 @@ def plant(broker: Broker, batch: bytes, count: int) -> None:
     """Appends batches that no producer could."""
     log = broker.logs.logs[TopicPartition("t", 0)]
     for _ in range(count):
-        log.append_as_leader(batch, now_ms=1000, header=parse_header(batch))
+        log.append_as_leader(batch, now_ms=NOW_MS, header=parse_header(batch))
 
 
 def by_time(timestamp: int = LATE_MS) -> ListOffsetsRequest:
