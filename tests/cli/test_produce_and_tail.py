@@ -30,7 +30,11 @@ from splashdam.net.cluster.cluster_client import ClusterClient
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """One broker for all tests of this file; every test has a topic of its own."""
     with EmbeddedBroker(
-        tmp_path_factory.mktemp("data"), fsync=False, num_partitions=2, group_initial_rebalance_delay_ms=0
+        tmp_path_factory.mktemp("data"),
+        fsync=False,
+        num_partitions=2,
+        group_initial_rebalance_delay_ms=0,
+        config={"log.message.timestamp.after.max.ms": str(2**63 - 1)},
     ) as running:
         yield running
 

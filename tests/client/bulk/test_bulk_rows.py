@@ -30,7 +30,7 @@ ROWS = st.lists(
         PARTS,
         st.one_of(st.none(), PAIRS),
         st.integers(0, 2),
-        st.integers(0, 1 << 41),
+        st.integers(0, 1 << 40),
     ).filter(lambda row: row[:2] != (None, None)),
     min_size=1,
     max_size=60,
