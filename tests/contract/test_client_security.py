@@ -84,7 +84,7 @@ def test_a_refusal_of_an_earlier_connection_was_taken_for_the_producers() -> Non
         def code(self) -> int:
             return int(confluent.KafkaError._SSL)
 
-        def str(self) -> str:
+        def str(self) -> Any:
             return "SSL handshake failed: Disconnected"
 
     class Producer:
