@@ -60,6 +60,7 @@ class ProxyConnect:
         where = address_text(host, port)
         with trio.move_on_after(self.tcp.timeout_ms / 1000):
             try:
+                # Longer than our own limit, whose error says what was waited for.
                 sock = await self._proxy().connect(host, port, timeout=self.tcp.timeout_ms / 1000 + 1)
             except (ProxyError, OSError) as error:  # neither text contains the password
                 raise KafkaConnectionError(f"cannot connect to {where} through the proxy: {error}") from error

@@ -120,6 +120,7 @@ def decode(
 def _decoder(cls: type[Message], version: int) -> Decoder:
     _check_version(cls, version)
     decoder = compile_decoder(cls, version, cls.is_flexible(version))
+    # Two threads may compile the same one; both keep the first.
     return _DECODERS.setdefault((cls, version), decoder)
 
 
@@ -209,6 +210,7 @@ class Source:
         self.namespace: dict[str, Any] = {}
         self._lines: list[str] = []
         self._indent = 1
+        # By identity, since not all values can be hashed; ``namespace`` keeps them alive, and so their ids.
         self._constants: dict[int, str] = {}
 
     def line(self, text: str) -> None:
@@ -263,6 +265,7 @@ class Source:
     def compile(self, name: str, parameters: str, what: str) -> Callable[..., Any]:
         """Compile the function."""
         text = f"def {name}({parameters}):\n" + "\n".join(self._lines)
+        # The text is made of declarations alone; bytes of a peer never get into it.
         exec(compile(text, f"<splashdam {name} {what} version {self.version}>", "exec"), self.namespace)
         function: Callable[..., Any] = self.namespace[name]
         return function
@@ -348,6 +351,7 @@ class _DecoderWriter(Source):
             refuse_null=primitives.refuse_null,
             refuse_tag_size=primitives.refuse_tag_size,
             unpack_from=struct.unpack_from,
+            # Without ``__init__``, which would make every default before the decoder sets the field.
             new=object.__new__,
         )
 
@@ -443,6 +447,7 @@ class _DecoderWriter(Source):
         with self.block("if n >= 0:"):
             self.line(f"if n * {smallest} > end - pos: refuse_count(n, {smallest}, end - pos)")
             if self.is_request:
+                # For all arrays of the request together: nested ones multiply.
                 self.line("left -= n")
                 self.line("if left < 0: refuse_request()")
             if isinstance(element, FixedType) and element.format != "16s":
@@ -646,6 +651,7 @@ class _EncoderWriter(Source):
             self.line("w(b'\\0')")
             return
         for field in fields:
+            # A tagged field is left out if it has its default (KIP-482).
             self.line(f"t{depth}_{field.tag} = {self._differs(field, f'o{depth}')}")
         count = " + ".join(f"t{depth}_{field.tag}" for field in fields)
         self.line(f"w(uvarint({count}))")

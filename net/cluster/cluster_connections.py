@@ -227,6 +227,7 @@ class ClusterConnections:
         except BaseException as error:  # also cancellation: nothing else would close the connection
             if connection is None:
                 raise
+            # A cancelled caller has to close it as well.
             with trio.CancelScope(shield=True):
                 await connection.aclose()
             if isinstance(error, KafkaError) and not patience.cancelled_caught:

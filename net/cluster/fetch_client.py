@@ -303,6 +303,7 @@ class FetchClient:
         topic_id = cluster.topics[topic].topic_id
         version = connection.version_for(FetchRequest)
         request, version = fetch_request(topic, topic_id, positions, limits, version)
+        # The broker may wait for ``min_bytes`` before it begins to answer.
         timeout_ms = limits.max_wait_ms + self._settings.request_timeout_ms
         response = await connection.request(request, version, timeout_ms=timeout_ms)
         return response, TopicKey(topic, request.topics[0].topic_id)

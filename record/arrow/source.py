@@ -392,6 +392,7 @@ def parts(held: Held, array: Any, kind: ColumnType, skip: int, length: int | Non
     offset_type: Any = ctypes.c_int32 if kind.layout is Layout.OFFSETS_32 else ctypes.c_int64
     end = 0
     if length:
+        # The last offset is the limit that the kernel holds every row to.
         end = offset_type.from_address(offsets + (first + length) * ctypes.sizeof(offset_type)).value
     data = needed(array, 2, kind.name, needed=end > 0)
     return ArrowParts(kind.layout, held, first, length, validity(array, kind.name), offsets, data, end)

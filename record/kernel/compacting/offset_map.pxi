@@ -225,6 +225,7 @@ cdef class OffsetMap:
         while True:
             slot = <int64_t>(place % <uint64_t>self._slots)
             if not self._table[slot].next:
+                # For `get` as well: a slot stays free until `next` is set.
                 self._table[slot].low = low
                 self._table[slot].high = high
                 return &self._table[slot]

@@ -195,6 +195,7 @@ class BatchOutcome:
 
     def remove_waiter(self, handle: Handle) -> None:
         """Remove a waiter, if it is still in the queue; one that is being called may still run."""
+        # First: a completing thread that has taken the handle calls nothing then.
         handle.waiter = None
         try:
             self._waiters.remove(handle)
