@@ -75,6 +75,7 @@ SENDER_THREADS = SenderThreads()
 
 def wait_in_thread(waitable: Waitable, timeout: float | None) -> bool:
     """Block the calling thread; return False after ``timeout`` seconds (None: no limit)."""
+    # One lock: a ``threading.Event`` makes two, and a queue of waiters.
     gate = threading.Lock()
     gate.acquire()
     handle = waitable.subscribe(gate.release)

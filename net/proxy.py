@@ -47,6 +47,8 @@ class ProxyConnect:
 
     def _proxy(self) -> Proxy:
         scheme, separator, rest = self.url[:].partition("://")  # slicing a Secret gives the text itself
+        # ``socks5h`` and ``socks4a``: the letter lets the proxy resolve
+        # names, and the package does not know it.
         plain = scheme.rstrip("ha") if scheme.startswith("socks") else scheme
         return Proxy.from_url(plain + separator + rest, rdns=scheme != plain or plain == "http")
 

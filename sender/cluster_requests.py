@@ -90,8 +90,7 @@ class ClusterRequests:
             return min(self._want_link(nursery, now_ms), left_ms)
         topics = self._context.metadata.begin(now_ms, self._context.accumulator.queued_topics())
         if self._idempotence is not None:
-            # `begin` has dropped the topics that were not used for long: there
-            # a broker may have forgotten us.
+            # In topics that have left `topics_in_use` a broker may have forgotten us.
             self._idempotence.expect_expiry(self._context.metadata.topics_in_use)
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=topic) for topic in topics],

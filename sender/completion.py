@@ -285,6 +285,8 @@ class Completion:
         self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float
     ) -> None:
         assert self._idempotence is not None  # the verdict is for idempotent producers
+        # The broker may have the whole batch, and then does not recognize its
+        # parts. New numbers would write them twice.
         if batch.part_in_doubt:
             self._fail(batch, _error_in_doubt(batch, answer))
             self._give_up_sequence(batch)

@@ -192,7 +192,7 @@ def _explain_encoding(message: Message, version: int, error: Exception) -> NoRet
 def _run_traced(twin: Callable[[], Any]) -> None:
     try:
         twin()
-    except _UNFIT + _BROKEN:
+    except _UNFIT + _BROKEN:  # the same failure: only the position that it left in the trace counts
         return
 
 
@@ -404,6 +404,7 @@ class _DecoderWriter(Source):
             self.line(f"{target} = o{depth + 1}")
             return
         self.line("n = buf[pos]; pos += 1")
+        # The byte is an int8, and -1 stands for null.
         with self.block("if n > 127:"):
             self.line(f"{target} = None")
         with self.block("else:"):
@@ -414,6 +415,7 @@ class _DecoderWriter(Source):
         """Write code that reads a length or count into ``n``, -1 for null."""
         if self.flexible:
             self.line("n = buf[pos]; pos += 1")
+            # Nearly all lengths take one byte, and need no call.
             self.line("if n > 127: n, pos = uvarint(buf, pos - 1)")
             self.line("n -= 1")
         else:
@@ -555,6 +557,7 @@ class _EncoderWriter(Source):
                 self._field(run[0], depth)
         if self.flexible:
             self._tagged_section(tagged(cls.FIELDS, self.version), depth)
+        # A version may have no field of the structure, and a block in Python needs a line.
         self.line("pass")
 
     def _refuse_dropping(self, cls: type[Struct], depth: int) -> None:

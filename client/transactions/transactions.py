@@ -209,6 +209,7 @@ class Transactions:
             intake.refuse = None
         elif intake.refuse is None:
             intake.refuse = self.refusal
+            # A record that waits for memory compares it when it is appended, and is refused.
             intake.transaction += 1
             # An append on the fast path may have passed the check of `refuse`; it finds no open batch now.
             core.accumulator.close_batches()

@@ -196,6 +196,7 @@ class ClusterConnections:
         connection = self._open.get(node.node_id)
         if connection is not None and not connection.is_closed:
             self.waits_for = f"an answer from {where}"
+            # Before a request, since no task here watches the end of the session (KIP-368).
             if self._clock.now_ms() >= self._renew_at_ms[node.node_id]:
                 await self._authenticate(connection, node)
             return connection

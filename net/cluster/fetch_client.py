@@ -233,7 +233,8 @@ class FetchClient:
             if isinstance(error, CorruptMessageError):
                 return True  # a retry would read the same damaged bytes
             known = self._clusters.pop(topic, None)
-            return known is None and isinstance(error, UnknownTopicOrPartitionError)  # new metadata
+            # With metadata from before it is asked once more: the topic may have been created since.
+            return known is None and isinstance(error, UnknownTopicOrPartitionError)
 
         return await self._connections.retry(
             what,

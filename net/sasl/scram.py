@@ -100,6 +100,7 @@ class ScramClient:
             raise self._error("the broker's nonce does not continue ours")
         if not (iterations.isascii() and iterations.isdigit() and len(iterations) <= 10):
             raise self._error("the broker sent no number of iterations")
+        # With fewer, a false broker could guess the password from the proof that it gets.
         if not MIN_ITERATIONS <= int(iterations) <= MAX_ITERATIONS:
             raise self._error(
                 f"the broker requests {int(iterations)} iterations;"

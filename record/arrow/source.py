@@ -360,6 +360,7 @@ def _bits(address: int, first: int, length: int) -> list[bool]:
         return [True] * length
     low = first >> 3
     bits = int.from_bytes(ctypes.string_at(address + low, ((first + length + 7) >> 3) - low), "little")
+    # The bit above them keeps leading zeros in the text, which is read backwards: the lowest bit comes first.
     shown = bin(bits >> (first & 7) | 1 << length + 8)[: -length - 1 : -1]
     return [bit == "1" for bit in shown]
 
