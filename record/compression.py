@@ -392,7 +392,7 @@ def zstd_decompress(data: Buffer, room: int) -> bytes:
                 raise _Damaged(f"a frame of {size} bytes cannot hold {claimed}")
             if claimed != _ZSTD_UNKNOWN_SIZE and claimed > room:
                 raise _OverLimit
-            # Never 0, for which the library trusts the size that the frame claims.
+            # Never 0, with which the library takes only frames that say their size.
             parts.append(unpacker.decompress(frame, max_output_size=min(most, room) or 1))
             room -= len(parts[-1])
             if room < 0:

@@ -260,7 +260,7 @@ class Connection:
         """Close once. ``blamed`` requests fail with the reason, all others with ``NetworkExceptionError``."""
         if self._state is ConnectionState.CLOSED:
             return
-        # First: the callbacks of the requests below ask whether the connection is open.
+        # First: whatever the callbacks of the requests below do, they find the connection closed.
         self._advance(ConnectionEvent.CLOSE)
         self.closed_by = reason
         while self._in_flight.queue:
