@@ -158,35 +158,19 @@ class PendingSends(Generic[FutureT]):
         return future
 
     async def in_asyncio(self, pending: PendingSend[FutureT]) -> FutureT:
-<<<<<<< HEAD
-        """As ``in_thread``, in an asyncio task.
-
-        If it was also the last one here, it lets the other tasks run first: it may send on and on. So the
-        records of a hundred tasks that find the batch full in one turn of the loop keep their order. It does
-        not yield afterwards: a task that is cancelled then would not know that its record is queued.
-        """
-=======
-        """As ``in_thread``, in an asyncio task, which lets the other tasks run first."""
->>>>>>> 86402c63b8407a4874bc287d026a5d46de16abc0
+        """As ``in_thread``, in an asyncio task. One that sends on and on lets the other tasks run first."""
         import asyncio
         from weakref import ref
 
         intake = self._intake
         if intake.guard.interrupted():
             return self._deferred.add(pending)
-<<<<<<< HEAD
+        # Only the last one here yields: the records of a hundred tasks that find the batch full in one turn of
+        # the loop keep their order (docs/decisions/asyncio.md).
         task = asyncio.current_task()
         if self._last_task() is task:
-=======
-        # Of a hundred tasks that find the batch full in one turn of the loop the first one yields, the second
-        # one opens the next batch, and the others find room in it (docs/decisions/asyncio.md).
-        if self._yields:
-            self._yields = False  # only the second one: it may send on and on
-        else:
-            self._yields = True
             # Before the record is appended: a task that was cancelled afterwards would not know
             # that it is queued, and would send it twice.
->>>>>>> 86402c63b8407a4874bc287d026a5d46de16abc0
             try:
                 await asyncio.sleep(0)
             except BaseException:
