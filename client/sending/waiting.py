@@ -165,7 +165,7 @@ class PendingSends(Generic[FutureT]):
         intake = self._intake
         if intake.guard.interrupted():
             return self._deferred.add(pending)
-        # Only the last one here yields: the records of a hundred tasks that find the batch full in one turn of
+        # Only the last task here yields: records of a hundred tasks that find the batch full in one turn of
         # the loop keep their order (docs/decisions/asyncio.md).
         task = asyncio.current_task()
         if self._last_task() is task:
