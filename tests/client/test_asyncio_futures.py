@@ -535,6 +535,36 @@ def test_a_loop_that_is_gone_does_no_harm() -> None:
     assert batch.futures[0].result().offset == 40
 
 
+def test_a_future_named_the_loop_of_another_thread() -> None:
+    """The watch of a loop that is gone was freed with its tasks; meanwhile that thread asked for its own."""
+    (future,) = Batch().futures
+    found: list[object] = []
+
+    async def ask() -> asyncio.AbstractEventLoop:
+        found.append(future.get_loop())
+        return asyncio.get_running_loop()
+
+    class Last:
+        def __call__(self, _future: object) -> None:
+            raise AssertionError
+
+        def __del__(self) -> None:
+            in_thread(lambda: asyncio.run(ask()))
+
+    gone = asyncio.new_event_loop()
+    gone.run_until_complete(ask())
+    done = Batch()
+    done.succeed()
+    done.futures[0].add_done_callback(Last())
+    gone.close()
+    found.clear()
+    del gone
+    gc.collect()
+    loop = asyncio.run(ask())
+    assert len(found) == 2
+    assert found[-1] is loop
+
+
 def test_waits_outside_a_running_loop() -> None:
     """``loop.run_until_complete(future)``, as programs did before ``asyncio.run``."""
     batch = Batch()

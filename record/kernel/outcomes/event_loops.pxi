@@ -27,9 +27,11 @@ def use_asyncio(here, running, cancelled, invalid_state):
 cdef LoopWatch watch_here():
     global last_watch
     cdef object loop = running_loop()
-    if loop is None or last_watch is None or last_watch._loop() is not loop:
-        last_watch = watch_of_thread()
-    return last_watch
+    cdef LoopWatch watch = last_watch
+    if loop is None or watch is None or watch._loop() is not loop:
+        watch = watch_of_thread()
+        last_watch = watch  # frees an earlier one, perhaps with tasks: then other threads come here
+    return watch
 
 
 cdef class Telling:
@@ -169,9 +171,9 @@ cdef class LoopWatch:
         self.make_due(telling)
 
     cdef int make_due(self, Telling telling) except -1:
-        self._due.append(telling)
         if not self._scheduled:
             self.schedule()
+        self._due.append(telling)
         return 0
 
     def remove(self, FutureCell cell not None, is_one):
@@ -248,8 +250,8 @@ cdef class LoopWatch:
         return True
 
     cdef int schedule(self) except -1:
-        self._scheduled = True
         self.loop.call_soon(self._tell)
+        self._scheduled = True
         return 0
 
     def _tell(self):

@@ -183,8 +183,8 @@ class LoopWatch:
 
     def soon(self, telling: Telling) -> None:
         """Tell it in the next turn of the loop."""
-        self._due.append(telling)
         self._schedule()
+        self._due.append(telling)
 
     def remove(self, cell: FutureCell, is_one: Callable[[Telling], bool]) -> list[Telling]:
         """Forget those tellings about a record for which ``is_one`` is true, and return them."""
@@ -245,8 +245,8 @@ class LoopWatch:
 
     def _schedule(self) -> None:
         if not self._scheduled:
-            self._scheduled = True
             self.loop.call_soon(self._tell)
+            self._scheduled = True
 
     def _tell(self) -> None:
         self._rung = self._scheduled = False

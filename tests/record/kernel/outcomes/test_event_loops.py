@@ -261,6 +261,25 @@ def test_a_loop_that_is_gone_keeps_nothing(waiting: Waiting) -> None:
         assert kept() is None
 
 
+def test_a_loop_that_refused_a_call_was_not_called_again(
+    waiting: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In debug mode asyncio refuses calls from another thread; those of its own then waited for ever."""
+    outcome, cells = waiting.batch(2)
+    end(outcome)
+
+    def refuse(_function: Callable[[], object]) -> None:
+        raise RuntimeError("another thread")
+
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(waiting.loop, "call_soon", refuse)
+        with pytest.raises(RuntimeError):
+            waiting.add(cells[0])
+    waiting.add(cells[1])
+    waiting.loop.turn()
+    assert waiting.told == [cells[1]]
+
+
 def test_what_was_not_initialized_does_no_harm(waiting: Waiting) -> None:
     """Somebody may call ``__new__`` alone."""
     kernel = waiting.kernel
