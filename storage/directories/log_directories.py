@@ -250,6 +250,7 @@ class LogDirectories:
     def fail(self, directory: LogDirectory, error: KafkaStorageError) -> None:
         """Take a directory offline."""
         if directory.failure is None:
+            # First: what follows may meet the same disk and come here again.
             directory.failure = error
             _logger.error("the data directory %s is offline: %s", directory.root, error.message)
             self._on_failure(directory)

@@ -149,6 +149,7 @@ class LogSegment:
 
     def must_roll(self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
         """Whether the next batch needs a new segment, for size, age, a full index or its relative offset."""
+        # Not ``size_bytes``, which would be one call more for every batch.
         size = self._closed_size if self._log is None else self._log.end
         if size > self._settings.segment_bytes - size_bytes and size > 0:
             return True
@@ -289,6 +290,7 @@ class LogSegment:
         Raises:
             KafkaStorageError: the files could not be read or written.
         """
+        # A killed broker may have left these bytes in the page cache alone.
         self.log.mark_unsynced()
         self.offset_index.reset()
         self.time_index.reset()
@@ -423,6 +425,8 @@ class LogSegment:
             KafkaStorageError: a file could not be renamed. The segment stays usable; call again to go on.
         """
         self.release()
+        # The .log first: as long as there is a .log.swap, a start takes files with the final names for its
+        # sources, and removes them (``recovery.py``).
         self._log_path = self._moved(self._log_path, LOG + suffix)
         for file, kind in zip(self._index_files(), (INDEX, TIME_INDEX, TXN_INDEX), strict=True):
             file.path = self._moved(file.path, kind + suffix)
@@ -443,6 +447,7 @@ class LogSegment:
             KafkaStorageError: one could not be removed.
         """
         self.discard()
+        # The .log first: after a crash the rest is no segment, and the next start removes it.
         for path in self.paths():
             self._files.unlink(path)
 
@@ -453,6 +458,7 @@ class LogSegment:
             log.close()
 
     def _age_ms(self, max_timestamp: int, now_ms: int) -> int:
+        # Kafka's rule: an old log that is copied at once rolls where its original did.
         if self._first_timestamp is not None and self._first_timestamp >= 0:
             return max_timestamp - self._first_timestamp
         return now_ms - self._created_ms
