@@ -135,6 +135,7 @@ def fetch(request: FetchRequest, context: RequestContext, handler: PlainHandler)
         return (yield from _all_unread(request))
     may_read = may(Operation.READ, context)
     if not all(may_read(topic) for topic in request.topics):
+        # A refusal is answered at once, as every error of a partition.
         request.max_wait_ms = 0
 
     def change(answer: FetchResponse) -> Steps[None]:

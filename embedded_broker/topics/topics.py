@@ -269,6 +269,7 @@ class Topics:
             self._logs.delete_topics([topic.name for topic in topics])
         finally:
             for topic in topics:
+                # Also after an error: on a full disk the topics are gone, and the registry is written later.
                 if topic.name not in self._logs.topics:
                     del self._name_by_id[topic.topic_id]
                     for partition in topic.partitions:

@@ -416,6 +416,7 @@ class ClassicMembership:
         try:
             self.write()
         except BrokerResponseError as error:
+            # The members have the assignment in memory already. It goes, because a restart would not know it.
             self._fail_assignment(error.code)
             self.prepare_rebalance("its assignment could not be written")
             return
