@@ -88,6 +88,7 @@ class Windows:
         self.due_ms += passed * self._window_ms
         self._kept = min(self._kept + passed, self.samples)
         for counters in list(self._counters):
+            # After as many rolls all kept windows are empty, and further ones change nothing.
             for _ in range(min(passed, self.samples)):
                 counters.roll()
 

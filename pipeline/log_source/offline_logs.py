@@ -146,6 +146,7 @@ def end_of(log: PartitionLog, *, torn_end: bool = False) -> int:
         return end
     with files.open(segment.log_path) as file:
         hints = load_offset_hints(files, segment, file)
+        # An index may be behind its log, so the rest is walked.
         last = hints.at_or_before(MAX_LONG)
         for chunk in Walk(file, hints).chunks(0 if last is None else last.position, segment.size_bytes):
             if isinstance(chunk, Chunk):
