@@ -767,12 +767,10 @@ class Log:
 
     @property
     def log_start_checkpoint(self) -> int | None:
-        """The log start offset to checkpoint; None if the first segment's name says it.
-
-        Never beyond the recovery point: after a power cut the log would end before its own start, and
-        recovery would ignore that start. The start that was checkpointed when the log was opened is safe even
-        above the recovery point, and forgetting it would bring deleted records back at a second crash.
-        """
+        """The log start offset to checkpoint; None if the first segment's name says it."""
+        # Never beyond the recovery point: after a power cut the log would end before its own start, and
+        # recovery would ignore that start. The start that was checkpointed when the log was opened is safe
+        # even above it, and forgetting that would bring deleted records back at a second crash.
         start = min(self.log_start_offset, max(self.recovery_point, self._checkpointed_start))
         follows_from_names = (
             start <= self._segments.all[0].base_offset and not self._files.has_undurable_renames
@@ -873,9 +871,7 @@ class Log:
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
         """Remove the batch that holds ``offset`` and all after it; all batches, if it is below the first.
 
-        Whole segments are removed durably before the one in front of them is cut; otherwise a power cut could
-        bring them back behind a gap. The caller makes sure that no sync is under way, and checkpoints the
-        recovery point afterwards.
+        The caller makes sure that no sync is under way, and checkpoints the recovery point afterwards.
 
         Raises:
             KafkaStorageError: the disk refuses; the log is sound, but may end after ``offset``.

@@ -129,13 +129,12 @@ class LogFiles:
     def make_durable_from(self, first: LogSegment) -> None:
         """Make ``first`` and all after it durable, before the segments in front of them are removed.
 
-        That is their names, or a power cut could leave neither the old segments nor the new ones; and the
-        state of producers whose batches are only in the old ones.
-
         Raises:
             KafkaStorageError: the disk refuses.
         """
+        # Their names, or a power cut could leave neither the old segments nor the new ones.
         self._files.sync_directory(self.directory)
+        # And the state of producers whose batches are only in the old ones.
         make_producers_durable(self._snapshots, self.segments.all, first.base_offset)
         if first.base_offset == self._log.log_end_offset:
             # Or `close` would replace the synced snapshot by an unsynced one.
@@ -170,9 +169,6 @@ class LogFiles:
     def cut_at(self, offset: int, ended: Callable[[int], None]) -> None:
         """Remove the batch that holds ``offset`` and all after it.
 
-        Whole segments are removed durably before the one in front of them is cut: a power cut would bring
-        them back behind a log that no longer reaches up to them.
-
         Args:
             offset: at least that of the first segment.
             ended: called with the new log end offset, also if the disk refuses the rest.
@@ -184,6 +180,8 @@ class LogFiles:
         behind = (n for n, each in enumerate(self.segments.all) if each.base_offset > offset)
         end = self._log.log_end_offset
         try:
+            # Durably, before the segment in front of them is cut: a power cut would bring them back behind a
+            # log that no longer reaches up to them.
             for removed in self._drop_from(next(behind, len(self.segments.all))):
                 end = removed.base_offset
             active = self.segments.active

@@ -240,15 +240,13 @@ class LogLoader:
         return cut
 
     def _drop_segments(self, first: int, reason: str) -> None:
-        """Remove segments durably, the last one first.
-
-        The directory is synced before the segment in front is cut and before the log goes on: otherwise a
-        power cut could bring the segments back behind a log that no longer reaches up to them.
-        """
+        """Remove segments durably, the last one first."""
         for segment in reversed(self._segments[first:]):
             _logger.warning("removing %s: %s", segment, reason)
             segment.delete()
         if self._segments[first:]:
+            # Before the segment in front is cut and the log goes on: a power cut could bring these segments
+            # back behind a log that no longer reaches up to them.
             self._files.sync_directory(self._directory)
         del self._segments[first:]
 

@@ -195,7 +195,8 @@ class Topics:
         """
         refused: dict[str, BrokerResponseError] = {}
         remaining = list(topics)
-        if self._controller.is_alone and not self._controller.has_ended:  # then the directory says what is
+        # The controller of a single broker has no state but that of the data directory.
+        if self._controller.is_alone and not self._controller.has_ended:
             try:
                 self._delete(*topics)
             except BrokerResponseError as error:

@@ -350,12 +350,10 @@ class TransactionCoordinator:
                 self._completion.forget(transactional_id)
 
     def settle(self) -> None:
-        """Complete what a crash interrupted; called once, before the first request.
-
-        If a partition is damaged, or in a failed data directory, hanging transactions are not ended: the
-        state that cannot be read may say that they were committed.
-        """
+        """Complete what a crash interrupted; called once, before the first request."""
         self._is_settled = True
+        # State that cannot be read, because it is damaged or in a failed data directory, may say that a
+        # hanging transaction was committed.
         if not self._unreadable and self._topic.is_online:
             settle_hanging(self._broker, self._states, self.put)
         self._finish(self._states.values())

@@ -159,8 +159,7 @@ def end_of(log: PartitionLog, *, torn_end: bool = False) -> int:
 def first_at(log: PartitionLog, timestamp_ms: int) -> int:
     """Return the offset of the first record at or after a timestamp, `NO_MATCH` without such a record.
 
-    A time index is used if its last entry names a batch that is there. That of the active segment only says
-    where to begin, because it may lag behind the log.
+    A time index is used if its last entry names a batch that is there.
 
     Raises:
         KafkaStorageError: a file cannot be read.
@@ -176,6 +175,7 @@ def first_at(log: PartitionLog, timestamp_ms: int) -> int:
             if not _is_true(times, walk, hints):
                 times = TimeHints(())
             is_older = times.latest is not None and times.latest.timestamp_ms < timestamp_ms
+            # The index of the active segment may lag behind the log, so it only says where to begin.
             if is_older and not log.is_active(segment):
                 continue
             before = times.offset_before(timestamp_ms)

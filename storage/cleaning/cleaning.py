@@ -293,9 +293,6 @@ def group_segments(
 ) -> list[list[LogSegment]]:
     """Return groups of segments that become one segment each, in the order of their offsets.
 
-    An empty segment never begins a new group only because of its offset, or a log of which nothing is left
-    would keep one segment for every 2^31 offsets.
-
     Args:
         segments: neighbouring segments.
         settings: the options of the log.
@@ -315,6 +312,8 @@ def group_segments(
         if (
             groups
             and all(size <= limit for size, limit in zip(together, limits, strict=True))
+            # An empty segment joins at any offset, or a log of which nothing is left would keep one segment
+            # for every 2^31 offsets.
             and (not own[0] or end - 1 - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET)
         ):
             groups[-1].append(segment)

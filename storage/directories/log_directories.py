@@ -167,6 +167,7 @@ class LogDirectories:
         Raises:
             KafkaStorageError: as ``open``, or a directory with partitions is missing from ``log.dirs``.
         """
+        # First: the others belong to this broker if they have the home's cluster id.
         self.home.load(node_id, None)
         check_none_is_missing(self.files, self.home.root, [each.root for each in self.all])
         ours = self.home.identity

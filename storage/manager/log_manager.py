@@ -483,11 +483,7 @@ class LogManager:
             self.wake()
 
     def _undo(self, before: Mapping[str, Topic | None], new: list[TopicPartition]) -> bool:
-        """Remove partitions that could not be created; return whether the disk allowed it.
-
-        Directories first, the registry last: a start creates again what the registry has, but it would load
-        directories that the registry does not have as those of a topic.
-        """
+        """Remove partitions that could not be created; return whether the disk allowed it."""
         self.abandon_logs([topic_partition for topic_partition in new if topic_partition in self.logs])
         is_undone = False
         with log_failures("removing partitions that could not be created"):
@@ -495,6 +491,8 @@ class LogManager:
                 for topic_partition in new:
                     self.files.remove_tree(f"{directory.root}/{topic_partition}")
                 self.files.sync_directory(directory.root)
+            # Last: a start creates again what the registry has, but it would load directories that the
+            # registry does not have as those of a topic.
             self.registry.take_back(before)
             is_undone = True
         return is_undone

@@ -193,13 +193,12 @@ class LogSegment:
     def prepare_for_append(self) -> None:
         """Prepare a loaded segment to be the active one.
 
-        This removes the zeros of preallocated indexes, and the final time entry, so that the entries to come
-        equal those of a rebuild.
-
         Raises:
             KafkaStorageError: the indexes could not be cut.
         """
         self._find_max_timestamp()
+        # Without the zeros of preallocated indexes and the final time entry: the entries to come equal those
+        # of a rebuild.
         self.offset_index.trim()
         self.time_index.drop_after(
             self.offset_index.last_offset if len(self.offset_index) else self.base_offset - 1
@@ -219,12 +218,9 @@ class LogSegment:
         return next((head for head in self.heads_from(offset) if head.last_offset >= offset), None)
 
     def heads_from(self, offset: int) -> Iterator[Head]:
-        """Iterate over the batches, from one at or before ``offset`` to the end of the segment.
-
-        A damaged index must not hide records: if its entry points past ``offset`` or to no batch, the index
-        is ignored and the segment is read from its start.
-        """
+        """Iterate over the batches, from one at or before ``offset`` to the end of the segment."""
         position = self.offset_index.lookup(offset)
+        # A damaged index must not hide records: without it the segment is read from its start.
         if position and not self._leads_to(position, offset):
             _logger.warning(
                 "%s is damaged and ignored; delete it while the broker is stopped to have it rebuilt",
