@@ -142,6 +142,7 @@ class BrokerLink:
     def busy(self) -> bool:
         """Whether a request is being written or in flight."""
         connection = self._connection
+        # With ``acks=0`` a request is in flight only while it is written.
         return connection is not None and (connection.in_flight > 0 or connection.is_writing)
 
     @property
@@ -316,6 +317,7 @@ class BrokerLink:
     def _setup_timeout_ms(self) -> float:
         """Double the timeout with each failed attempt (KIP-601), so that slow networks succeed in the end."""
         settings = self._settings
+        # 30: far above any maximum; more would overflow a float in the end.
         doubled = settings.connection_setup_timeout_ms * 2.0 ** min(self.failures, 30)
         return min(doubled, settings.connection_setup_timeout_max_ms)
 
@@ -340,12 +342,14 @@ class BrokerLink:
         )
         self._session = trio.CancelScope()
         async with trio.open_nursery() as nursery:
+            # Before the handshake: its answers are read there.
             await nursery.start(self._run, connection)
             try:
                 lifetime_ms = await self._handshake(connection)
                 self._opened(connection)
                 await self._keep_session(connection, lifetime_ms)
             except KafkaError as error:
+                # Ends `_run`, for which the nursery waits.
                 await connection.aclose()
                 return await self._explained(error, connection)
         return await self._explained(connection.closed_by, connection)
@@ -409,6 +413,7 @@ class BrokerLink:
     def _lost(self, error: BaseException | None) -> None:
         self.traffic.closed += self.state is LinkState.READY
         self._advance(LinkEvent.LOSE)
+        # Before the owner is told: it asks all links whether one is left (`BrokerLinks.refusal`).
         self._connection = None
         if error is not None:
             self.last_error = error
@@ -484,6 +489,7 @@ class BrokerLinks:
     def _adopt(self, node: Node) -> None:
         for node_id, link in self._links.items():
             if node_id < 0 and (link.node.host, link.node.port) == (node.host, node.port):
+                # The loop ends with this change, so it never goes on over a changed dict.
                 link.node = node
                 self._links[node.node_id] = self._links.pop(node_id)
                 return
@@ -560,6 +566,7 @@ class BrokerLinks:
         Returns:
             milliseconds until the next one is idle for too long.
         """
+        # Saves a look at every link on every turn.
         if now_ms < self._nothing_idle_before_ms:
             return self._nothing_idle_before_ms - now_ms if self._links else math.inf
         next_ms = self._max_idle_ms  # links that are in use now, or connect later

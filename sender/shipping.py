@@ -154,6 +154,7 @@ def seal_and_fit(
     used_bytes = 0
 
     def place(batch: ProducerBatch, size_bytes: int) -> bool:
+        # Not on a retry: it went out in this size before, and may be in the log.
         if size_bytes > max_request_size and batch.attempts == 0 and accumulator.outgrew(batch):
             refusal = MessageTooLargeError(f"{size_bytes} bytes compressed, above max_request_size")
             completion.settle(batch, answer_of_failure(batch, refusal), now_ms)
@@ -273,6 +274,7 @@ class Shipping:
         context, topic_partition = self._context, batch.topic_partition
         cluster = context.metadata.cluster
         leader = cluster.leader_for(topic_partition)
+        # `drain` also notes which nodes could take their requests (KIP-794).
         if leader < 0 or context.accumulator.availability.timeout_ms:
             return None
         link = self._links.link_to(cluster.nodes[leader])
@@ -295,6 +297,7 @@ class Shipping:
                 batches = seal_and_fit(context, self._completion, batches, link.version_for(ProduceRequest))
                 if not batches:
                     return
+            # A form reads the answer, and with ``acks=0`` there is none.
             if len(batches) == 1 and context.settings.acks:
                 version = link.version_for(ProduceRequest, self._newest)
                 form = self._form(version, batches[0].topic_partition)
@@ -313,6 +316,7 @@ class Shipping:
             for batch in batches:
                 context.guard.run(self._completion.refuse_unsent, batch, error)
         except KafkaError as error:
+            # A lost connection, for example: it takes the way of a broker's error code, and may be retried.
             self._settle(batches, _failures(batches, error))
 
     def _ship_filled(
@@ -333,6 +337,7 @@ class Shipping:
         """
         if topic_partition not in self._forms:
             if len(self._forms) >= MOST_FORMS:
+                # All of them: no order of use is kept, and without a form a request is an ordinary one.
                 self._forms.clear()
             self._forms[topic_partition] = None
             return None
@@ -416,6 +421,7 @@ class Shipping:
     def _settle(self, batches: Sequence[ProducerBatch], answers: Answers) -> None:
         now_ms = self._context.clock.now_ms()
 
+        # The guard is held once for all, so that a caller who is woken finds the whole answer settled.
         def settle() -> None:
             for batch in batches:
                 self._completion.settle(batch, answers[batch.topic_partition], now_ms)

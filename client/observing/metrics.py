@@ -228,6 +228,7 @@ class ProducerMetrics:
 
     def _topics(self, read: Callable[[Sequence[WindowedCounters]], Readings]) -> Iterable[Scope]:
         kind = "producer-topic-metrics"
+        # A copy: the sender's thread adds topics without the guard.
         for topic, counters in list(self._core.sender.counters.topics.items()):
             yield Scope(f"{kind}.{topic}", kind, {"topic": topic}, TOPIC, {"topic": read([counters])}, {})
 

@@ -149,25 +149,25 @@ class PendingSends(Generic[FutureT]):
         if intake.guard.interrupted():
             return self._deferred.add(pending)
         future = await drive_in_trio(pending, intake.clock, intake.caller_counters)
+        # Shielded: the record is queued, and a cancelled caller would not learn that.
         await trio.lowlevel.cancel_shielded_checkpoint()
         return future
 
     async def in_asyncio(self, pending: PendingSend[FutureT]) -> FutureT:
-        """As ``in_thread``, in an asyncio task, which lets the other tasks run first.
-
-        Not afterwards: a task that is cancelled then would not know that its record is queued. And not while
-        another task does so: of a hundred tasks that find the batch full in one turn of the loop, the first
-        one yields, the second one opens the next batch, and the others find room in it.
-        """
+        """As ``in_thread``, in an asyncio task, which lets the other tasks run first."""
         import asyncio
 
         intake = self._intake
         if intake.guard.interrupted():
             return self._deferred.add(pending)
+        # Of a hundred tasks that find the batch full in one turn of the loop the first one yields, the second
+        # one opens the next batch, and the others find room in it (docs/decisions/asyncio.md).
         if self._yields:
             self._yields = False  # only the second one: it may send on and on
         else:
             self._yields = True
+            # Before the record is appended: a task that was cancelled afterwards would not know
+            # that it is queued, and would send it twice.
             try:
                 await asyncio.sleep(0)
             except BaseException:
