@@ -53,10 +53,12 @@ _logger = logging.getLogger(__name__)
 class LogState(Enum):
     """Life of a log: open → failed → closed, or open → closed.
 
-    An open log allows everything, a failed one reads and ``close``, a closed one only a second ``close``.
+    An open log allows everything, a failed one reads and ``close``, a closed one only a second ``close``. A
+    truncation takes an open log through ``HALF_TRUNCATED``, and leaves it there if the disk refuses a step.
     """
 
     OPEN = "open"
+    HALF_TRUNCATED = "half truncated"  # it may know epochs and producers that it has no records of
     FAILED = "failed"  # a sync failed: what is on the disk is unknown, so nothing more is acknowledged
     CLOSED = "closed"
 
@@ -126,9 +128,8 @@ class Log:
         self._on_work = partial(on_work, self)
         self._recovered_high_watermark = recovered_high_watermark
         self._undecided: list[tuple[int, int]] = []  # first offsets and markers; see last_stable_offset
-        self._is_half_truncated = (
-            False  # the disk refused a step: the next truncation goes through all of them
-        )
+        # While it is half truncated: repeats all steps of the truncation; called with the wall clock.
+        self._truncation: Callable[[int], None] | None = None
         self._refused = RefusedBatches()
         self._use(directory, loaded, recovery_point, now_ms, names_are_synced=loaded.is_unchanged)
 
@@ -230,7 +231,7 @@ class Log:
         """Raise if the log is not open.
 
         Raises:
-            KafkaStorageError: a sync has failed, so the log is read-only.
+            KafkaStorageError: a sync has failed, so the log is read-only; or a truncation is not finished.
             IllegalStateError: the log is closed.
         """
         if self.state is not LogState.OPEN:
@@ -238,6 +239,10 @@ class Log:
 
     def _refuse(self, call: str) -> None:
         """Raise the error for a call that the state does not allow."""
+        if self.state is LogState.HALF_TRUNCATED:
+            raise KafkaStorageError(
+                f"{self.directory} is half truncated, because the disk refused a step; no {call}"
+            )
         if self.state is LogState.FAILED:
             raise KafkaStorageError(
                 f"{self.directory} is read-only, because a sync to disk failed; no {call}"
@@ -874,26 +879,19 @@ class Log:
         The caller makes sure that no sync is under way, and checkpoints the recovery point afterwards.
 
         Raises:
-            KafkaStorageError: the disk refuses; the log is sound, but may end after ``offset``.
+            KafkaStorageError: the disk refuses. The log is sound, but may end after ``offset``, and takes
+                nothing before ``finish_truncation``.
             IllegalStateError: the log is closed.
         """
+        self.finish_truncation(now_ms=now_ms)
         self.check_open("truncation")
-        if offset >= self.log_end_offset and not self._is_half_truncated:
+        if offset >= self.log_end_offset:
             # An epoch that has no record yet may differ from the leader's.
             self._epochs.cut(self.log_start_offset, self.log_end_offset)
-            return
-        if offset < self._segments.all[0].base_offset:
+        elif offset < self._segments.all[0].base_offset:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
-            return
-        _logger.info("%s: truncated from %d to %d", self.directory, self.log_end_offset, offset)
-        # Up to the last step: after a refusal the log may already end where it should, and the rest is still
-        # to be done.
-        self._is_half_truncated = True
-        self._files.cut_at(min(offset, self.log_end_offset), self._end_at)
-        self.producers = self._files.producers_at(self.log_end_offset)
-        self.producers.restart_clocks(now_ms)
-        self._files.truncate_state(self.log_start_offset, self.log_end_offset)
-        self._is_half_truncated = False
+        else:
+            self._truncate(partial(self._cut_at, offset), now_ms)
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
         """Remove everything; the log is then empty and its next record gets ``offset``.
@@ -901,7 +899,38 @@ class Log:
         Raises:
             Errors: as ``truncate_to``.
         """
-        self.check_open("truncation")
+        if self.state is not LogState.HALF_TRUNCATED:  # nothing is left of the truncation before
+            self.check_open("truncation")
+        self._truncate(partial(self._start_anew_at, offset), now_ms)
+
+    def finish_truncation(self, *, now_ms: int) -> None:
+        """Repeat the truncation of which the disk refused a step; do nothing if there is none.
+
+        To be called before the log is led, or fetches more: otherwise it would take the retry of a batch that
+        was cut off for a duplicate.
+
+        Raises:
+            KafkaStorageError: the disk still refuses.
+        """
+        if self.state is LogState.HALF_TRUNCATED:
+            assert self._truncation is not None
+            self._truncate(self._truncation, now_ms)
+
+    def _truncate(self, truncation: Callable[[int], None], now_ms: int) -> None:
+        # It stays so if the disk refuses a step: the log may already end where it should, and the rest is
+        # still to be done.
+        self.state, self._truncation = LogState.HALF_TRUNCATED, truncation
+        truncation(now_ms)
+        self._files.truncate_state(self.log_start_offset, self.log_end_offset)
+        self.state, self._truncation = LogState.OPEN, None
+
+    def _cut_at(self, offset: int, now_ms: int) -> None:
+        _logger.info("%s: truncated from %d to %d", self.directory, self.log_end_offset, offset)
+        self._files.cut_at(min(offset, self.log_end_offset), self._end_at)
+        self.producers = self._files.producers_at(self.log_end_offset)
+        self.producers.restart_clocks(now_ms)
+
+    def _start_anew_at(self, offset: int, now_ms: int) -> None:
         _logger.info(
             "%s: truncated fully; it ended at offset %d and starts again at %d",
             self.directory,
@@ -913,8 +942,6 @@ class Log:
         self.high_watermark = offset
         self._end_at(offset)
         self.producers = ProducerStates()
-        self._files.truncate_state(self.log_start_offset, self.log_end_offset)
-        self._is_half_truncated = False
 
     def _end_at(self, end: int) -> None:
         """End at an offset, in memory: the disk, which may refuse the rest of a truncation, comes last."""
@@ -948,6 +975,8 @@ class Log:
             return
         self.replication = None  # a failure below must not ask for another leader: there is one already
         try:
+            if self.state is LogState.HALF_TRUNCATED:
+                self._refuse("close in order")
             if self.state is LogState.FAILED:
                 raise KafkaStorageError(
                     f"a sync of {self.directory} failed earlier, so it is closed as it is"

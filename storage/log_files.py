@@ -231,8 +231,7 @@ class LogFiles:
         """Remove snapshots and leader epochs above ``end``, where the log ends now.
 
         Raises:
-            KafkaStorageError: the disk refuses. It may have no room for the epochs; the next truncation, to
-                this end, tries again.
+            KafkaStorageError: the disk refuses; it may have no room for the epochs.
         """
         self._snapshot_offset = -1
         for held in self._snapshots.offsets():

@@ -151,6 +151,8 @@ class LogMoves:
                     await self._try_to_swap(log, future, now)
                     pause_ms = _PAUSE_MS
                 self._pause_until_ms[topic_partition] = now.now_ms + pause_ms
+            if self.futures.get(topic_partition) is not future:
+                self._pause_until_ms.pop(topic_partition, None)
 
     async def _copy(self, log: Log, future: Log, now: Now) -> bool:
         """Copy a few reads; return whether the copy is complete."""
@@ -221,6 +223,7 @@ class LogMoves:
     def forget(self, topic_partition: TopicPartition) -> None:
         """Cancel a move and remove the copy; if the disk refuses, the next start removes it."""
         future = self.futures.pop(topic_partition, None)
+        self._pause_until_ms.pop(topic_partition, None)
         if future is not None:
             future.abandon()
             with log_failures(f"removing {future.directory}"):
@@ -249,6 +252,7 @@ def copy_some(log: Log, future: Log, now_ms: int) -> bool:
         KafkaStorageError: a disk refuses.
         CorruptMessageError: the log is damaged.
     """
+    future.finish_truncation(now_ms=now_ms)
     _cut_what_differs(log, future, now_ms)
     if future.log_end_offset < log.log_start_offset:
         future.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)
