@@ -192,13 +192,10 @@ def _look(
 
 
 def _largest(segments: SegmentList, from_offset: int, check_open: Callable[[], None]) -> Search[int]:
-    """Find the largest timestamp from an offset on.
-
-    The first segment is read batch by batch if records at its front were deleted (DeleteRecords), because the
-    largest timestamp of the segment may be theirs.
-    """
+    """Find the largest timestamp from an offset on."""
     largest = -1
     first = next(segments.walk_from(from_offset))
+    # Records at its front were deleted (DeleteRecords), and the segment's largest timestamp may be theirs.
     if from_offset > first.base_offset:
         for found in _Heads(segments, from_offset, -1, check_open, only=first):
             if found is None:
