@@ -391,6 +391,8 @@ def _answer(
         for answer in topic.partition_responses:
             if answer.error_code:
                 where = f"{topic.name}-{answer.index}"
+                # As in Kafka: without an answer a closed connection is all that tells the producer to look
+                # for the leader.
                 raise CloseConnectionError(
                     f"{quoted(where)}, acks=0: {answer.error_code} {quoted(str(answer.error_message))}"
                 )
