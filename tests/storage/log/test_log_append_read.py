@@ -273,6 +273,28 @@ def test_special_timestamps() -> None:
     assert log.offset_for_timestamp(10) == (-1, -1, -1)
 
 
+def test_the_largest_timestamp_is_found_while_segments_are_removed() -> None:
+    """A segment that retention had removed between two turns was opened: its file is gone."""
+    files = MemoryFiles()
+    options = LogSettings(segment_bytes=100)
+    log = open_log(files, settings=options)
+    for number in range(12):
+        log.append_as_leader(build_batch([(number, b"k", b"v", None)]), now_ms=number)
+    log.close()
+    log = open_log(files, settings=options, clean=True)  # largest timestamps are not known
+    search = log.search_timestamp(MAX_TIMESTAMP)
+    due = next(search)
+    log.advance_log_start(8)
+    assert log.delete_old_segments(wall_ms=11, now_ms=0)
+    found = None
+    while found is None:
+        try:
+            due = search.send(None if isinstance(due, int) else due.do(1 << 20))
+        except StopIteration as ended:
+            found = ended.value
+    assert found[:2] == (11, 11)
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=4), min_size=1, max_size=40),
