@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from support.storage.logs import DIRECTORY, NOW_MS, batch, open_log, read_all, r
 
 from splashdam.model.broker_errors import OffsetOutOfRangeError
 from splashdam.model.errors import IllegalStateError
-from splashdam.record.batch import crc_ok, iter_headers, parse_header
+from splashdam.record.batch import BatchHeader, crc_ok, iter_headers, parse_header
 from splashdam.record.sealing import build_batch
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.storage.log import EARLIEST, LATEST, MAX_TIMESTAMP, Log
@@ -219,8 +221,9 @@ def test_nothing_is_read_beyond_the_bound() -> None:
     assert [record.offset for record in read_all(log)] == list(range(10))
 
 
-def _headers_up_to(log: Log, bound: int) -> list[object]:
-    found, offset = [], 0
+def _headers_up_to(log: Log, bound: int) -> list[BatchHeader]:
+    found: list[BatchHeader] = []
+    offset = 0
     while data := log.read(offset, 10_000, up_to=bound).read():
         headers = [header for _, header in iter_headers(data)]
         found += headers
@@ -283,10 +286,10 @@ def test_the_largest_timestamp_is_found_while_segments_are_removed() -> None:
     log.close()
     log = open_log(files, settings=options, clean=True)  # largest timestamps are not known
     search = log.search_timestamp(MAX_TIMESTAMP)
-    due = next(search)
+    due: Any = next(search)
     log.advance_log_start(8)
     assert log.delete_old_segments(wall_ms=11, now_ms=0)
-    found = None
+    found: Any = None
     while found is None:
         try:
             due = search.send(None if isinstance(due, int) else due.do(1 << 20))
