@@ -194,7 +194,8 @@ class WindowState:
         names = self._folder.names()
         for number in numbered(names, _DONE):
             if number < batch - 1:
-                for name in (f"{number}.json", f"{number}.closing", f"{number}.closed", f"state-{number}"):
+                # The record of the batch last: it is what finds the others again after a crash.
+                for name in (f"{number}.closing", f"{number}.closed", f"state-{number}", f"{number}.json"):
                     if name in names:
                         self._folder.remove(name)
 

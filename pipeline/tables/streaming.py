@@ -117,7 +117,9 @@ def append_batch(rows: DataFrame, batch: int, table: Table, write: Write) -> Com
         return CommittedBatch(query, batch, was_there=True)
     with short_failures(batch):
         files = write(rows)
-    table.commit(query, batch, files)
+    # False for a batch without files, too, which nobody else can have committed.
+    if not table.commit(query, batch, files) and files:
+        return CommittedBatch(query, batch, was_there=True)
     return CommittedBatch(query, batch, sum(file.record_count for file in files), len(files))
 
 

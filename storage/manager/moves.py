@@ -195,6 +195,10 @@ class LogMoves:
         cleaned = checkpoints.cleaner_offsets.read()
         del self.futures[where]
         future.close()  # flushed and clean, before it counts
+        # Its directory must know the offsets by then, above all a log start that DeleteRecords has moved.
+        logs = self._manager.logs
+        there = {each: logs[each] for each in logs if self._directories.of(logs[each]) is new}
+        new.checkpoints.write_all({**there, where: log})
         self._note_which_counts(where, new)
         self._files.rename(future.directory, path)
         try:
