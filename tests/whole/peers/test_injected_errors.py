@@ -79,7 +79,9 @@ def test_r02_a_duplicate_counts_as_delivered(mock_cluster: Any) -> None:
 def test_r04_order_survives_errors_and_moves_with_five_in_flight(mock_cluster: Any) -> None:
     """Many small batches, errors of every passing kind between them: once each, in order."""
     topic = mock_cluster.topic()
-    with mock_cluster.producer(batch_size=200, linger_ms=0, retry_backoff_ms=5, retry_backoff_max_ms=20) as producer:
+    with mock_cluster.producer(
+        batch_size=200, linger_ms=0, retry_backoff_ms=5, retry_backoff_max_ms=20
+    ) as producer:
         futures = []
         for number in range(600):
             if number % 50 == 25:
