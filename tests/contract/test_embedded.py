@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 from support.kafka.contract_clusters import contract_cluster
 
+from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.testing.contract.available_clients import PYTHON_CLIENTS, available, opened
 from splashdam.testing.contract.behaviour import Behaviour
 from splashdam.testing.contract.behaviours import all_behaviours
@@ -84,3 +85,17 @@ def test_the_contract(
     if result.verdict is Verdict.LEFT_OUT:
         assert name != "protocol", result.why
         pytest.skip(result.why)
+
+
+@pytest.mark.parametrize(
+    "name", ["sending_to_a_missing_topic_is_an_error", "describing_a_missing_topic_is_an_error"]
+)
+def test_a_cluster_that_creates_topics_was_called_broken(name: str) -> None:
+    """aiokafka asks for a topic in such a way that the cluster creates it; what it finds then says nothing."""
+    (behaviour,) = (each for each in all_behaviours() if each.name == name)
+    with EmbeddedBroker(auto_create_topics_enable=True) as broker:
+        servers = broker.bootstrap_servers
+        makers = available(("aiokafka",), (), lambda name, why: pytest.fail(f"{name}: {why}"))
+        with opened(makers, servers) as clients:
+            result = hold(behaviour, clients[0], SplashdamClient(servers), servers)
+    assert (result.verdict, "auto.create.topics.enable" in result.why) == (Verdict.LEFT_OUT, True)

@@ -81,8 +81,9 @@ def a_deleted_topic_is_gone(run: Run) -> None:
 @behaviour("describe_topic")
 def describing_a_missing_topic_is_an_error(run: Run) -> None:
     """UNKNOWN_TOPIC_OR_PARTITION, if the client asks without creating it."""
-    with run.refused("UNKNOWN_TOPIC_OR_PARTITION"):
-        run.client.describe_topic(run.new_topic())
+    topic = run.new_topic()
+    with run.without_creation(topic), run.refused("UNKNOWN_TOPIC_OR_PARTITION"):
+        run.client.describe_topic(topic)
 
 
 @behaviour("create_partitions", "describe_topic")
