@@ -225,6 +225,7 @@ class RecordAccumulator:
             TypeError, OverflowError, UnicodeEncodeError: as ``BatchBuffer.try_append``; nothing has changed.
         """
         lane = self._open.lane(topic_partition)
+        # Another thread may have opened or grown the batch since this caller's fast path found no room.
         future = lane.try_append(timestamp_ms, key, value, headers, future_type)
         if future is not None:
             return self._appended(Appended(future, wake=False), ticket)
@@ -243,6 +244,7 @@ class RecordAccumulator:
         begun = self._begin(lane, now_ms, record, future_type, ticket, least_bytes, likely_bytes)
         if begun is None:
             exhausted = Exhausted()  # made first, so that no allocation can fail once the ticket is queued
+            # For the likely capacity, or batches would become small just because memory is short.
             exhausted.ticket = ticket or self.memory.queue(self._open.charge(likely_bytes))
             return exhausted
         return Appended(begun, wake=True)
@@ -315,10 +317,7 @@ class RecordAccumulator:
         least_bytes: int,
         likely_bytes: int,
     ) -> FutureT | None:
-        """Open a batch with its first record; return None if there is no memory.
-
-        A signal handler may raise after any call, so an error releases the reservation.
-        """
+        """Open a batch with its first record; return None if there is no memory."""
         capacity_bytes = self._open.reserve(ticket, least_bytes, likely_bytes)
         if capacity_bytes is None:
             return None
@@ -327,7 +326,7 @@ class RecordAccumulator:
             batch, future = self._open.open(lane.topic_partition, now_ms, record, future_type, capacity_bytes)
             self._queues.append(batch)
             self._incomplete[batch] = None
-        except BaseException:
+        except BaseException:  # a signal handler may raise after any call: give the reservation back
             if batch is not None:
                 batch.charged_bytes = 0  # it may be queued already, and must not release it a second time
             self.memory.release(self._open.charge(capacity_bytes))
@@ -396,12 +395,14 @@ class RecordAccumulator:
         """Take the batch of ``lone``, which the gate admits, as ``drain`` does: alone, whatever its size."""
         self._open.close(batch)
         gate.drained(batch)
+        # The order of `drain`: closed, so that its records are counted; numbered; then taken out.
         self._queues.take((batch,), cluster)
 
     def expire(self, now_ms: float) -> list[ProducerBatch]:
         """Take out the queued batches past their delivery timeout; the caller fails them."""
         expired = self._queues.expire(now_ms)
         for batch in expired:
+            # Until here other threads append to an open batch; those records expire with it.
             self._open.close(batch)
         return expired
 
@@ -446,6 +447,7 @@ class RecordAccumulator:
         # The parts of a compressed batch need more than it was charged for. They must not wait for memory
         # that only the split would free, so the budget goes into debt (docs/decisions/buffer-memory.md).
         self.memory.owe(-batch.charged_bytes)
+        # Its parts have the charge now, so `_finish` must not release it.
         batch.charged_bytes = 0
         self._finish(batch)
         for part in parts:
@@ -468,6 +470,7 @@ class RecordAccumulator:
     def complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> BatchOutcome:
         """Complete an acknowledged batch. The caller runs the outcome's waiters, outside the guard."""
         batch.advance(BatchEvent.SUCCEED)
+        # After `advance`: a second response raises there, before it can change a result.
         batch.outcome.succeed(base_offset, log_append_time_ms)
         self._finish(batch)
         return batch.outcome
@@ -491,11 +494,12 @@ class RecordAccumulator:
     def abandon(self, batch: ProducerBatch, error: BaseException) -> BatchOutcome:
         """Fail a batch in flight for the application; ``complete`` or ``fail`` release its memory later.
 
-        A request may still be reading its bytes, and the broker may still accept it. Java returns such a
-        buffer to its pool while a socket may still send it (docs/decisions/batch-ownership.md).
+        The broker may still accept it.
         """
         batch.advance(BatchEvent.ABANDON)
         batch.outcome.fail(error)
+        # Not `_finish`: a request may still be reading the bytes. Java returns such a buffer to its pool
+        # while a socket may still send it (docs/decisions/batch-ownership.md).
         self._incomplete.pop(batch, None)
         return batch.outcome
 

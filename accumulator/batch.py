@@ -267,6 +267,7 @@ class ProducerBatch:
         return charged_bytes
 
     def _recycle_buffer(self, released_bytes: int) -> None:
+        # Given away once: a buffer that is pooled twice would serve two batches at a time.
         buffer, self._memory = self._memory, None
         if buffer is not None:
             self._recycle(buffer, released_bytes)

@@ -144,6 +144,7 @@ class MemoryBudget:
         waiting = ticket.state is TicketState.WAITING
         ticket.advance(TicketEvent.CANCEL)
         ticket.on_ready = None
+        # It is not in the line if `queue` was interrupted before it had added it.
         if waiting and ticket in self._line:
             self._line.remove(ticket)
         granted, ticket.granted_bytes = ticket.granted_bytes, 0
@@ -152,6 +153,7 @@ class MemoryBudget:
 
     def close(self) -> None:
         """Refuse all waiting tickets."""
+        # A ready one is still in the line if a signal handler interrupted `_serve` before it removed it.
         refused = [ticket for ticket in self._line if not ticket.ready]
         self._line.clear()
         for ticket in refused:
@@ -163,6 +165,7 @@ class MemoryBudget:
     def _serve(self) -> None:
         granted: list[MemoryTicket] = []
         try:
+            # Negative after a split (`owe`): the debt is paid before a caller gets memory.
             while self._line and self.free_bytes > 0:
                 ticket = self._line[0]
                 if not ticket.ready:
@@ -209,6 +212,7 @@ class BufferPool:
         """Return an empty buffer of this capacity, from the pool if possible."""
         if capacity_bytes == self._capacity_bytes:
             try:
+                # Not checked before: without the guard another thread may take the last one in between.
                 return self._buffers.pop()
             except IndexError:
                 pass

@@ -150,6 +150,7 @@ class OpenBatches:
             self.close(batch)
             return None
         future = lane.try_append(*record, future_type)
+        # An open buffer stays one byte below the limit, so only the record that fills it has grown it so far.
         full = buffer.capacity_bytes >= lane.limit_bytes
         if full or future is None:
             self.close(batch)
@@ -168,13 +169,11 @@ class OpenBatches:
         return lane.try_append(*record, future_type)
 
     def _grow(self, batch: ProducerBatch, limit_bytes: int, needed_bytes: int, expected_bytes: int) -> bool:
-        """Grow to ``needed_bytes`` at least; if memory is free, to the expected size or twice the capacity.
-
-        Growing for one record at a time would copy the batch each time.
-        """
+        """Grow to ``needed_bytes`` at least; if memory is free, to the expected size or twice as much."""
         if needed_bytes > limit_bytes:
             return False
         buffer = batch.buffer
+        # To grow for one record at a time would copy the batch each time.
         roomy_bytes = max(2 * buffer.capacity_bytes, needed_bytes + expected_bytes)
         roomy_bytes = min(roomy_bytes, limit_bytes - 1, buffer.capacity_bytes + self._memory.free_bytes)
         wanted_bytes = max(roomy_bytes, needed_bytes)
@@ -182,6 +181,7 @@ class OpenBatches:
         if grown_bytes <= 0 or not self._memory.take(grown_bytes):
             return False
         batch.charged_bytes += grown_bytes  # first: it is released even if the next line fails
+        # Before the buffer takes its memory: batches and pool together stay within ``buffer_memory``.
         self.pool.shrink()
         buffer.reserve(wanted_bytes)
         return True
@@ -208,8 +208,7 @@ class OpenBatches:
         """Return the capacity of a new batch by the size of the last one or the expected size.
 
         It is the minimum, doubled as often as needed. So batches need not grow each time, and those of a
-        partition that has become quiet are small again after one batch. A guess must not take memory from
-        records that are there: if it would be a large part of the memory, the batch starts small and grows.
+        partition that has become quiet are small again after one batch.
         """
         wanted_bytes, capacity_bytes = max(lane.last_bytes, least_bytes + expected_bytes), least_bytes
         if capacity_bytes >= wanted_bytes:
@@ -218,14 +217,14 @@ class OpenBatches:
             capacity_bytes *= 2
         likely_bytes = min(capacity_bytes, lane.limit_bytes - 1)
         memory = self._memory
+        # A guess must not take memory from records that are there: a batch for which it would be a
+        # large part of the memory starts small and grows.
         small = likely_bytes * SMALL_PART <= max(memory.total_bytes, 2 * memory.free_bytes)
         return likely_bytes if small and likely_bytes > least_bytes else least_bytes
 
     def charge(self, capacity_bytes: int) -> int:
-        """Return the reservation of a new batch.
-
-        It is at most the whole budget, or a record that takes all of ``buffer_memory`` would wait for ever.
-        """
+        """Return the reservation of a new batch."""
+        # Never more than the whole budget: a record that takes all of it would wait for ever.
         return min(capacity_bytes + BATCH_OVERHEAD_BYTES, self._memory.total_bytes)
 
     def reserve(self, ticket: MemoryTicket | None, least_bytes: int, likely_bytes: int) -> int | None:
@@ -291,6 +290,7 @@ class OpenBatches:
 
     def publish(self, lane: BatchLane, batch: ProducerBatch) -> None:
         """Publish the batch in its lane, the last step of opening it; close it if it is full."""
+        # The fast path compares no sizes, so a lane never holds a full batch.
         if batch.buffer.capacity_bytes >= lane.limit_bytes:
             batch.close()
             return

@@ -102,14 +102,13 @@ class PartitionQueues:
             queue.append(batch)
 
     def insert(self, batch: ProducerBatch) -> None:
-        """Queue a batch again at its place in the order of records, and so of sequences.
-
-        Java puts an unnumbered retry in front, which reorders two that come back in the wrong order.
-        """
+        """Queue a batch again at its place in the order of records, and so of sequences."""
         queue = self.by_partition.get(batch.topic_partition)
         if queue is None:
             self.by_partition[batch.topic_partition] = deque((batch,))
             return
+        # By place, and not in front as Java does without sequence numbers: two batches that
+        # come back in the wrong order would be swapped.
         earlier = takewhile(lambda other: other.place < batch.place, queue)
         queue.insert(sum(1 for _ in earlier), batch)
 
@@ -153,12 +152,15 @@ class PartitionQueues:
         next_check_ms = math.inf
         for topic_partition, queue in self.by_partition.items():
             head = queue[0]
+            # For held-back partitions, too: their batches must expire in time.
             next_check_ms = min(next_check_ms, self._expires_in_ms(head, now_ms))
             leader = cluster.leader_for(topic_partition)
+            # No leader, muted, held by the gate: no time is known, but the answer that ends it makes a turn.
             wait_ms = math.inf
             if leader < 0:
                 unknown.add(topic_partition.topic)
                 standing: Standing | None = _NO_LEADER
+            # The node is ready already, and `choose` asks gate and backoff for each partition again.
             elif leader in nodes and note is None:
                 continue
             elif topic_partition in self.muted:
@@ -200,6 +202,7 @@ class PartitionQueues:
             return None
         ((topic_partition, queue),) = self.by_partition.items()
         head = queue[0]
+        # A retry has a backoff and perhaps a new leader: the whole decision looks at both.
         if len(queue) != 1 or head.attempts or topic_partition in self.muted:
             return None
         if at_once or head.state is not BatchState.OPEN or head.created_ms + self._linger_ms <= now_ms:
@@ -219,8 +222,7 @@ class PartitionQueues:
         """Choose at most one batch per partition for each of ``nodes``, up to ``max_request_size`` bytes.
 
         A larger batch goes alone. A partition that is held back never delays the others. Batches stay queued
-        until ``take``. A chosen batch is closed first, since it grows until then; one that has outgrown the
-        request meanwhile stays queued, closed.
+        until ``take``.
         """
         chosen: dict[int, list[ProducerBatch]] = {}
         used: dict[int, int] = {}
@@ -236,9 +238,12 @@ class PartitionQueues:
             if backs_off or gate.holds(head) is not None:
                 continue
             used_bytes = used.get(leader, 0)
+            # The first batch of a request goes whatever its size, or a large one would never be sent.
             left_bytes = max_request_size - used_bytes if used_bytes else math.inf
             if not used_bytes or head.size_bytes <= left_bytes:
                 close(head)
+            # Asked again: other threads append without the guard until the batch is closed. One that has
+            # outgrown the request meanwhile stays queued, closed.
             size_bytes = head.size_bytes
             if size_bytes > left_bytes:
                 full.add(leader)
@@ -313,6 +318,7 @@ class NodeAvailability:
     def note(self, node_id: int, now_ms: float, *, writable: bool) -> None:
         """Record that a node has ready batches, and whether its connection can take them."""
         self._ready_ms[node_id] = now_ms
+        # For a node that was never written to, the time counts from its first ready batch.
         if writable or node_id not in self._drained_ms:
             self._drained_ms[node_id] = now_ms
 

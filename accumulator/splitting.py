@@ -80,5 +80,6 @@ def _share_charge(batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
     for part in parts:
         part.charged_bytes = part.size_bytes
         batch.charged_bytes -= part.charged_bytes
+    # What is left goes with the last part; what is missing stays with the batch, and the caller owes it.
     parts[-1].charged_bytes += max(batch.charged_bytes, 0)
     batch.charged_bytes = min(batch.charged_bytes, 0)

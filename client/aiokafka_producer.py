@@ -68,6 +68,8 @@ class AIOKafkaProducer(AsyncioKafkaProducer[Any, Any]):
         if acks is not None:
             options["acks"] = acks
             if enable_idempotence is None and options.get("transactional_id") is None:
+                # Said here, so that nobody is warned that idempotence is off: who
+                # gives ``acks=1`` asks for that.
                 enable_idempotence = acks in ("all", -1)
         if enable_idempotence is not None:
             options["enable_idempotence"] = enable_idempotence or options.get("transactional_id") is not None

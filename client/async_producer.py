@@ -193,6 +193,7 @@ class AsyncKafkaProducer(TaskProducer[RecordFuture, KeyT, ValueT]):
             if not core.finished.opened:
                 in_time = deadline.left_or_infinite() > 0
                 core.force_close("in a cancelled block" if in_time else f"with timeout={timeout}")
+                # Shielded: when the block is left, cancelled or not, every future is done.
                 with trio.CancelScope(shield=True):
                     await wait_in_trio(core.finished)
 
@@ -250,5 +251,6 @@ class AsyncKafkaProducer(TaskProducer[RecordFuture, KeyT, ValueT]):
     async def _release(self) -> None:
         lease, self._lease = self._lease, None
         if lease is not None:
+            # Also in a cancelled block: else the broker would run on and keep its directory.
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(lease.release)

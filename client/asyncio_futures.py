@@ -115,6 +115,7 @@ class DeliveryFuture(_Future):
         given_up = BatchOutcome(self.outcome.topic_partition)
         given_up.fail(asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg))
         watch = loop_watch()
+        # Before the outcome changes, by which the watch finds them.
         tellings = watch.remove(self, lambda _: True)
         self._leave_for(given_up)
         for each in tellings:

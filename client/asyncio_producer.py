@@ -75,6 +75,8 @@ class AsyncioKafkaProducer(TaskProducer[DeliveryFuture, KeyT, ValueT]):
             self._tokens = TokensFromTheLoop(provider)
             settings = attrs.evolve(settings, sasl_oauth_token_provider=self._tokens)
         self._core: ProducerCore[DeliveryFuture] = background_core(settings, DeliveryFuture)
+        # Tasks that are told in one turn of the loop send again in it: one wake at its end, so that their
+        # records are in one batch (docs/decisions/asyncio.md).
         self._core.intake.wake = partial(wake_after_turn, self._core.intake.wake)
         self._path = self._core.intake.path
         self._lease = None
@@ -194,6 +196,8 @@ class AsyncioKafkaProducer(TaskProducer[DeliveryFuture, KeyT, ValueT]):
                     break
             else:
                 if core.state is not State.NEW:  # else there is no thread that would say so
+                    # A batch is done an instant before its callbacks run: the loop answers
+                    # after the step that runs them.
                     callbacks_have_run = Latch()
                     core.in_loop(callbacks_have_run.open)
                     await wait_in_asyncio(callbacks_have_run, deadline.left())
@@ -258,6 +262,7 @@ class AsyncioKafkaProducer(TaskProducer[DeliveryFuture, KeyT, ValueT]):
                 try:
                     await wait_in_asyncio(core.finished, FORCED_SECONDS)
                 finally:
+                    # A callback of the application may block the loop, and nobody may wait for ever.
                     core.fail_what_is_left()
         left = deadline.left()
         if await wait_in_asyncio(loop.ended, left if left is None else max(left, FORCED_SECONDS)):
@@ -282,6 +287,8 @@ async def _to_the_end(
     try:
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
+        # The thread cannot be interrupted, and alone it would keep the
+        # directory: wait, however often cancelled.
         while not starting.done():
             try:
                 await asyncio.wait([starting])

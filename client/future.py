@@ -116,6 +116,7 @@ class RecordFuture(FutureCell):
         if not self.done():
             SENDER_THREADS.refuse("get()")
             refuse_inside_a_send("get()")
+            # Asked again, since it may have ended just as the time was up.
             if not wait_in_thread(Subscription(self.outcome, self.index), timeout) and not self.done():
                 raise KafkaTimeoutError(
                     f"the record for {self.outcome.topic_partition} was not acknowledged within {timeout} s;"

@@ -111,6 +111,7 @@ class Lease:
 
     def release(self) -> None:
         """Release the lease, once. Waits for the broker to stop if it was the last one."""
+        # In a forked child the broker is the parent's.
         if self._pid == os.getpid():
             _guard.run(self._leave)
 

@@ -322,6 +322,8 @@ class KafkaProducer(ProducerBase[RecordFuture], Sends[RecordFuture], Generic[Key
         records = core.begin_flush()
         try:
             if all(wait_in_thread(Subscription(outcome, -1), deadline.left()) for outcome, _, _ in records):
+                # A batch is done an instant before its callbacks run: the loop answers
+                # after the step that runs them.
                 callbacks_have_run = Latch()
                 core.in_loop(callbacks_have_run.open)
                 wait_in_thread(callbacks_have_run, deadline.left())
@@ -425,6 +427,8 @@ class KafkaProducer(ProducerBase[RecordFuture], Sends[RecordFuture], Generic[Key
         transactions = self._transactions()
         SENDER_THREADS.refuse("commit_transaction()")
         deadline = Deadline(self._core.clock, transactions.timeout)
+        # Records from callbacks belong to the transaction, but are in no
+        # batch yet: the commit would miss them.
         if self._core.deferred.waiting:
             self.flush(deadline.left())
             transactions.refuse_deferred()
@@ -501,6 +505,7 @@ class KafkaProducer(ProducerBase[RecordFuture], Sends[RecordFuture], Generic[Key
         core = self._core
         deadline = Deadline(core.clock, timeout)
         core.begin_close(at_once=timeout == 0)
+        # The interrupted code holds the guard, without which the loop cannot end.
         if core.state is State.FOREIGN or core.guard.interrupted():
             return
         if SENDER_THREADS.here():  # a callback, or a finalizer, which must not fail the records of others
@@ -510,6 +515,7 @@ class KafkaProducer(ProducerBase[RecordFuture], Sends[RecordFuture], Generic[Key
         if timeout == 0 or not wait_in_thread(core.finished, deadline.left()):
             core.force_close(f"with timeout={timeout}")
             wait_in_thread(core.finished, FORCED_SECONDS)
+            # A callback of the application may block the loop, and nobody may wait for ever.
             core.fail_what_is_left()
         left = deadline.left()
         self._loop.thread.join(left if left is None else max(left, FORCED_SECONDS))

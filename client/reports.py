@@ -262,6 +262,7 @@ class BulkDelivery(Sequence[RecordFuture]):
     def _undone(self) -> list[BatchOutcome]:
         """The batches that may not be done yet, in reverse order."""
         if self._open is None:
+            # Reversed: the batches at its end are the oldest, which are done first.
             self._open = list(dict.fromkeys(run.outcome for run in self._locations.runs()))[::-1]
         return self._open
 
@@ -299,6 +300,7 @@ class AllDone:
 
     def __call__(self) -> None:
         """Continue with the next batch, on the thread that completed one."""
+        # Read again, since another thread may unsubscribe in between.
         if self._wake is not None and self._all_done() and (wake := self._wake) is not None:
             wake()
 

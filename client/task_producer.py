@@ -215,6 +215,8 @@ class TaskProducer(ProducerBase[FutureT], Generic[FutureT, KeyT, ValueT]):
         await self._wait_for(transactions.commit(), deadline.left())
 
     async def _bring_in_deferred(self, transactions: Transactions, deadline: Deadline) -> None:
+        # Records from callbacks belong to the transaction, but are in no
+        # batch yet: the commit would miss them.
         if self._core.deferred.waiting:
             await self.flush(deadline.left())
             transactions.refuse_deferred()

@@ -34,6 +34,7 @@ class SenderThreads:
     """The threads that run a sender. A blocking call in one of them would deadlock."""
 
     def __init__(self) -> None:
+        # No lock: each thread changes its own entry only.
         self._count: dict[int, int] = {}
 
     def enter(self) -> None:
@@ -74,6 +75,7 @@ SENDER_THREADS = SenderThreads()
 
 def wait_in_thread(waitable: Waitable, timeout: float | None) -> bool:
     """Block the calling thread; return False after ``timeout`` seconds (None: no limit)."""
+    # One lock: a ``threading.Event`` makes two, and a queue of waiters.
     gate = threading.Lock()
     gate.acquire()
     handle = waitable.subscribe(gate.release)
@@ -91,8 +93,8 @@ def wait_in_thread(waitable: Waitable, timeout: float | None) -> bool:
 async def wait_in_trio(waitable: Waitable) -> None:
     """Wait in a trio task; limit it with trio's cancel scopes.
 
-    The sender of the same loop reschedules the task directly: it goes on once the sender's step has ended.
-    What it must find decided by then stands in docs/decisions/futures.md, "When a waiting task goes on".
+    The sender of the same loop reschedules the task directly: it continues once the sender's step has ended.
+    What it must find decided by then: docs/decisions/futures.md, "When a waiting task continues".
     """
     from splashdam.sender.wakeup import ParkedTask  # imports trio, see _in_trio
 

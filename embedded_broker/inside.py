@@ -135,7 +135,7 @@ class BrokerInside:
         """Note the first error in an answer."""
         found = ((code, where) for code, where in errors_in(answer) if code not in _ORDINARY)
         code, where = next(found, (0, ""))
-        if code:
+        if code and client.client_id != CONSOLE:
             from splashdam.model.views.cluster import AnsweredError
 
             client.errors += 1

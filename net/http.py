@@ -350,7 +350,7 @@ class _Exchange:
         await self._write(self._conversation.answer_piece(data))
 
     async def refuse(self, status: int) -> None:
-        """Send the last answer, and let the client read it: a close with unread bytes would discard it."""
+        """Send the last answer, and give the client time to read it."""
         if not self._conversation.can_answer:
             return
         answer = text_answer(status)
@@ -361,6 +361,7 @@ class _Exchange:
             + conversation.answer_end()
         )
         await self._stream.send_eof()
+        # A close with unread bytes resets the connection, and the client would lose the answer.
         left = _LINGER_BYTES
         with trio.move_on_after(_LINGER_SECONDS):
             while left > 0 and (data := await self._stream.receive_some(_READ_BYTES)):

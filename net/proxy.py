@@ -47,6 +47,8 @@ class ProxyConnect:
 
     def _proxy(self) -> Proxy:
         scheme, separator, rest = self.url[:].partition("://")  # slicing a Secret gives the text itself
+        # ``socks5h`` and ``socks4a``: the letter lets the proxy resolve
+        # names, and the package does not know it.
         plain = scheme.rstrip("ha") if scheme.startswith("socks") else scheme
         return Proxy.from_url(plain + separator + rest, rdns=scheme != plain or plain == "http")
 
@@ -60,6 +62,7 @@ class ProxyConnect:
         where = address_text(host, port)
         with trio.move_on_after(self.tcp.timeout_ms / 1000):
             try:
+                # Longer than our own limit, whose error says what was waited for.
                 sock = await self._proxy().connect(host, port, timeout=self.tcp.timeout_ms / 1000 + 1)
             except (ProxyError, OSError) as error:  # neither text contains the password
                 raise KafkaConnectionError(f"cannot connect to {where} through the proxy: {error}") from error

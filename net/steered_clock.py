@@ -48,6 +48,7 @@ class SteeredClock(LoopClock):
 
     def wall_ns(self) -> int:
         """Return nanoseconds since the epoch, as steered."""
+        # Read once: another thread may resume the clock.
         frozen_ns = self._frozen_ns
         return time.time_ns() + self._wall_offset_ns if frozen_ns is None else frozen_ns
 

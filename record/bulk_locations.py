@@ -143,6 +143,8 @@ class BulkLocations:
         slot = 0
         if self.slots is not None:
             slot = max(outcome.topic_partition.partition, 0)
+            # Partitions beyond the slots share slot 0: its runs name their
+            # batches, so none is taken for another.
             slot = slot if slot < MAX_SLOTS else 0
             self.tails.reserve(slot + 1)
             self.reserve(1)

@@ -211,6 +211,7 @@ def gzip_decompress(data: Buffer, room: int) -> bytes:
             if not fed:
                 raise _Damaged("the data is truncated")
             try:
+                # One byte beyond the limit tells that it is exceeded.
                 part = unpacker.decompress(fed, room + 1)
             except zlib.error as error:
                 raise _Damaged(str(error)) from error
@@ -314,6 +315,7 @@ def lz4_compress(data: Buffer, level: int | None) -> bytes:
         data,
         compression_level=frame.COMPRESSIONLEVEL_MIN if level is None else level,
         block_size=frame.BLOCKSIZE_MAX64KB,
+        # Kafka's reader in Java refuses linked blocks.
         block_linked=False,
         store_size=False,
     )
@@ -339,6 +341,7 @@ def lz4_decompress(data: Buffer, room: int) -> bytes:
         if not chunk and not unpacker.eof and unpacker.needs_input:
             raise _Damaged("the data is cut off")
         chunks.append(chunk)
+        # The library keeps the rest of its input.
         fed = b""
         size = min(2 * size, _LARGEST_CHUNK_BYTES)
     if unpacker.unused_data:
@@ -389,6 +392,7 @@ def zstd_decompress(data: Buffer, room: int) -> bytes:
                 raise _Damaged(f"a frame of {size} bytes cannot hold {claimed}")
             if claimed != _ZSTD_UNKNOWN_SIZE and claimed > room:
                 raise _OverLimit
+            # Never 0, with which the library takes only frames that say their size.
             parts.append(unpacker.decompress(frame, max_output_size=min(most, room) or 1))
             room -= len(parts[-1])
             if room < 0:

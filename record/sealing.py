@@ -69,6 +69,7 @@ def seal(
         buffer.record_count,
     )
     plain = compression.codec is Codec.NONE
+    # After the header, which the checksum covers from the attributes on.
     checksum = buffer.checksum() if plain else crc32c(sealed[layout.CRC_FROM :])
     layout.UINT32.pack_into(sealed, layout.CRC_AT, checksum)
     return sealed

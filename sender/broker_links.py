@@ -142,6 +142,7 @@ class BrokerLink:
     def busy(self) -> bool:
         """Whether a request is being written or in flight."""
         connection = self._connection
+        # With ``acks=0`` a request is in flight only while it is written.
         return connection is not None and (connection.in_flight > 0 or connection.is_writing)
 
     @property
@@ -211,6 +212,7 @@ class BrokerLink:
         if self.state is LinkState.IDLE and now_ms >= self._retry_at_ms:
             self._advance(LinkEvent.CONNECT)
             self._wanted_at_ms = now_ms
+            # Before the task starts, so that `close` ends an attempt that has not begun.
             self._scope = trio.CancelScope()
             self._closing = False
             nursery.start_soon(self._serve)
@@ -307,6 +309,7 @@ class BrokerLink:
         try:
             with self._scope:
                 failure = await self._serve_connection(await self._open_stream())
+        # Anything else is a bug and ends the sender: it must not look like a broker that is away.
         except (KafkaError, OSError) as error:
             failure = error
         finally:
@@ -316,6 +319,7 @@ class BrokerLink:
     def _setup_timeout_ms(self) -> float:
         """Double the timeout with each failed attempt (KIP-601), so that slow networks succeed in the end."""
         settings = self._settings
+        # 30: far above any maximum; more would overflow a float in the end.
         doubled = settings.connection_setup_timeout_ms * 2.0 ** min(self.failures, 30)
         return min(doubled, settings.connection_setup_timeout_max_ms)
 
@@ -340,12 +344,14 @@ class BrokerLink:
         )
         self._session = trio.CancelScope()
         async with trio.open_nursery() as nursery:
+            # Before the handshake: its answers are read there.
             await nursery.start(self._run, connection)
             try:
                 lifetime_ms = await self._handshake(connection)
                 self._opened(connection)
                 await self._keep_session(connection, lifetime_ms)
             except KafkaError as error:
+                # Ends `_run`, for which the nursery waits.
                 await connection.aclose()
                 return await self._explained(error, connection)
         return await self._explained(connection.closed_by, connection)
@@ -400,6 +406,7 @@ class BrokerLink:
         self.traffic.opened += 1
         self._connection = connection
         self._used_at_ms = self._clock.now_ms()
+        # Only now: a listener that accepts and does not answer has to be backed off from, too.
         self._backoff.reset()
         self.last_error = None
         logger.debug("connected to %s", self.node, extra=self._about())
@@ -409,6 +416,7 @@ class BrokerLink:
     def _lost(self, error: BaseException | None) -> None:
         self.traffic.closed += self.state is LinkState.READY
         self._advance(LinkEvent.LOSE)
+        # Before the owner is told: it asks all links whether one is left (`BrokerLinks.refusal`).
         self._connection = None
         if error is not None:
             self.last_error = error
@@ -462,6 +470,7 @@ class BrokerLinks:
         """Return the link to a node, made on first use; close a link to an earlier address of the node."""
         link = self._links.get(node.node_id)
         if link is not None and (link.node.host, link.node.port) != (node.host, node.port):
+            # Requests on the old address fail, and their batches are retried at the new one.
             link.close()
             link = None
         if link is None:
@@ -484,6 +493,7 @@ class BrokerLinks:
     def _adopt(self, node: Node) -> None:
         for node_id, link in self._links.items():
             if node_id < 0 and (link.node.host, link.node.port) == (node.host, node.port):
+                # The loop ends with this change, so it never goes on over a changed dict.
                 link.node = node
                 self._links[node.node_id] = self._links.pop(node_id)
                 return
@@ -513,6 +523,7 @@ class BrokerLinks:
         sendable_in_ms = min((link.delay_ms(now_ms) for link in ready), default=math.inf)
         if not candidates:
             return sendable_in_ms
+        # Of those that may be tried now, the one that has failed least.
         best = min(candidates, key=lambda link: (link.delay_ms(now_ms), link.failures))
         best.want(nursery, now_ms)
         return min(best.delay_ms(now_ms), sendable_in_ms)
@@ -560,6 +571,7 @@ class BrokerLinks:
         Returns:
             milliseconds until the next one is idle for too long.
         """
+        # Saves a look at every link on every turn.
         if now_ms < self._nothing_idle_before_ms:
             return self._nothing_idle_before_ms - now_ms if self._links else math.inf
         next_ms = self._max_idle_ms  # links that are in use now, or connect later

@@ -90,6 +90,7 @@ class ClusterRequests:
             return min(self._want_link(nursery, now_ms), left_ms)
         topics = self._context.metadata.begin(now_ms, self._context.accumulator.queued_topics())
         if self._idempotence is not None:
+            # In topics that have left `topics_in_use` a broker may have forgotten us.
             self._idempotence.expect_expiry(self._context.metadata.topics_in_use)
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=topic) for topic in topics],
@@ -184,6 +185,7 @@ class ClusterRequests:
         self._id_not_before_ms = self._context.clock.now_ms() + self._id_backoff.next_ms()
         self._completion.last_failure = error
         if isinstance(error, BrokerResponseError) and not error.retriable:
+            # Without a producer id no batch can be numbered, and to ask again would not help.
             self._completion.abort_unsent(error)
 
 

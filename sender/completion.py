@@ -71,6 +71,7 @@ class Completion:
         self._idempotence = idempotence
         self._metadata = context.metadata
         self._counters = context.counters
+        # Java's ``guaranteeMessageOrder``: without sequence numbers one batch at a time keeps the order.
         self._keeps_order_by_muting = (
             idempotence is None and settings.max_in_flight_requests_per_connection == 1
         )
@@ -146,6 +147,7 @@ class Completion:
             count += batch.record_count
             self._drop(batch, _purged(batch))
         for batch in list(self.in_flight) if in_flight else ():
+            # An abandoned batch has failed for the application already, and was counted then.
             if batch.state is BatchState.IN_FLIGHT:
                 count += batch.record_count
                 self._abandon(batch, _purged(batch))
@@ -193,10 +195,12 @@ class Completion:
         while self.finished:
             batch = self.finished.popleft()
             batch.outcome.run_waiters()  # if a signal handler raises here, the other batches stay queued
+            # After the callbacks of its records (docs/decisions/outcomes.md).
             if self._on_batch is not None:
                 self._on_batch(batch)
 
     def _deliver(self, batch: ProducerBatch, answer: PartitionProduceResponse, _now_ms: float) -> None:
+        # DUPLICATE_SEQUENCE_NUMBER does not say at which offset the batch was written.
         base_offset = -1 if answer.error_code else answer.base_offset
         self._delivered(batch, base_offset, answer.log_append_time_ms)
 
@@ -234,6 +238,7 @@ class Completion:
         at_once: bool = False,
     ) -> None:
         batch.last_error = self.last_failure = _answered(batch, answer)
+        # Never taken back: after an attempt without an answer no later refusal proves that the log lacks it.
         batch.maybe_written |= answer.error_code not in NOT_WRITTEN
         self._counters.retried(batch)
         self._accumulator.reenqueue(batch, now_ms, at_once=at_once)
@@ -261,6 +266,7 @@ class Completion:
             error = InvalidRecordError(
                 f"{batch.topic_partition}: the batch held an invalid record; this one is safe to send again"
             )
+        # First: this error becomes the reason of the gap that later batches name.
         self._fail(batch, error, record_errors)
         self._give_up_sequence(batch)
 
@@ -279,6 +285,8 @@ class Completion:
         self, batch: ProducerBatch, answer: PartitionProduceResponse, now_ms: float
     ) -> None:
         assert self._idempotence is not None  # the verdict is for idempotent producers
+        # The broker may have the whole batch, and then does not recognize its
+        # parts. New numbers would write them twice.
         if batch.part_in_doubt:
             self._fail(batch, _error_in_doubt(batch, answer))
             self._give_up_sequence(batch)
@@ -334,6 +342,7 @@ class Completion:
         error: BaseException,
         record_errors: dict[int, BaseException] | None = None,
     ) -> None:
+        # The application was told of the failure when it was abandoned; each batch is reported once.
         was_abandoned = batch.state is BatchState.ABANDONED
         self._accumulator.fail(batch, error, record_errors)
         if not was_abandoned:

@@ -70,17 +70,16 @@ class PartitionSequences:
         self.in_flight: list[ProducerBatch] = []
 
     def holds_new(self) -> Standing | None:
-        """Return what a batch without sequence numbers waits for; None if it may be sent now.
-
-        Not while an earlier batch is retried: it may be in the log already, with others behind it, and the
-        broker detects a duplicate only among the last five batches.
-        """
+        """Return what a batch without sequence numbers waits for; None if it may be sent now."""
         if self.unresolved or self.refused_from is not None:
             return _GAP
         # Until one batch is confirmed, the broker accepts any number from this producer id: if it refused the
         # first batch for the moment and took the second, the first could never be written in its place.
         if len(self.in_flight) >= (MOST_IN_FLIGHT if self.confirmed else 1):
             return _ALL_IN_FLIGHT if self.confirmed else _FIRST_IN_FLIGHT
+        # A batch that is retried may be in the log already. Behind new ones it could drop out of the
+        # last five, among which the broker detects a duplicate: the next retry would look like a gap.
+        # Java sends them (docs/decisions/idempotence.md).
         for batch in self.in_flight:
             if batch.attempts:
                 return _EARLIER_RETRIES
@@ -100,6 +99,7 @@ class PartitionSequences:
         """Assign the next sequence numbers to a batch."""
         batch.producer_id, batch.producer_epoch = self.identity
         batch.base_sequence = self.next_sequence
+        # A batch that is numbered again was not written under its old numbers: `settle` has waited for that.
         batch.maybe_written = batch.part_in_doubt = False
         self.next_sequence = sequence_after(self.next_sequence, batch.record_count)
         self.in_flight.append(batch)
@@ -115,6 +115,7 @@ class PartitionSequences:
         self.gap_cause = None
         self.acked_offset = max(self.acked_offset, last_offset)
         end = sequence_after(batch.base_sequence, batch.record_count)
+        # Only forward: a retry may be acknowledged after a later batch was.
         if is_earlier(self.acked_to, end):
             self.acked_to = end
 
@@ -151,8 +152,7 @@ class PartitionSequences:
     def settle(self) -> bool:
         """Resolve what needs no new identity; return True if a new identity is needed now.
 
-        Wait until nothing is on the wire and all batches before a refused one are resolved. Only then is it
-        certain that no batch that gets new numbers has been written under its old ones.
+        The batches that await a retry get new numbers then; see ``start_over``.
         """
         if self.refused_from is None and not self.unresolved:
             return False
@@ -162,6 +162,8 @@ class PartitionSequences:
             # A later batch was acknowledged up to the last number: the doubtful one is in the log after all.
             self.unresolved = self.acked_to != self.next_sequence
             return self.unresolved
+        # Nothing on the wire, and all batches before the refused one resolved: only then is it certain that
+        # no batch that gets new numbers has been written under its old ones.
         return not any(
             batch.state in _ON_THE_WIRE or is_earlier(batch.base_sequence, self.refused_from)
             for batch in self.in_flight
@@ -193,6 +195,7 @@ class PartitionSequences:
             self.number(batch)
 
 
+# The largest number of 16 bits with a sign, as on the wire.
 LAST_EPOCH = 32_767
 
 MOST_IDLE = 1_000
@@ -287,6 +290,7 @@ class Idempotence:
             self.requested()
             self.granted(producer_id, epoch)
             return
+        # The partitions take it over one by one, each when none of its batches is in flight.
         self.bumps += self.identity != (producer_id, epoch)
         self.identity = Identity(producer_id, epoch)
 
@@ -299,6 +303,7 @@ class Idempotence:
         partition = self._partitions.get(batch.topic_partition)
         if batch.base_sequence != NO_SEQUENCE:
             return _GAP if partition is None else partition.holds_retry(batch)
+        # A partition with batches in flight keeps its identity, so it does not wait for a new one.
         if self.state is not IdState.READY and (partition is None or not partition.in_flight):
             return _NO_PRODUCER_ID
         return None if partition is None else partition.holds_new()

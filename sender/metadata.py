@@ -158,6 +158,7 @@ class Metadata:
         }
         self.cluster = attrs.evolve(self.cluster, nodes={}, topics=topics, controller_id=-1)
         self.on_change()
+        # So that the next one comes after the same time again, and not in the next turn.
         self._trying_since_ms = now_ms
         self._stale = True
 
@@ -203,8 +204,10 @@ class Metadata:
         self.last_error = complaints[0] if complaints else None
         if self._last_used_ms.keys() - requested - self.cluster.topics.keys():
             self._wanted = True  # a topic came into use while the request was in flight
+        # Neither an error nor the same as before is progress: both back off.
         if self.cluster != before and not self.last_failure:
             self._backoff.reset()
+        # After a good response, too: while responses bring nothing new, requests become rare (KIP-580).
         self._not_before_ms = now_ms + self._backoff.next_ms()
 
     def shown_since(self, topic: str, request: int) -> bool:
@@ -245,6 +248,7 @@ class Metadata:
         )
         topics = {**self.cluster.topics, topic.name: topic._replace(partitions=tuple(partitions))}
         nodes = {**self.cluster.nodes, leader.node_id: leader}
+        # Without `on_change`: the partitions are the same, so the published lanes stay valid.
         self.cluster = attrs.evolve(self.cluster, nodes=nodes, topics=topics)
 
     def add_waiter(self, waiter: Callable[[], None]) -> MetadataWaiter:

@@ -190,20 +190,25 @@ class Sender:
                         self._alarm_ms = math.inf
                         await self._take_turns(nursery)
         finally:
+            # All connections have ended here, so no socket reads a batch's bytes. After a crash, too: a batch
+            # that is left here would have callers that wait for ever.
             self._give_up(self._forced or IllegalStateError("the producer was closed before this was sent"))
 
     async def _take_turns(self, nursery: trio.Nursery) -> None:
         while not self._finished():
             self._set_alarm(self._turn(nursery))
+            # The answer, then the next record of the caller that it woke: both without a pass
+            # of the loop (docs/decisions/latency.md).
             if not (self._read_eagerly() and self._is_woken_soon()) and not self._finished():
                 await self._context.wakeup.sleep()
 
     def _is_woken_soon(self) -> bool:
         """Wait in place for the next record of a caller that was just told of its last one.
 
-        That saves the pass of the loop, but other tasks have to run, too.
+        That saves the pass of the loop.
         """
         wakeup = self._context.wakeup
+        # The other tasks of the loop (connections, metadata) have to run, too.
         if not isinstance(wakeup, Wakeup) or self._turns_in_place >= _MOST_TURNS_IN_PLACE:
             self._turns_in_place = 0
             return False
@@ -239,6 +244,7 @@ class Sender:
         due_ms = now_ms + _rounded(delay_ms)
         if due_ms < self._alarm_ms or self._alarm_ms < now_ms + _SOON_MS:
             self._alarm_ms = due_ms
+            # By the difference: in the application's own loop trio's clock has another zero than ours.
             self._alarm.deadline = trio.current_time() + (due_ms - self._context.clock.now_ms()) / 1000
 
     @asynccontextmanager
@@ -250,6 +256,8 @@ class Sender:
                 yield nursery
             finally:
                 self._nursery = None
+                # Before the connections end: requests that fail with them must neither begin a turn nor
+                # retry their batches. `_give_up` fails those.
                 self._shipping.ended = True
                 nursery.cancel_scope.cancel()
 
@@ -268,6 +276,7 @@ class Sender:
         context = self._context
         context.counters.turns += 1
         requests: list[NodeBatches] = []
+        # A decision takes one batch of each partition, so a connection is filled by several of them.
         for _ in range(context.settings.max_in_flight_requests_per_connection):
             delay_ms, requests = self._decide(nursery)
             # Before the write: threads that wait for memory then fill batches while the socket takes these.
@@ -349,6 +358,7 @@ class Sender:
         metadata_ms = context.metadata.due_in_ms(now_ms, needed=True)
         if telemetry_ms <= 0 or metadata_ms <= 0:
             return None
+        # Last, since it takes the batch: nothing above has changed anything.
         link = self._shipping.drain_lone(batch, now_ms)
         if link is None:
             return None
@@ -370,6 +380,8 @@ class Sender:
 
     def initiate_close(self) -> None:
         """Close the accumulator, send what is queued, then end `run`. From any thread."""
+        # First: else a turn between the two lines might find nothing left and end, and a
+        # record that is appended then would fail.
         self._context.guard.run(self._context.accumulator.close)
         self._closing = True
         self._context.wakeup.wake()
@@ -385,12 +397,14 @@ class Sender:
         if self._nursery is None:
             return
         if self._closing or self._forced is not None or self._completion.fatal is not None:
+            # Only `run` can see that the sender may end.
             self._context.wakeup.wake()
         elif (
             self._cluster_requests.waiting
             or self._context.accumulator.has_queued
             or (self._coordination is not None and self._coordination.eager)
         ):
+            # In the task that has read the response: to wake the sender's costs another pass of the loop.
             self._set_alarm(self._turn(self._nursery))
         else:
             self._on_drained()  # memory was released: count from here again
@@ -419,6 +433,7 @@ class Sender:
         return waiters
 
     def _finished(self) -> bool:
+        # While it does not close, it ends by force alone.
         if self._forced is not None or not self._closing:
             return self._forced is not None
         if self._coordination is not None and not self._coordination.finished():

@@ -131,6 +131,7 @@ def new_leader(
     """Return the partition leader that a response names (KIP-951); its address may be there or ``known``."""
     leader_id = answer.current_leader.leader_id
     for endpoint in response.node_endpoints:
+        # Negative: the answer names no leader.
         if endpoint.node_id == leader_id >= 0:
             return Node(endpoint.node_id, endpoint.host, endpoint.port, endpoint.rack)
     return known.get(leader_id)
@@ -154,6 +155,7 @@ def seal_and_fit(
     used_bytes = 0
 
     def place(batch: ProducerBatch, size_bytes: int) -> bool:
+        # Not on a retry: it went out in this size before, and may be in the log.
         if size_bytes > max_request_size and batch.attempts == 0 and accumulator.outgrew(batch):
             refusal = MessageTooLargeError(f"{size_bytes} bytes compressed, above max_request_size")
             completion.settle(batch, answer_of_failure(batch, refusal), now_ms)
@@ -273,6 +275,7 @@ class Shipping:
         context, topic_partition = self._context, batch.topic_partition
         cluster = context.metadata.cluster
         leader = cluster.leader_for(topic_partition)
+        # `drain` also notes which nodes could take their requests (KIP-794).
         if leader < 0 or context.accumulator.availability.timeout_ms:
             return None
         link = self._links.link_to(cluster.nodes[leader])
@@ -295,6 +298,7 @@ class Shipping:
                 batches = seal_and_fit(context, self._completion, batches, link.version_for(ProduceRequest))
                 if not batches:
                     return
+            # A form reads the answer, and with ``acks=0`` there is none.
             if len(batches) == 1 and context.settings.acks:
                 version = link.version_for(ProduceRequest, self._newest)
                 form = self._form(version, batches[0].topic_partition)
@@ -313,6 +317,7 @@ class Shipping:
             for batch in batches:
                 context.guard.run(self._completion.refuse_unsent, batch, error)
         except KafkaError as error:
+            # A lost connection, for example: it takes the way of a broker's error code, and may be retried.
             self._settle(batches, _failures(batches, error))
 
     def _ship_filled(
@@ -333,6 +338,7 @@ class Shipping:
         """
         if topic_partition not in self._forms:
             if len(self._forms) >= MOST_FORMS:
+                # All of them: no order of use is kept, and without a form a request is an ordinary one.
                 self._forms.clear()
             self._forms[topic_partition] = None
             return None
@@ -351,6 +357,7 @@ class Shipping:
 
     def _answered_filled(self, batch: ProducerBatch, pending: PendingResponse[ProduceResponse]) -> None:
         acknowledged = pending.acknowledged
+        # The answer did not fit the form (an error, a throttle time), so it was decoded.
         if acknowledged is None or self.ended:
             self._answered((batch,), pending)
             return
@@ -397,6 +404,7 @@ class Shipping:
         for batch in batches:
             answer = answers.get(batch.topic_partition)
             if answer is None:
+                # What it leaves out is unknown, as after a lost answer.
                 silence = KafkaConnectionError("the broker's answer does not name this partition")
                 answers[batch.topic_partition] = answer_of_failure(batch, silence)
             elif answer.error_code:
@@ -416,6 +424,7 @@ class Shipping:
     def _settle(self, batches: Sequence[ProducerBatch], answers: Answers) -> None:
         now_ms = self._context.clock.now_ms()
 
+        # The guard is held once for all, so that a caller who is woken finds the whole answer settled.
         def settle() -> None:
             for batch in batches:
                 self._completion.settle(batch, answers[batch.topic_partition], now_ms)

@@ -288,6 +288,7 @@ class GilHandOver:
             return
         gate = threading.Lock()
         gate.acquire()
+        # Before the wake: a drain that it causes must find the gate.
         self._gates.append(gate)
         self._wakeup.wake()
         gate.acquire(timeout=LONGEST_WAIT_SECONDS)

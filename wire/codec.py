@@ -120,6 +120,7 @@ def decode(
 def _decoder(cls: type[Message], version: int) -> Decoder:
     _check_version(cls, version)
     decoder = compile_decoder(cls, version, cls.is_flexible(version))
+    # Two threads may compile the same one; both keep the first.
     return _DECODERS.setdefault((cls, version), decoder)
 
 
@@ -191,7 +192,7 @@ def _explain_encoding(message: Message, version: int, error: Exception) -> NoRet
 def _run_traced(twin: Callable[[], Any]) -> None:
     try:
         twin()
-    except _UNFIT + _BROKEN:
+    except _UNFIT + _BROKEN:  # the same failure: only the position that it left in the trace counts
         return
 
 
@@ -209,6 +210,7 @@ class Source:
         self.namespace: dict[str, Any] = {}
         self._lines: list[str] = []
         self._indent = 1
+        # By identity, since not all values can be hashed; ``namespace`` keeps them alive, and so their ids.
         self._constants: dict[int, str] = {}
 
     def line(self, text: str) -> None:
@@ -263,6 +265,7 @@ class Source:
     def compile(self, name: str, parameters: str, what: str) -> Callable[..., Any]:
         """Compile the function."""
         text = f"def {name}({parameters}):\n" + "\n".join(self._lines)
+        # The text is made of declarations alone; bytes of a peer never get into it.
         exec(compile(text, f"<splashdam {name} {what} version {self.version}>", "exec"), self.namespace)
         function: Callable[..., Any] = self.namespace[name]
         return function
@@ -348,6 +351,7 @@ class _DecoderWriter(Source):
             refuse_null=primitives.refuse_null,
             refuse_tag_size=primitives.refuse_tag_size,
             unpack_from=struct.unpack_from,
+            # Without ``__init__``, which would make every default before the decoder sets the field.
             new=object.__new__,
         )
 
@@ -400,6 +404,7 @@ class _DecoderWriter(Source):
             self.line(f"{target} = o{depth + 1}")
             return
         self.line("n = buf[pos]; pos += 1")
+        # The byte is an int8, and -1 stands for null.
         with self.block("if n > 127:"):
             self.line(f"{target} = None")
         with self.block("else:"):
@@ -410,6 +415,7 @@ class _DecoderWriter(Source):
         """Write code that reads a length or count into ``n``, -1 for null."""
         if self.flexible:
             self.line("n = buf[pos]; pos += 1")
+            # Nearly all lengths take one byte, and need no call.
             self.line("if n > 127: n, pos = uvarint(buf, pos - 1)")
             self.line("n -= 1")
         else:
@@ -443,6 +449,7 @@ class _DecoderWriter(Source):
         with self.block("if n >= 0:"):
             self.line(f"if n * {smallest} > end - pos: refuse_count(n, {smallest}, end - pos)")
             if self.is_request:
+                # For all arrays of the request together: nested ones multiply.
                 self.line("left -= n")
                 self.line("if left < 0: refuse_request()")
             if isinstance(element, FixedType) and element.format != "16s":
@@ -550,6 +557,7 @@ class _EncoderWriter(Source):
                 self._field(run[0], depth)
         if self.flexible:
             self._tagged_section(tagged(cls.FIELDS, self.version), depth)
+        # A version may have no field of the structure, and a block in Python needs a line.
         self.line("pass")
 
     def _refuse_dropping(self, cls: type[Struct], depth: int) -> None:
@@ -646,6 +654,7 @@ class _EncoderWriter(Source):
             self.line("w(b'\\0')")
             return
         for field in fields:
+            # A tagged field is left out if it has its default (KIP-482).
             self.line(f"t{depth}_{field.tag} = {self._differs(field, f'o{depth}')}")
         count = " + ".join(f"t{depth}_{field.tag}" for field in fields)
         self.line(f"w(uvarint({count}))")

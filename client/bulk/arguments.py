@@ -27,6 +27,7 @@ def listed(given: Any) -> Sequence[Any]:
     """Return the items of an iterable as Python's own objects; numpy's and Arrow's take a longer way."""
     if isinstance(given, list | tuple | array):
         return given
+    # The names of pyarrow, numpy and polars.
     for name in ("to_pylist", "tolist", "to_list"):
         convert = getattr(given, name, None)
         made = convert() if callable(convert) else None

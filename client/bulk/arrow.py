@@ -78,6 +78,7 @@ class ArrowBulk:
         )
         self._rows = ArrowRows(source, beside)
         with ExitStack() as at_failure:
+            # `BulkSend` may refuse its arguments, and then nobody else would release the data.
             at_failure.callback(self._rows.close)
             self.bulk = BulkSend(
                 intake,

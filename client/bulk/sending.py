@@ -170,6 +170,8 @@ class BulkSend:
         if guard.interrupted():
             return False
 
+        # In one hold of the guard, so that nobody closes the batch in between. A record that the fast path of
+        # another thread puts in between ends the run, and this row takes the slow path.
         def append() -> int:
             locations.begin(0, lane)
             return records.append(

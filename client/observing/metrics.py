@@ -164,6 +164,7 @@ class ProducerMetrics:
     def _read(self) -> list[Scope]:
         now_ms = self._core.clock.now_ms()
         windows = self._core.sender.counters.windows
+        # An idle sender takes no turn that would end the window.
         windows.roll(now_ms)
         read = partial(Readings, elapsed_s=windows.elapsed_s(now_ms))
         return [self._producer(read, now_ms), *self._nodes(read), *self._topics(read)]
@@ -228,6 +229,7 @@ class ProducerMetrics:
 
     def _topics(self, read: Callable[[Sequence[WindowedCounters]], Readings]) -> Iterable[Scope]:
         kind = "producer-topic-metrics"
+        # A copy: the sender's thread adds topics without the guard.
         for topic, counters in list(self._core.sender.counters.topics.items()):
             yield Scope(f"{kind}.{topic}", kind, {"topic": topic}, TOPIC, {"topic": read([counters])}, {})
 

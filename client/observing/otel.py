@@ -68,6 +68,7 @@ class TracingInterceptor(ProducerInterceptor):
         carrier: dict[str, str] = {}
         context = trace.set_span_in_context(span)
         propagate.inject(carrier, context)
+        # Always, whatever the application's propagators are: by this header the span is found again.
         _W3C.inject(carrier, context)
         if not carrier:
             return record  # there is neither an SDK nor a surrounding span

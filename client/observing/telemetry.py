@@ -49,6 +49,7 @@ class MetricsEncoder:
         for scope in self._metrics.scopes():
             for row in scope.rows:
                 name = telemetry_name(scope.kind, row.name)
+                # The group that counts the metrics has no parts: it is kafka-python's alone.
                 if scope.parts and wanted.wants(name):
                     metric = otlp.Metric(name=name, description=row.doc, unit=row.unit)
                     self._fill(metric, scope, row, wanted, now_ns)
@@ -70,6 +71,7 @@ class MetricsEncoder:
                 key = (scope.group, row.name)
                 value, self._last_totals[key] = value - self._last_totals.get(key, 0.0), value
                 since_ns = self._since_ns
+            # OpenTelemetry's numbers: 1 is DELTA, 2 is CUMULATIVE.
             metric.sum.aggregation_temporality = 1 if wanted.delta else 2
             metric.sum.is_monotonic = True
             point = metric.sum.data_points.add(

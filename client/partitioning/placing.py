@@ -196,6 +196,7 @@ class RouteTable:
     def _forget(self) -> None:
         topics = self._metadata.cluster.topics
         self._path.clear()
+        # Stale routes are kept: the next route of a topic continues their sticky partition.
         self._routes = {topic: route for topic, route in self._routes.items() if topic in topics}
         self._forget_lanes(topics)
 
@@ -207,6 +208,7 @@ class RouteTable:
         lanes = [self._lane(TopicPartition(topic, number)) for number in range(len(info.partitions))]
         route = self._routes[topic] = TopicRoute(
             lanes,
+            # If no partition has a leader, records wait in the queues until one is elected.
             [lanes[number] for number in cluster.available_partitions(topic)] or lanes,
             self._draw,
             cluster,

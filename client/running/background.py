@@ -62,6 +62,7 @@ class BackgroundLoop:
                 target=_run,
                 args=(core, lease, ended),
                 name=f"{settings.client_id}-network-thread",
+                # Any other thread is joined before the exit hook that ends this one: the exit would hang.
                 daemon=True,
             )
             self.thread.start()

@@ -196,6 +196,7 @@ class ProducerCore(Generic[FutureT]):
             except BaseException:
                 self.never_ran()
                 raise
+        # Last: from here on other threads send.
         self.intake.refuse = None if self.transactions is None else self.transactions.refusal
 
     def _start_reporters(self) -> None:
@@ -243,6 +244,7 @@ class ProducerCore(Generic[FutureT]):
             logger.exception("%s: the sender stopped because of a bug", self.settings.client_id)
             self._crash = error
         except BaseException as error:
+            # Who cancels the application's nursery closes the producer; that is no crash.
             self._crash = _but_cancelled(error)
             raise
         finally:
@@ -319,6 +321,8 @@ class ProducerCore(Generic[FutureT]):
         """
         self.refuse_if_foreign()
         refuse_inside_a_send("flush()")
+        # Before the batches: a deferred record leaves its queue after it was put into a
+        # batch, so it cannot be missing in both lists.
         deferred = self.deferred.outcomes()
         batches = self.guard.run(self._begin_flush)
         self._wakeup.wake()
@@ -369,6 +373,7 @@ class ProducerCore(Generic[FutureT]):
         if self.state in (State.CLOSED, State.FOREIGN):
             return
         self.begin_close()
+        # An event of trio may be set in the loop's thread only.
         self.in_loop(self._abandoned.set)
 
     def begin_close_at_exit(self) -> float:
@@ -384,6 +389,7 @@ class ProducerCore(Generic[FutureT]):
 
     def become_foreign(self) -> None:
         """See ``process.Living``."""
+        # First: its holder may be a thread that does not exist here, and nothing below may wait for it.
         self.guard.renew()
         self._advance(Event.FORK)
         self.intake.refuse = self.refusal
@@ -471,6 +477,7 @@ class ProducerCore(Generic[FutureT]):
         try:
             self._abort(error)
             self.deferred.end(error)
+            # They look again, and find the producer closed.
             self._wake_metadata_waiters()
             self.intake.close_plugins()
             if self._reporters is not None:
@@ -478,8 +485,10 @@ class ProducerCore(Generic[FutureT]):
             if self.console is not None:
                 self._close_console(self.console)
         finally:
+            # Whatever a plug-in has raised: ``close`` waits for this.
             self.finished.open()
             self.identified.open()
+            # After `finished`: an `add` that saw it closed has queued its call before, and the loop is gone.
             self._loop_calls.do_all()
             process.forget(self)
 
@@ -535,6 +544,7 @@ class LoopCalls:
         """
         self._queue.append(act)
         self._wakeup.wake()
+        # After the append, so that either this thread or `_finish` runs the call.
         if self._finished.opened:
             self.do_all()
 

@@ -78,6 +78,7 @@ def refuse_inside_a_send(call: str) -> None:
 
 def exiting() -> bool:
     """Whether the interpreter is exiting, so that no thread may be started."""
+    # ``sys.is_finalizing()`` is true only after the exit hooks; this is so before they run.
     return not threading.main_thread().is_alive()
 
 
@@ -93,6 +94,7 @@ def refuse_at_exit() -> None:
 
 def _close_all_at_exit() -> None:
     cores = _alive.snapshot()
+    # All of them begin to close before the first one is waited for.
     deadlines = [(core, time.monotonic() + core.begin_close_at_exit()) for core in cores]
     for core, deadline in deadlines:
         core.finish_close_at_exit(max(deadline - time.monotonic(), 0.0))

@@ -11,6 +11,7 @@ from typing import Any
 from splashdam.model.errors import IllegalArgumentError
 from splashdam.model.log_text import quoted, shown
 
+# ``\Z``, since ``$`` would allow a newline at the end.
 _LEGAL = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 
 

@@ -54,6 +54,7 @@ class DeferredSends(Generic[FutureT]):
             BufferExhaustedError: the queue is full; callbacks send more than is delivered.
         """
         size_bytes = pending.size_bytes()
+        # The first one is taken whatever its size, or a large record could never be sent from a callback.
         if self._queue and self._bytes + size_bytes > DEFERRED_BYTES_LIMIT:
             raise BufferExhaustedError(
                 f"{self.waiting} records from callbacks, signal handlers or __del__ are queued already, which"
@@ -82,6 +83,7 @@ class DeferredSends(Generic[FutureT]):
             pending, outcome = head
             try:
                 future = pending.step()
+            # The application has its future already, which must tell the error.
             except Exception as error:
                 if self._take(head):
                     _end(outcome, error)
@@ -91,6 +93,7 @@ class DeferredSends(Generic[FutureT]):
                 self._subscribe(pending.waits_for)
                 return max(pending.deadline_ms - self._intake.clock.now_ms(), 0.0)
             if self._take(head):
+                # Otherwise `fail_all` has ended its future in between; the record is sent all the same.
                 _follow(outcome, future)
         self._bytes = 0  # the count is approximate: two threads may add at once
         self._intake.detour = self._custom_partitioner
@@ -145,6 +148,7 @@ class DeferredSends(Generic[FutureT]):
 
     def _subscribe(self, waits_for: Wait) -> None:
         handle = waits_for.subscribe(self._wakeup.wake)
+        # It has happened since the step: `run` must not sleep over it.
         if handle is None:
             self._wakeup.wake()
         else:

@@ -226,7 +226,9 @@ class RecordIntake(Generic[FutureT]):
             return self._intercept(self.chain, topic, value, key, headers, partition, timestamp_ms)
         if value is None and key is None and not may_be_empty:
             raise ValueError("Need at least one: key or value")
+        # An application's partitioner gets key and value as they were given.
         given = (key, value)
+        # A list: serializers may append headers, such as a schema id.
         pairs = [] if headers is None else header_pairs(headers)
         if self._serialize_key is not None:
             key = self._serialize_key(topic, pairs, key)
@@ -239,6 +241,7 @@ class RecordIntake(Generic[FutureT]):
         headers = tuple(pairs) or None
         if timestamp_ms is not None:
             timestamp_ms = check_timestamp_ms(timestamp_ms)
+        # The kernel's ``send`` takes bytes only, so this record has not tried the fast path yet.
         if not self.path.plain:
             future = self.path.try_send(topic, value, key, headers, partition, timestamp_ms)
             if future is not None:
@@ -270,6 +273,7 @@ class RecordIntake(Generic[FutureT]):
             )
         except Exception as error:
             partition = -1 if record.partition is None else record.partition
+            # Each record that the interceptors saw is acknowledged once, whatever happens to it.
             chain.settled(TopicPartition(record.topic, partition), record.headers, error)
             raise
 
@@ -305,11 +309,14 @@ class RecordIntake(Generic[FutureT]):
         # changing, so its record is deferred (docs/decisions/producer-threads.md).
         if size_bytes > self.fits_bytes or self.guard.interrupted():
             return None
+        # A guess, without the guard: `append_new` and `append_grown` look again.
         opens = lane.buffer is None
         append = self._append_new if opens else self._append_grown
         future = self.guard.run(append, lane, timestamp_ms, key, value, headers)
         if future is not None:
+            # Without the guard: an update that is lost lets the partition stay a little longer, no more.
             route.sticky_bytes += sticky_bytes
+            # A batch that only grows has woken the sender when it was opened.
             if opens:
                 self.wake()
         return future
@@ -468,6 +475,7 @@ class PendingSend(Generic[FutureT]):
         try:
             future = self._step()
         except Exception as error:
+            # Ctrl-C and cancellations pass by: `cancel`, which follows, tells them.
             self._tell(error)
             raise
         if future is not None:
@@ -526,6 +534,7 @@ class PendingSend(Generic[FutureT]):
         intake = self._intake
         now_ms = intake.clock.now_ms()
         result = self._attempt(route, now_ms)
+        # Also if memory is full: the sender must send, since only that frees memory.
         if result.wake:
             intake.wake()
         if isinstance(result, Appended):
@@ -552,16 +561,15 @@ class PendingSend(Generic[FutureT]):
         return self._insist(now_ms)
 
     def _attempt_sticky(self, route: TopicRoute, now_ms: float) -> Appended[FutureT] | Exhausted:
-        """KIP-794: switch the sticky partition once ``batch_size`` went there and its batches are full.
-
-        This record counts, too. Java does not count it, so a batch that is full but for a few bytes is
-        followed by a second one on the same partition.
-        """
+        """KIP-794: switch the sticky partition once ``batch_size`` went there and its batches are full."""
+        # This record counts, too. Java does not count it, so a batch that is full but for a few bytes
+        # is followed by a second one on the same partition.
         size_bytes = self.size_bytes() + RECORD_FRAMING_BYTES
         if route.sticky_bytes >= route.sticky_limit_bytes:
             route.switch()
         self.target = route.sticky.topic_partition
         if stay_is_over(route, size_bytes):
+            # What fits into an open batch still goes there: only a new batch goes to another partition.
             result = self._try(now_ms, abort_on_new_batch=True)
             if isinstance(result, Appended):
                 route.sticky_bytes += size_bytes
@@ -606,6 +614,8 @@ class PendingSend(Generic[FutureT]):
         self, now_ms: float, *, abort_on_new_batch: bool = False
     ) -> Appended[FutureT] | BatchFull | Exhausted:
         assert self.target is not None
+        # Under the guard, where the end of a transaction changes the number: a record must not slip into
+        # the next one. Java queues it and checks afterwards.
         if self._transaction != self._intake.transaction:
             self.cancel()
             raise IllegalStateError("the transaction has ended while this record waited; it is not queued")
@@ -664,6 +674,7 @@ class MemoryWait:
         return self._guard.run(self._subscribe, wake)
 
     def _subscribe(self, wake: Wake) -> object | None:
+        # Under the guard, in which memory is granted: no grant comes between this look and the callback.
         if self._ticket.ready:
             return None
         self._ticket.on_ready = wake

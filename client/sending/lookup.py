@@ -70,6 +70,7 @@ class TopicLookup:
         self._topic = check_topic_name(topic)
         self._partition = -1 if partition is None else check_partition(partition)
         self._patient = patient
+        # Only the answer to a later request can show a partition that was added since.
         self._requests = intake.metadata.requests
         self._refusals = intake.metadata.refusals
         self.accepted = False
@@ -90,6 +91,7 @@ class TopicLookup:
         refuse = intake.refuse_lookup
         if refuse is not None and not self.accepted:
             raise refuse()
+        # Before the lookup: a response that comes after this line ends the wait at once (`MetadataWait`).
         cluster = intake.metadata.cluster
         route = intake.route(self._topic)
         if route is not None and self._partition < route.count:
@@ -251,6 +253,7 @@ class MetadataWait:
         intake = self._intake
         refused = intake.refuse_lookup is not None and not self._accepted
         metadata = intake.metadata
+        # Under the guard, in which responses are applied: none can come between this look and the waiter.
         if metadata.cluster is not self._seen or metadata.refusals != self._refusals or refused:
             return None
         return metadata.add_waiter(wake)

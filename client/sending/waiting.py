@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
@@ -124,13 +124,17 @@ def _seconds_left(stepper: Stepper[object], clock: Clock) -> float:
     return max(stepper.deadline_ms - clock.now_ms(), 0.0) / 1000
 
 
+def _no_task() -> None:
+    """Stands for the reference to a task."""
+
+
 class PendingSends(Generic[FutureT]):
     """Completes pending sends: by waiting, by deferring them to the sender's loop, or by ``WouldBlock``."""
 
     def __init__(self, intake: RecordIntake[FutureT], deferred: DeferredSends[FutureT]) -> None:
         self._intake = intake
         self._deferred = deferred
-        self._yields = False
+        self._last_task: Callable[[], object] = _no_task
 
     def in_thread(self, pending: PendingSend[FutureT]) -> FutureT:
         """Wait in this thread, or defer the record if this thread must not wait."""
@@ -149,32 +153,31 @@ class PendingSends(Generic[FutureT]):
         if intake.guard.interrupted():
             return self._deferred.add(pending)
         future = await drive_in_trio(pending, intake.clock, intake.caller_counters)
+        # Shielded: the record is queued, and a cancelled caller would not learn that.
         await trio.lowlevel.cancel_shielded_checkpoint()
         return future
 
     async def in_asyncio(self, pending: PendingSend[FutureT]) -> FutureT:
-        """As ``in_thread``, in an asyncio task, which lets the other tasks run first.
-
-        Not afterwards: a task that is cancelled then would not know that its record is queued. And not while
-        another task does so: of a hundred tasks that find the batch full in one turn of the loop, the first
-        one yields, the second one opens the next batch, and the others find room in it.
-        """
+        """As ``in_thread``, in an asyncio task. One that sends on and on lets the other tasks run first."""
         import asyncio
+        from weakref import ref
 
         intake = self._intake
         if intake.guard.interrupted():
             return self._deferred.add(pending)
-        if self._yields:
-            self._yields = False  # only the second one: it may send on and on
-        else:
-            self._yields = True
+        # A task yields only if it was the last one here, too: it sends on and on. If each one yielded, a
+        # hundred tasks that find the batch full in one turn of the loop would lose their order
+        # (docs/decisions/asyncio.md).
+        task = asyncio.current_task()
+        if self._last_task() is task:
+            # Before the record is appended: a task that was cancelled afterwards would not know
+            # that it is queued, and would send it twice.
             try:
                 await asyncio.sleep(0)
             except BaseException:
                 pending.cancel()
                 raise
-            finally:
-                self._yields = False
+        self._last_task = _no_task if task is None else ref(task)
         return await drive_in_asyncio(pending, intake.clock, intake.caller_counters)
 
     def now(self, pending: PendingSend[FutureT]) -> FutureT:

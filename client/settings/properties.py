@@ -47,9 +47,11 @@ def _logical_lines(text: str) -> Iterator[str]:
     parts: list[str] = []
     for raw in re.split(r"\r\n|\r|\n", text):
         line = raw.lstrip(" \t\f")
+        # In a continued line such a sign belongs to the value.
         if not parts and (not line or line[0] in "#!"):
             continue
         backslashes = len(line) - len(line.rstrip("\\"))
+        # Two of them are an escaped one, which continues nothing.
         if backslashes % 2:
             parts.append(line[:-1])
             continue

@@ -163,6 +163,7 @@ class Transactions:
         """
         if not call.finished.opened:
             raise self._timed_out(call)
+        # Before its error is raised, so that the application may call again.
         self._core.guard.run(self._manager.acknowledge, call)
         call.result()
 
@@ -187,6 +188,7 @@ class Transactions:
     def _call(self, make: Callable[[], PendingCall], name: str) -> PendingCall:
         self._check(name)
         call = self._core.guard.run(make)
+        # A call with nothing to do has ended here, without a turn of the sender.
         self._manager.run_ended()
         self._wake()
         return call
@@ -207,6 +209,7 @@ class Transactions:
             intake.refuse = None
         elif intake.refuse is None:
             intake.refuse = self.refusal
+            # A record that waits for memory compares it when it is appended, and is refused.
             intake.transaction += 1
             # An append on the fast path may have passed the check of `refuse`; it finds no open batch now.
             core.accumulator.close_batches()

@@ -63,6 +63,10 @@ _SESSION_ERRORS = frozenset(
 )
 
 
+_GONE = (LogState.FAILED, LogState.CLOSED)
+"""The log is on a failed disk, or was deleted."""
+
+
 class FetchingBroker(Protocol):
     """What a fetcher needs of its broker."""
 
@@ -108,6 +112,10 @@ class FetchingBroker(Protocol):
         Raises:
             KafkaStorageError: the write failed.
         """
+        ...
+
+    def finish_truncation(self, log: Log) -> None:
+        """Repeat a truncation of which the disk refused a step, if there is one; raises KafkaStorageError."""
         ...
 
 
@@ -234,6 +242,7 @@ class LeaderFetcher:
             return
         request = self._request()
         wanted, unwanted = self._next(), self._unwanted
+        # Before the request: what changes while it is under way goes into the next one.
         self._changed_partitions, self._unwanted = {}, {}
         self._session.fill(request, wanted, unwanted)
         response = await connection.request(request)
@@ -254,6 +263,13 @@ class LeaderFetcher:
         with trio.move_on_after(max(0.0, until_ms - now_ms) / 1000):
             await self._changed.wait()
 
+    def _failed(self, where: TopicPartition, followed: FollowedPartition, error: KafkaError) -> None:
+        """Log why a partition cannot be fetched, and try it again later; an earlier leader's is forgotten."""
+        if self._followed.get(where) is followed:
+            level = logging.WARNING if isinstance(error, KafkaStorageError) else logging.INFO
+            _log.log(level, "fetching %s from node %d: %s", where, self._leader_id, message_of(error))
+            self._pause(where, followed)
+
     def _pause(self, where: TopicPartition, followed: FollowedPartition) -> None:
         """Do not fetch a partition until the backoff is over."""
         if self._followed.get(where) is followed:
@@ -265,14 +281,19 @@ class LeaderFetcher:
         if not self._paused:
             return
         now_ms = self._follower.clock.now_ms()
-        for each in [each for each, paused in self._paused.items() if paused.paused_until_ms <= now_ms]:
-            del self._paused[each]
-            self._changed_partitions[each] = None
+        for where in [each for each, paused in self._paused.items() if paused.paused_until_ms <= now_ms]:
+            followed = self._paused.pop(where)
+            self._changed_partitions[where] = None
+            # Before it fetches: the fetch offset tells the leader that it has all records below.
+            try:
+                self._follower.finish_truncation(followed.log)
+            except BrokerResponseError as error:
+                self._failed(where, followed, error)
 
     def _next(self) -> dict[TopicPartition, Wanted]:
         """Return the partitions to send: all of them in a new session, else those that may have changed."""
         for each in list(self._followed if self._session.is_new else self._changed_partitions):
-            if self._followed[each].log.state is not LogState.OPEN:  # deleted, or on a failed disk
+            if self._followed[each].log.state in _GONE:
                 self.unfollow(each)
         # Only what has changed is sent: ten thousand idle partitions that were checked for every fetch took a
         # quarter of a core (docs/decisions/replication.md).
@@ -331,10 +352,8 @@ class LeaderFetcher:
         try:
             await self._apply(connection, where, followed, data)
         except (BrokerResponseError, ProtocolError) as error:
-            if self._is_current(where, followed):
-                level = logging.WARNING if isinstance(error, KafkaStorageError) else logging.INFO
-                _log.log(level, "fetching %s from node %d: %s", where, self._leader_id, message_of(error))
-                self._pause(where, followed)
+            if followed.log.state is not LogState.CLOSED:
+                self._failed(where, followed, error)
         except KafkaError:  # of the connection
             raise
         except Exception:  # a bug: it must not stop the other partitions
@@ -374,6 +393,7 @@ class LeaderFetcher:
                 self._followed[log.topic_partition] = self._followed.pop(log.topic_partition)
         if log.advance_high_watermark(data.high_watermark):
             self._follower.high_watermark_moved(log.topic_partition)
+        # The leader's start may be above the high watermark of this log, which then refuses to start there.
         start_offset = min(data.log_start_offset, log.high_watermark)
         if start_offset > log.log_start_offset:
             log.advance_log_start(start_offset)
@@ -446,6 +466,7 @@ def truncation_offset(
         log_end_offset: of the follower.
         high_watermark: of the follower.
     """
+    # The leader knows no epoch to compare with; below the high watermark the logs are the same.
     if leader.end_offset < 0:
         return min(high_watermark, log_end_offset)
     own = end_of_epoch(leader.epoch)

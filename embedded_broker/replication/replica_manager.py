@@ -17,6 +17,7 @@ from splashdam.embedded_broker.controller.state import NOBODY, ClusterChange
 from splashdam.embedded_broker.replication.partition import Partition
 from splashdam.model.broker_errors import BrokerResponseError, KafkaStorageError, NotLeaderOrFollowerError
 from splashdam.storage.background import log_failures
+from splashdam.storage.log import LogState
 
 if TYPE_CHECKING:
     from splashdam.embedded_broker.configs.broker_settings import BrokerSettings
@@ -185,6 +186,12 @@ class ReplicaManager:
         self.changed(log.topic_partition)
         self._broker.logs.checkpoints.log_truncated(log.topic_partition, self._broker.logs.logs)
 
+    def finish_truncation(self, log: Log) -> None:
+        """Repeat a truncation of which the disk refused a step, if there is one; raises KafkaStorageError."""
+        if log.state is LogState.HALF_TRUNCATED:
+            log.finish_truncation(now_ms=self._broker.clock.wall_ms())
+            self.truncated(log)
+
     # --- the controller's changes ---------------------------------------------------------------------------
 
     def apply(self, partitions: Mapping[TopicPartition, PartitionState]) -> None:
@@ -228,6 +235,7 @@ class ReplicaManager:
         if topic_partition.topic not in self._broker.logs.topics:
             raise KafkaStorageError("its topic could not be created on this broker")
         log = self._broker.logs.add_replica(topic_partition, now_ms=self._broker.clock.wall_ms())
+        self.finish_truncation(log)
         # A single replica needs no high watermark of its own, and its appends cost nothing extra.
         if state.replicas == (state.leader,):
             self.stop(topic_partition)

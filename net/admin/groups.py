@@ -238,6 +238,7 @@ class GroupDescription(NamedTuple):
     members: tuple[GroupMember, ...]
 
 
+# Of a classic group, or of a broker that does not know the consumer protocol (KIP-848).
 _NOT_OF_THIS_PROTOCOL = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 
 

@@ -278,6 +278,7 @@ async def open_transactions(client: ClusterClient, prefix: str = "") -> list[str
 
     found: set[str] = set()
     for node in (await client.cluster()).nodes.values():
+        # Before version 2 there is no pattern, and such a broker lists all ids.
         found.update(each for each in await client.broker(node, request, ids) if each.startswith(prefix))
     return sorted(found)
 

@@ -196,6 +196,7 @@ class ClusterConnections:
         connection = self._open.get(node.node_id)
         if connection is not None and not connection.is_closed:
             self.waits_for = f"an answer from {where}"
+            # Before a request, since no task here watches the end of the session (KIP-368).
             if self._clock.now_ms() >= self._renew_at_ms[node.node_id]:
                 await self._authenticate(connection, node)
             return connection
@@ -227,6 +228,7 @@ class ClusterConnections:
         except BaseException as error:  # also cancellation: nothing else would close the connection
             if connection is None:
                 raise
+            # A cancelled caller has to close it as well.
             with trio.CancelScope(shield=True):
                 await connection.aclose()
             if isinstance(error, KafkaError) and not patience.cancelled_caught:

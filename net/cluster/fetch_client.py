@@ -233,7 +233,8 @@ class FetchClient:
             if isinstance(error, CorruptMessageError):
                 return True  # a retry would read the same damaged bytes
             known = self._clusters.pop(topic, None)
-            return known is None and isinstance(error, UnknownTopicOrPartitionError)  # new metadata
+            # With metadata from before it is asked once more: the topic may have been created since.
+            return known is None and isinstance(error, UnknownTopicOrPartitionError)
 
         return await self._connections.retry(
             what,
@@ -303,6 +304,7 @@ class FetchClient:
         topic_id = cluster.topics[topic].topic_id
         version = connection.version_for(FetchRequest)
         request, version = fetch_request(topic, topic_id, positions, limits, version)
+        # The broker may wait for ``min_bytes`` before it begins to answer.
         timeout_ms = limits.max_wait_ms + self._settings.request_timeout_ms
         response = await connection.request(request, version, timeout_ms=timeout_ms)
         return response, TopicKey(topic, request.topics[0].topic_id)

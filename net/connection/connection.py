@@ -170,6 +170,7 @@ class Connection:
     @property
     def can_send(self) -> bool:
         """Whether a request would be written at once: open, no write in progress, room, not throttled."""
+        # Locked: a caller of `submit` writes, or waits for room before us.
         if self._state is not ConnectionState.OPEN or self._turn.locked() or self.is_writing:
             return False
         return self._in_flight.can_send_more()
@@ -181,6 +182,7 @@ class Connection:
             async with trio.open_nursery() as self._tasks:
                 task_status.started()
                 await self._read_until_closed()
+                # Ends the writes that are still under way.
                 self._tasks.cancel_scope.cancel()
         finally:
             self._close(None)
@@ -210,6 +212,7 @@ class Connection:
         self._traffic.response_bytes += len(data)
         for frame in self._frames.feed(data):
             self._in_flight.complete_next(frame)
+        # Once for all responses of a read: each call may begin a turn of the sender.
         self._progress()
 
     def read_eagerly(self) -> bool:
@@ -258,6 +261,7 @@ class Connection:
         """Close once. ``blamed`` requests fail with the reason, all others with ``NetworkExceptionError``."""
         if self._state is ConnectionState.CLOSED:
             return
+        # First: whatever the callbacks of the requests below do, they find the connection closed.
         self._advance(ConnectionEvent.CLOSE)
         self.closed_by = reason
         while self._in_flight.queue:
@@ -462,6 +466,7 @@ class Connection:
         size_bytes = sum(map(len, parts))
         self._traffic.sent(size_bytes)
         if expect_response:
+            # Before the write: if that breaks the connection, this request fails with the others.
             self._in_flight.queue.append(pending)
             if pending.deadline_ms < self._watched_until_ms:
                 self._watch(pending)
@@ -487,13 +492,13 @@ class Connection:
         self._progress()
 
     async def _write(self, parts: Sequence[memoryview], pending: AnyPending) -> None:
-        """Write a frame. An interruption closes the connection: half a frame cannot be taken back."""
+        """Write a frame. An interruption closes the connection."""
         try:
             with trio.CancelScope(deadline=self._loop_time(pending.deadline_ms)) as scope:
                 await send_parts(self._stream, parts)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self._broke(error)
-        except BaseException:
+        except BaseException:  # half a frame cannot be taken back
             self._close(NetworkExceptionError(f"the write of {pending} to {self._peer} was interrupted"))
             raise
         if scope.cancelled_caught:

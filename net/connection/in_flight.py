@@ -272,6 +272,7 @@ class InFlightRequests:
         """Return whether there is room for one more request and no throttle time."""
         if len(self.queue) >= self._max_requests:
             return False
+        # A client is hardly ever throttled, so most calls need no look at the clock.
         return not self.throttled_until_ms or self.throttled_ms <= _TOLERANCE_MS
 
     def pend(  # noqa: PLR0917 (once per request; positional arguments are cheaper)
@@ -321,6 +322,7 @@ class InFlightRequests:
             self._traffic.answered(latency_ms, 0)
             pending.acknowledge(acknowledged, latency_ms)
             return
+        # While it is in the queue: a response that cannot be decoded is blamed on its request.
         response = pending.decode(frame)
         self.queue.popleft()
         throttle_ms, now_ms = pending.throttle_ms(response), self._clock.now_ms()

@@ -81,6 +81,7 @@ def version_to_retry(refusal: ApiVersionsResponse, refused: int) -> int:
     """Return the version to try after ``refused``: the newest that the broker lists, else 0."""
     for api in refusal.api_keys:
         if api.api_key == ApiVersionsRequest.API_KEY:
+            # Below the refused version, so that this ends, whatever the broker lists.
             return max(0, min(api.max_version, refused - 1))
     return 0
 

@@ -65,6 +65,7 @@ def write_within_py(descriptor: int, parts: Sequence[Buffer], patience_ms: float
 def _has_room_soon(descriptor: int) -> bool:
     room = select.poll()
     room.register(descriptor, select.POLLOUT)
+    # An error or a hang-up counts as no room: the next write meets it.
     return [events for _, events in room.poll(1)] == [select.POLLOUT]
 
 
@@ -97,6 +98,7 @@ def read_soon_py(
             if waited_us >= patience_us:
                 return None
             if waited_us >= spin_us:
+                # One sleep only, since it was rounded up to a millisecond.
                 if waiting is not None:
                     return None
                 waiting = select.poll()

@@ -235,6 +235,7 @@ async def _exchange(connect: Connect, host: str, port: int, question: bytes, pre
                     if not more:
                         break
                     data += more
+        # An answer counts as far as it came, and a connection that ends without one proves nothing.
         except (KafkaError, OSError, trio.BrokenResourceError, trio.ClosedResourceError):
             pass
     return data
@@ -246,4 +247,5 @@ def _is_whole(data: bytes, prefix_bytes: int) -> bool:
     if len(data) < prefix_bytes:
         return False
     size = _SIZE.unpack_from(data)[0]
+    # An impossible size means that this is no frame: the caller judges its first bytes.
     return not 0 <= size <= _MOST_BYTES or len(data) >= prefix_bytes + size

@@ -175,6 +175,7 @@ class OidcTokenProvider:
         """Send one request, with half of the time limit: so a lost one leaves time for another."""
         allowed_s = self.timeout_ms / 2000
         request = TokenRequest(self._endpoint, self._context, allowed_s)
+        # The token's lifetime counts from here: its answer may be long on its way.
         asked_at_s = self.now_s()
         try:
             with trio.fail_after(allowed_s):
@@ -192,10 +193,12 @@ class OidcTokenProvider:
         except OSError as error:
             raise _PassingError(f"{type(error).__name__}: {error.strerror or error}") from None
         finally:
+            # After a cancel, too: the abandoned thread runs on until its socket ends.
             request.abort()
         return self._read(status, content, asked_at_s)
 
     def _question(self) -> tuple[bytes, dict[str, str]]:
+        # Through bytes: a Secret in a join would write its mask.
         shown: tuple[str, ...] = self.client_id, self.client_secret.encode().decode()
         if self.header_urlencode:
             shown = tuple(map(quote_plus, shown))

@@ -100,6 +100,7 @@ class ScramClient:
             raise self._error("the broker's nonce does not continue ours")
         if not (iterations.isascii() and iterations.isdigit() and len(iterations) <= 10):
             raise self._error("the broker sent no number of iterations")
+        # With fewer, a false broker could guess the password from the proof that it gets.
         if not MIN_ITERATIONS <= int(iterations) <= MAX_ITERATIONS:
             raise self._error(
                 f"the broker requests {int(iterations)} iterations;"
@@ -176,6 +177,8 @@ class ScramServer:
     def _final(self, message: bytes, credential: ScramCredential) -> bytes:
         text, _, proof_text = _text(message, "final").rpartition(",p=")
         fields, proof = _fields(text), strict_base64(proof_text)
+        # "eSws" is ``y,,``: the client knows channel binding, and believes that
+        # the server does not (RFC 5802, 6).
         if fields is None or proof is None or fields.get("c") not in (_NO_BINDING, "eSws"):
             raise Refusal("Invalid SCRAM client final message format")
         if fields.get("r") != self._nonce or self.outcome is not None:
@@ -185,6 +188,7 @@ class ScramServer:
         is_proven = len(proof) == len(signature) and hmac.compare_digest(
             _hash(name, _xor(proof, signature)), credential.stored_key
         )
+        # Last: the proof of an unknown user takes as long as any, so time does not tell who exists.
         if not (is_proven and self._exists):
             raise Refusal(
                 "Authentication failed during authentication due to invalid credentials with SASL mechanism"

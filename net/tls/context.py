@@ -78,6 +78,7 @@ def server_context(files: TlsFiles, *, client_auth: str) -> ssl.SSLContext:
 
 
 def _load(context: ssl.SSLContext, files: TlsFiles) -> None:
+    # As Kafka's default of ``ssl.enabled.protocols``.
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     ca_name, cert_name, key_name, crl_name, _, ciphers_name = files.names
     if files.cafile is not None:

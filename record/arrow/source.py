@@ -360,6 +360,7 @@ def _bits(address: int, first: int, length: int) -> list[bool]:
         return [True] * length
     low = first >> 3
     bits = int.from_bytes(ctypes.string_at(address + low, ((first + length + 7) >> 3) - low), "little")
+    # The bit above them keeps leading zeros in the text, which is read backwards: the lowest bit comes first.
     shown = bin(bits >> (first & 7) | 1 << length + 8)[: -length - 1 : -1]
     return [bit == "1" for bit in shown]
 
@@ -392,6 +393,7 @@ def parts(held: Held, array: Any, kind: ColumnType, skip: int, length: int | Non
     offset_type: Any = ctypes.c_int32 if kind.layout is Layout.OFFSETS_32 else ctypes.c_int64
     end = 0
     if length:
+        # The last offset is the limit that the kernel holds every row to.
         end = offset_type.from_address(offsets + (first + length) * ctypes.sizeof(offset_type)).value
     data = needed(array, 2, kind.name, needed=end > 0)
     return ArrowParts(kind.layout, held, first, length, validity(array, kind.name), offsets, data, end)

@@ -202,9 +202,8 @@ class Telemetry:
         self._subscription_id = answer.subscription_id
         self._compression = _best_of(answer.accepted_compression_types)
         self._advance(TelemetryEvent.SUBSCRIBED)
-        self._sleep(
-            self._interval_ms * (0.5 + self._context.random())
-        )  # jitter (KIP-714), so that clients do not push at the same time
+        # Jitter (KIP-714): clients that were subscribed together do not push at the same time.
+        self._sleep(self._interval_ms * (0.5 + self._context.random()))
 
     def _push(self, link: BrokerLink, *, last: bool) -> None:
         self._advance(TelemetryEvent.CLOSE if last else TelemetryEvent.SEND)

@@ -42,6 +42,7 @@ class Coordination:
         if closing and not self._context.accumulator.has_incomplete:
             patience_ms = self._context.settings.delivery_timeout_ms
             self._close_by_ms = min(self._close_by_ms, now_ms + patience_ms)
+            # After the last batch: `close` delivers first, then aborts what nobody has committed.
             manager.abort_unattended()
         if completion.fatal is not None:
             manager.die(completion.fatal)
@@ -104,6 +105,7 @@ class Coordination:
         level = link.feature_level("transaction.version")
 
         def build(version: int) -> Request[Any]:
+            # Here, where the version is known; if `submit` raises before this, no request counts as sent.
             self._manager.asking(request, version, level)
             return request.build(version)
 

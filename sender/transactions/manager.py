@@ -186,6 +186,7 @@ class TransactionManager:
         call = self._pending(Operation.INIT)
         if call is None:
             call = PendingCall(Operation.INIT)
+            # As in kafka-python; in Java a second call is an error.
             if self.state is TransactionState.READY:
                 self._end(call)
                 return call
@@ -202,6 +203,7 @@ class TransactionManager:
         self._pending(None)
         self._refuse_unless(TransactionState.READY, "begin_transaction")
         self._advance(TransactionEvent.BEGIN)
+        # Fixed for the whole transaction: the coordinator may be upgraded in the middle of it (KIP-890).
         self.v2 = self._level >= V2_LEVEL
         self.partitions.begin(implicit=self.v2)
         self._groups.clear()
@@ -246,6 +248,7 @@ class TransactionManager:
         call = OffsetsCall(offsets, group)
         self._refuse_unless(TransactionState.IN_TRANSACTION, Operation.OFFSETS.value)
         for waiting in self._offsets:
+            # A call that is repeated after a timeout waits for the same request.
             if waiting.same_as(call):
                 return waiting
         self._offsets.append(call)
@@ -350,6 +353,7 @@ class TransactionManager:
         """Record that a request is sent, to a broker with this level of ``transaction.version``."""
         self._asked = request
         if request.kind is not RequestKind.FIND_COORDINATOR:
+            # FindCoordinator goes to any broker, but the coordinator's own level counts.
             self._level = level
         if request.kind is RequestKind.INIT_PRODUCER_ID:
             self._can_renew = version >= RENEWS_FROM
@@ -372,6 +376,7 @@ class TransactionManager:
 
     def impossible(self, request: CoordinatorRequest, error: KafkaError, now_ms: float) -> None:
         """Handle a request that cannot be built for this broker or with these arguments."""
+        # Its arguments may be at fault (the member of a group), and an abort leaves them behind.
         for_offsets = request.kind in (RequestKind.ADD_OFFSETS, RequestKind.COMMIT_OFFSETS)
         self._rule(request, Ruling.ABORT if for_offsets else Ruling.DIE, error, now_ms)
 
@@ -409,6 +414,7 @@ class TransactionManager:
             self._advance(event)
             self._call = call
             if operation is Operation.ABORT:
+                # An abort adds nothing more. Those in `adding` stay: the coordinator may have them.
                 self.partitions.wanted.clear()
                 self._drop_offsets(TransactionAbortedError("the transaction was aborted"))
         return call
@@ -429,6 +435,7 @@ class TransactionManager:
         first = self.state not in (TransactionState.ABORTING, TransactionState.ABORTABLE_ERROR)
         if first:
             self.cause = error
+        # The new epoch is still missing: the abort asks for it again.
         self._renew |= self.state is TransactionState.INITIALIZING
         self._advance(TransactionEvent.FAIL)
         if first:
@@ -506,6 +513,8 @@ class TransactionManager:
         if self.state not in _RUNNING:
             return None
         addition = None if self.state is TransactionState.ABORTING else self._addition()
+        # EndTxn waits for the answers of all batches, also of those that expired in flight, so that no late
+        # copy arrives after the marker. Java does not wait for those.
         if addition is not None or batches_left or self.state is TransactionState.IN_TRANSACTION:
             return addition
         self._adding = None
@@ -516,9 +525,11 @@ class TransactionManager:
             committed = self.state is TransactionState.COMMITTING
             return requests.end(self._identity, committed=committed, v2=self.v2)
         self._completed()
+        # The abort may need a new epoch, whose request comes next.
         return self._wanted(batches_left)
 
     def _addition(self) -> CoordinatorRequest | None:
+        # The same request again until it is decided: a lost answer may have added what it names.
         if self._adding is not None:
             return self._adding
         if self.partitions.wanted:
@@ -555,6 +566,7 @@ class TransactionManager:
                 if self._offsets:  # unless an abort has dropped it
                     self._end(self._offsets.popleft())
             case RequestKind.END:
+                # EndTxn of KIP-890 gives the epoch of the next transaction; older versions give -1.
                 if response.producer_id >= 0:
                     self._renew = False
                     self.sequences.take_identity(response.producer_id, response.producer_epoch)
@@ -570,6 +582,7 @@ class TransactionManager:
                 ruling = Ruling.DIE
             self._renew = True
             unknown = error_code(error) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+            # The coordinator knows no transaction of this producer id, so EndTxn could only fail again.
             self._skip_end |= unknown or self._aborts(request)
         elif ruling is Ruling.ABORT and self._leads_out_of_an_abort(request):
             ruling = Ruling.RETRY  # an abort in progress cannot be aborted
@@ -663,6 +676,7 @@ class TransactionPartitions:
     def drained(self, batch: ProducerBatch) -> None:
         """See ``Idempotence.drained``."""
         batch.transactional = True
+        # With KIP-890 its leader adds it with this batch, and then EndTxn is needed.
         self.added.add(batch.topic_partition)
         self._sequences.drained(batch)
 

@@ -200,8 +200,8 @@ class ExternalClient(Client):
     @contextmanager
     def at(self, listener: Listener) -> Iterator[Client]:
         """Let the process connect elsewhere meanwhile: another one would take a second to start in Java."""
-        self._open(listener)
         try:
+            self._open(listener)
             yield self
         finally:
             with suppress(Refused):  # a process that has ended says so to the next operation

@@ -13,8 +13,9 @@ from splashdam.client.async_producer import AsyncKafkaProducer
 from splashdam.console.console import ConsoleSettings, open_console
 from splashdam.console.source import Source
 from splashdam.embedded_broker.broker import Broker
-from splashdam.embedded_broker.inside import decode_internal
-from splashdam.model.broker_errors import MessageTooLargeError
+from splashdam.embedded_broker.inside import BrokerInside, decode_internal
+from splashdam.embedded_broker.serving.registry import Client
+from splashdam.model.broker_errors import ErrorCode, MessageTooLargeError
 from splashdam.model.transactions import OffsetAndMetadata
 from splashdam.model.values import TopicPartition
 from splashdam.net.admin.groups import commit_offsets
@@ -23,6 +24,7 @@ from splashdam.net.memory import MemoryNetwork
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.testing.clock import VirtualClock
 from splashdam.testing.faults.faults import Faults
+from splashdam.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 
 
 def producer(network: MemoryNetwork, clock: VirtualClock, **options: object) -> AsyncKafkaProducer:
@@ -133,6 +135,23 @@ async def test_the_errors_of_a_client_that_has_left_were_gone_with_it(
     assert clients.count("MESSAGE_TOO_LARGE") == clients.count('<span class="quiet">left</span>') == 1
     assert clients.count('<th scope="row">') == 1
     assert "<dt>Clients</dt><dd>0" in text
+
+
+async def test_the_console_was_shown_as_a_client_that_had_left(broker: Broker, clock: VirtualClock) -> None:
+    """An error that it was answered kept it in the table, where it is left out while it is connected."""
+
+    class Deserted:
+        def clients(self) -> list[Client]:
+            return []
+
+        def adopt(self, *_: object, **__: object) -> None:
+            raise AssertionError
+
+    inside = BrokerInside(Deserted(), broker.groups, clock)
+    answer = MetadataResponse(topics=[MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)])
+    for number, name in ((7, "splashdam-console"), (8, "shop")):
+        inside.answered(Client(number=number, client_id=name), MetadataRequest, answer)
+    assert [(each.number, each.is_connected) for each in inside.clients()] == [(8, False)]
 
 
 async def test_the_client_with_the_most_errors_is_the_first(

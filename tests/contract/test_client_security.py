@@ -50,6 +50,14 @@ def test_librdkafka(pki: Pki) -> None:
     assert of_librdkafka({"ssl_cafile": text}) == {"ssl.ca.pem": text}
 
 
+def test_librdkafka_did_not_find_a_key_in_the_text_of_its_certificate(pki: Pki) -> None:
+    """A keystore of type PEM holds both; as a file it was looked into, as text it was not."""
+    text = Path(pki.client).read_text()
+    assert of_librdkafka({"ssl_certfile": text}) == {"ssl.certificate.pem": text, "ssl.key.pem": text}
+    apart = of_librdkafka({"ssl_certfile": text, "ssl_keyfile": "key.pem"})
+    assert apart == {"ssl.certificate.pem": text, "ssl.key.location": "key.pem"}
+
+
 def test_kafka_python(pki: Pki) -> None:
     """It takes files; text is put into a context."""
     assert of_kafka_python({**LOGIN, "ssl_cafile": pki.cafile})["ssl_cafile"] == pki.cafile
@@ -65,6 +73,38 @@ def test_aiokafka(pki: Pki) -> None:
     assert options == {name: value for name, value in plain(LOGIN).items() if name != "ssl_check_hostname"}
     without_tls = {**LOGIN, "security_protocol": "SASL_PLAINTEXT"}
     assert "ssl_context" not in with_ssl_context(without_tls)
+
+
+def test_a_refusal_of_an_earlier_connection_was_taken_for_the_producers() -> None:
+    """A handshake may fail once, while a broker starts, and the error came with each later send."""
+    confluent = pytest.importorskip("splashdam.testing.contract.clients.confluent")
+    client = confluent.ConfluentClient("host:1")
+
+    class Error:
+        def code(self) -> int:
+            return int(confluent.KafkaError._SSL)
+
+        def str(self) -> Any:
+            return "SSL handshake failed: Disconnected"
+
+    class Producer:
+        unsent = 1
+
+        def __len__(self) -> int:
+            return self.unsent
+
+        def poll(self, _seconds: float) -> None:
+            self.unsent = 0
+
+    client._note(Error())
+    client._deliver(Producer())
+
+
+def test_a_protocol_in_small_letters_was_taken_for_plaintext() -> None:
+    """By the drivers in Go and JavaScript and by aiokafka, which got no SSL context."""
+    small = {**LOGIN, "security_protocol": "sasl_ssl"}
+    assert plain(small)["security_protocol"] == "SASL_SSL"
+    assert "ssl_context" in with_ssl_context(small)
 
 
 def test_secrets_become_plain_text() -> None:

@@ -91,7 +91,7 @@ def test_the_contract(
     "name", ["sending_to_a_missing_topic_is_an_error", "describing_a_missing_topic_is_an_error"]
 )
 def test_a_cluster_that_creates_topics_was_called_broken(name: str) -> None:
-    """aiokafka asks for a topic in such a way that the cluster creates it, and then tells of no missing one."""
+    """aiokafka asks for a topic in such a way that the cluster creates it; what it finds says nothing."""
     (behaviour,) = (each for each in all_behaviours() if each.name == name)
     with EmbeddedBroker(auto_create_topics_enable=True) as broker:
         servers = broker.bootstrap_servers

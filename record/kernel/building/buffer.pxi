@@ -72,6 +72,7 @@ cdef class BatchBuffer:
         """Append checked key, value and headers. Runs no Python code, so it is one atomic step for all threads."""
         cdef int64_t delta = 0
         if self.record_count:
+            # Unsigned, since a difference beyond 64 bits is undefined in C for signed numbers.
             delta = <int64_t>(<uint64_t>timestamp - <uint64_t>self.base_timestamp_ms)
         cdef Py_ssize_t body = (
             1

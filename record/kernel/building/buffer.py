@@ -111,6 +111,7 @@ class BatchBuffer:
         delta = timestamp_ms - self.base_timestamp_ms if count else 0
         delta_part = ENCODED[delta] if 0 <= delta < TABLE_SIZE else encode_varint(delta)
         index_part = ENCODED[count] if count < TABLE_SIZE else encode_varint(count)
+        # Complete before the buffer is touched: a part that cannot be encoded leaves no trace.
         body = b"".join((b"\x00", delta_part, index_part, key_head, key, value_head, value, encoded_headers))
         size = len(body)
         length = ENCODED[size] if size < TABLE_SIZE else encode_varint(size)

@@ -154,6 +154,7 @@ class FastPath(Generic[FutureT]):
             return None
         guard = self._guard
         me = guard.caller()
+        # A signal handler or `__del__` has interrupted this thread's send: the slow path defers its record.
         if guard.holder == me:
             return None
         try:  # the body of ReentrantLock.run
@@ -189,6 +190,7 @@ class FastPath(Generic[FutureT]):
         me = guard.caller()
         if guard.holder == me:
             return None
+        # Before the append, so that no record is in a batch without a future.
         future = _new(self._future_type)
         try:  # the body of ReentrantLock.run
             guard.acquire()

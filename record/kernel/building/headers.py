@@ -78,6 +78,7 @@ def encode_headers(headers: HeaderPairs | HeaderBlock) -> bytes:
         headers = checked_headers(headers)
     parts = [encode_varint(len(headers))]
     for key, value in headers:
+        # Not ``key.encode``, which a subclass of str may override.
         encoded_key = str.encode(key)
         parts.append(encode_varint(len(encoded_key)))
         parts.append(encoded_key)

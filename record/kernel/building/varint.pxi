@@ -36,7 +36,7 @@ cdef inline uint8_t *put_varint(uint8_t *out, int64_t value) noexcept nogil:
 
 
 cdef inline Py_ssize_t blob_size(object blob) noexcept:
-    """Write a length-prefixed value: exact ``bytes`` or None."""
+    """Return the size of a length-prefixed value: exact ``bytes`` or None."""
     if blob is None:
         return 1
     cdef Py_ssize_t size = PyBytes_GET_SIZE(blob)

@@ -200,6 +200,8 @@ cdef class BulkRecords:
             slot = out[row - start]
             if slot == NULL_KEY_SLOT and topic.sticky_bytes < topic.sticky_limit_bytes:
                 slot = sticky_slot
+            # A null key, too, once the sticky partition is full: its slot is above all counts,
+            # and the slow path switches the partition.
             if slot >= count:
                 break
             lane = <PartitionLane>PyTuple_GET_ITEM(topic.lanes, slot)
@@ -211,6 +213,7 @@ cdef class BulkRecords:
             tails._tails[slot].next += 1
             tails.advance(slot, 1)
             if out[row - start] == NULL_KEY_SLOT:
+                # Kept for the delivery, which finds a record's batch by its slot.
                 out[row - start] = <uint16_t>slot
                 topic.sticky_bytes += taken
             row += 1
@@ -259,6 +262,7 @@ cdef class BulkRecords:
         if self.keys is not None:
             key = self.keys.at(row)
         if value.size < 0 or key.size < 0:  # null or ODD
+            # Equal sizes: both are null, and the slow path decides about such a record.
             if value.size == ODD_BLOB or key.size == ODD_BLOB or value.size == key.size:
                 return 0
         block.start = <const uint8_t *>PyBytes_AS_STRING(self._headers)
@@ -306,7 +310,7 @@ cdef class BulkRecords:
 
 
 cdef inline Py_ssize_t size_of(Py_ssize_t size) noexcept nogil:
-    """Write a length-prefixed value; null is the length -1 without bytes."""
+    """Return the size of a length-prefixed value; null is the length -1 without bytes."""
     return 1 if size < 0 else varint_size(size) + size
 
 

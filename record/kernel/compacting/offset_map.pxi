@@ -115,6 +115,7 @@ cdef class OffsetMap:
         blob.data = <const uint8_t *>PyBytes_AS_STRING(key)
         blob.size = PyBytes_GET_SIZE(key)
         self._is_busy = False
+        # The GIL is held up to the end, so no pass of another thread begins in between.
         return self._put(&blob, offset)
 
     def get(self, bytes key not None):
@@ -223,8 +224,10 @@ cdef class OffsetMap:
         murmur3_x64_128(key.data, key.size, &low, &high)
         place = low
         while True:
+            # This ends, since the limit leaves slots free.
             slot = <int64_t>(place % <uint64_t>self._slots)
             if not self._table[slot].next:
+                # For `get` as well: a slot stays free until `next` is set.
                 self._table[slot].low = low
                 self._table[slot].high = high
                 return &self._table[slot]

@@ -204,6 +204,8 @@ cdef class LoopWatch:
 
     def ring(self, BatchWatch batch not None):
         """See ``event_loops.LoopWatch.ring``."""
+        # Before the look at `_rung`: `_tell` clears that before it empties the queue, so either
+        # its run or the wake-up below finds the batch.
         self._ended.append(batch)
         if self._rung:
             return

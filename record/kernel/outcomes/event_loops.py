@@ -213,6 +213,8 @@ class LoopWatch:
 
     def ring(self, batch: BatchWatch) -> None:
         """Tell what waits for a batch that has ended. Called in the sender's thread."""
+        # Before the look at `_rung`: `_tell` clears that before it empties the queue, so either
+        # its run or the wake-up below finds the batch.
         self._ended.append(batch)
         if self._rung:
             return

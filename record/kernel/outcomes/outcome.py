@@ -110,6 +110,7 @@ class BatchOutcome:
         if takes(self.state, Event.SUCCEED):
             self.base_offset = base_offset
             self.log_append_time_ms = log_append_time_ms
+            # Last: a thread that sees the state sees the result.
             self.state = SUCCEEDED
 
     def fail(self, error: BaseException, record_errors: Mapping[int, BaseException] | None = None) -> None:
@@ -125,6 +126,7 @@ class BatchOutcome:
         if takes(self.state, Event.FAIL):
             self.error = error
             self._record_errors = record_errors
+            # Last, as above.
             self.state = FAILED
 
     def split(self, bounds: Sequence[int], children: Sequence[BatchOutcome]) -> None:
@@ -195,6 +197,7 @@ class BatchOutcome:
 
     def remove_waiter(self, handle: Handle) -> None:
         """Remove a waiter, if it is still in the queue; one that is being called may still run."""
+        # First: a completing thread that has taken the handle calls nothing then.
         handle.waiter = None
         try:
             self._waiters.remove(handle)
@@ -206,6 +209,7 @@ class BatchOutcome:
         """Return True if the handle is queued or taken by the completing thread; False: already done."""
         if self.state == PENDING:
             self._waiters.append(handle)
+            # Read again after the append: else the completing thread may have emptied the queue in between.
             if self.state == PENDING:
                 return True
             try:
@@ -261,6 +265,7 @@ def fresh(error: BaseException) -> BaseException:
     with them futures that refer to the outcome: a cycle that is never collected, since the compiled twin's
     futures are not tracked by the garbage collector.
     """
+    # Without ``__init__``, whose arguments may be others than ``args``.
     copy = type(error).__new__(type(error), *error.args)
     copy.__dict__.update(error.__dict__)
     copy.args = error.args

@@ -36,12 +36,14 @@ cdef class ByteColumn:
         """Append one value, for which there is room."""
         cdef uint8_t *bits = <uint8_t *>PyByteArray_AS_STRING(self.validity) + (self.count >> 3)
         cdef int bit = self.count & 7
+        # The bits above are cleared: `go_back` leaves those of rows that it drops.
         cdef int below = bits[0] & ((1 << bit) - 1) if bit else 0
         if blob.size < 0:
             self.null_count += 1
             bits[0] = <uint8_t>below
         else:
             bits[0] = <uint8_t>(below | 1 << bit)
+            # Not memcpy: `put_text` has written the text to this very place.
             memmove(PyByteArray_AS_STRING(self.data) + self.used, blob.data, blob.size)
             self.used += blob.size
         self.count += 1
@@ -181,9 +183,12 @@ cdef class ColumnBuffers:
         if not self.first_offset <= offset <= self.last_offset:
             return -1 if pass_headers(walk, header_count) < 0 else finish_record(walk)
         cost = RECORD_COST + walk.record_bytes + HEADER_COST * header_count
+        # The first record is taken whatever its size, so that every call advances.
         if self.record_count and (
             self.record_count >= self.max_records or self.size_bytes + cost > self.max_bytes
         ):
+            # Behind the last one even if offsets do not ascend: the reader goes
+            # on from there, and must not loop.
             stopped[0] = offset if offset > self.last_taken else self.last_taken + 1
             return 1
         if self.wants_keys:
@@ -218,6 +223,7 @@ cdef class ColumnBuffers:
     cdef int take_headers(self, Walk *walk, int64_t header_count, int64_t *cost) except -2:
         cdef Blob key, value
         cdef int64_t room = walk.end - walk.at, before
+        # Keys and values are at most as large as the rest of the record, so `put` needs no check.
         self.header_keys.reserve_rows(header_count)
         self.header_keys.reserve_bytes(room)
         self.header_values.reserve_rows(header_count)

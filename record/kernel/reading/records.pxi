@@ -23,6 +23,7 @@ def scan_records(records, int64_t record_count, int64_t base_timestamp, bint exa
     cdef int status
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     status = start_walk(&walk, &view, record_count)
+    # After `start_walk`, which clears the walk.
     walk.exact = exact
     if not status:
         if view.len <= SCANNED_WITH_GIL_BYTES:
@@ -223,6 +224,7 @@ cdef inline const uint8_t *usual_record(
     if at is NULL:
         return NULL
     if key[0] != 1:
+        # Three bytes must be readable behind the key, for the length of the value.
         if key[0] & 1 or key[0] >> 1 > stop - at - SHORT_NUMBER_BYTES:
             return NULL
         at += key[0] >> 1

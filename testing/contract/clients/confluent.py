@@ -109,7 +109,7 @@ class ConfluentClient(InProcessClient):
         return outcomes
 
     def _deliver(self, producer: Producer) -> None:
-        until = time.monotonic() + _SECONDS
+        self._refusal, until = None, time.monotonic() + _SECONDS
         while len(producer) and time.monotonic() < until:
             producer.poll(0.05)
             if self._refusal is not None:

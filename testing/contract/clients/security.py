@@ -21,8 +21,11 @@ _PEM = "-----BEGIN"
 
 
 def plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with their secrets as plain text, for JSON and for other clients."""
-    return {name: value[:] if isinstance(value, str) else value for name, value in options.items()}
+    """Return the options for other clients, and for JSON: secrets as plain text, the protocol in capitals."""
+    named = {name: value[:] if isinstance(value, str) else value for name, value in options.items()}
+    if "security_protocol" in named:  # splashdam and Java take small letters, too
+        named["security_protocol"] = named["security_protocol"].upper()
+    return named
 
 
 def of_librdkafka(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,8 +38,9 @@ def of_librdkafka(options: Mapping[str, Any]) -> dict[str, Any]:
     if "ssl.check.hostname" in named:
         is_checked = named.pop("ssl.check.hostname")
         named["ssl.endpoint.identification.algorithm"] = "https" if is_checked else "none"
-    if "ssl.certificate.location" in named:  # which may hold the key
-        named.setdefault("ssl.key.location", named["ssl.certificate.location"])
+    for kind in ("location", "pem"):
+        if f"ssl.certificate.{kind}" in named and not named.keys() & {"ssl.key.location", "ssl.key.pem"}:
+            named[f"ssl.key.{kind}"] = named[f"ssl.certificate.{kind}"]  # which then holds the key, too
     return named
 
 
@@ -48,12 +52,13 @@ def of_kafka_python(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def with_ssl_context(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options with an SSL context instead of files, which is all that aiokafka takes."""
+    options = plain(options)
     if "SSL" not in options.get("security_protocol", "").split("_"):
-        return plain(options)
+        return options
     from splashdam.net.tls.context import TlsFiles, client_context
 
     names = ("cafile", "certfile", "keyfile", "crlfile", "password", "ciphers")
     files = TlsFiles(names=names, **{name: options.get(f"ssl_{name}") for name in names})
     context = client_context(files, check_hostname=options.get("ssl_check_hostname", True))
-    rest = {name: value for name, value in plain(options).items() if not name.startswith("ssl_")}
+    rest = {name: value for name, value in options.items() if not name.startswith("ssl_")}
     return {**rest, "ssl_context": context}

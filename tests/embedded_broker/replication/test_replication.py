@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 import pytest
 import trio
@@ -12,11 +13,12 @@ from trio.testing import MockClock
 
 from splashdam.embedded_broker.controller.election import moved
 from splashdam.embedded_broker.replication.partition import Partition
-from splashdam.model.broker_errors import ErrorCode, NotLeaderOrFollowerError
+from splashdam.model.broker_errors import ErrorCode, KafkaStorageError, NotLeaderOrFollowerError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.change_log import ChangeLog
 from splashdam.storage.files.memory import Fault
 from splashdam.storage.log import Log
+from splashdam.storage.log_files import LogFiles
 from splashdam.storage.manager.topic_registry import NewTopic
 
 NONE = 0
@@ -327,6 +329,43 @@ async def test_a_disk_that_refuses_a_follower(autojump_clock: MockClock) -> None
         await cluster.settle()
         assert cluster.state.isr == (1, 2)
         assert cluster.values(2) == [b"a"]
+
+
+async def test_a_refused_truncation_was_passed_over_in_silence_and_not_finished(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log had become shorter, so the answer seemed stale; it was fetched on, or led, half truncated."""
+    cut_at, refused, refuses = LogFiles.cut_at, [0], [True]
+
+    def refusing(files: LogFiles, offset: int, ended: Callable[[int], None]) -> None:
+        cut_at(files, offset, ended)
+        if refuses[0]:
+            refused[0] += 1
+            raise KafkaStorageError("the disk refuses")
+
+    monkeypatch.setattr(LogFiles, "cut_at", refusing)
+    async with open_cluster(autojump_clock) as cluster:
+        cluster.create(1, 2, unclean_leader_election_enable="true")
+        assert await cluster.produce(b"common") == NONE
+        await cluster.settle()
+        cluster.cut(1, 2)
+        assert await cluster.produce(b"cut off", acks=1) == NONE
+        await cluster.nodes[1].end(kill=True)
+        assert await cluster.produce(b"theirs", acks=1) == NONE
+        cluster.join()
+        await cluster.start(1)
+        await cluster.settle()
+        assert refused[0] > 1
+        assert "the disk refuses" in caplog.text
+        assert cluster.values(1) == [b"common"]
+        await cluster.nodes[2].end(kill=True)
+        await cluster.settle()
+        assert cluster.state.leader == 1
+        assert await cluster.produce(b"x", acks=1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        refuses[0] = False
+        await cluster.settle(50)
+        assert await cluster.produce(b"new", acks=1) == NONE
+        assert cluster.values(1) == [b"common", b"new"]
 
 
 async def test_an_unexpected_error_in_one_partition_does_not_stop_others(

@@ -10,7 +10,11 @@ import pytest
 from support.storage.failing_directory import FailingDirectory
 from support.storage.logs import NOW_MS, batch, values_of
 
-from splashdam.model.broker_errors import CorruptMessageError, KafkaStorageError
+from splashdam.model.broker_errors import (
+    CorruptMessageError,
+    KafkaStorageError,
+    OutOfOrderSequenceNumberError,
+)
 from splashdam.model.errors import IllegalStateError
 from splashdam.model.values import TopicPartition
 from splashdam.storage.directories.checkpoints import (
@@ -22,8 +26,10 @@ from splashdam.storage.directories.checkpoints import (
 from splashdam.storage.directories.identity import load_identity
 from splashdam.storage.directories.log_directories import KNOWN_NAME
 from splashdam.storage.files.memory import Fault, MemoryFiles
+from splashdam.storage.log_files import LogFiles
 from splashdam.storage.manager import moves as log_moves
 from splashdam.storage.manager.log_manager import LogManager
+from splashdam.storage.producers.state import ProducerStates
 
 HOME, SECOND, THIRD = "/home", "/second", "/third"
 T0 = TopicPartition("t", 0)
@@ -224,6 +230,57 @@ async def test_a_copy_that_failed_was_tried_and_logged_ten_times_a_second(
     assert values_of(manager.logs[T0]) == written
 
 
+async def test_a_move_to_another_directory_paused_because_the_one_before_had_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second directory is full, so the log is sent to the third: that waited for up to ten seconds."""
+    manager = manager_of(MemoryFiles())
+    manager.create_topic("t", 1, now_ms=NOW_MS)
+    fill(manager, 0, 3)
+    begin(manager, SECOND)
+
+    def full(*_: object) -> bool:
+        raise KafkaStorageError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(log_moves, "copy_some", full)
+        await work(manager, turns=1)
+    begin(manager, THIRD)
+    await work(manager)
+    assert where(manager) == {T0: THIRD}
+    assert not manager.moves._pause_until_ms
+
+
+async def test_a_copy_whose_truncation_was_refused_kept_the_producers_of_what_was_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It ended where the log does, so it seemed complete, and its close wrote a snapshot of them."""
+    files = MemoryFiles()
+    manager = manager_of(files)
+    manager.create_topic("t", 1, now_ms=NOW_MS)
+    log = manager.logs[T0]
+    for number in range(6):
+        log.append_as_leader(batch(b"%d" % number, producer_id=7, sequence=number), now_ms=NOW_MS)
+    begin(manager, SECOND)
+    manager.cleaner.is_cleaning = lambda log: True  # so it cannot end yet
+    await work(manager, 3)
+    del manager.cleaner.is_cleaning
+    log.truncate_to(2, now_ms=NOW_MS)
+
+    def refused(*_: object) -> ProducerStates:
+        raise KafkaStorageError("the disk refuses")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LogFiles, "producers_at", refused)
+        with pytest.raises(KafkaStorageError):
+            manager.moves.futures[T0].truncate_to(2, now_ms=NOW_MS)
+    await work(manager)
+    assert where(manager) == {T0: SECOND}
+    assert manager.close() is None
+    with pytest.raises(OutOfOrderSequenceNumberError):
+        manager_of(files).logs[T0].append_as_leader(batch(b"5", producer_id=7, sequence=5), now_ms=NOW_MS)
+
+
 async def test_a_copy_follows_a_log_that_is_cut() -> None:
     """As a follower's may be; and one whose start has moved on begins there."""
     files = MemoryFiles()
@@ -288,6 +345,34 @@ async def test_the_power_goes_at_every_step_of_a_move() -> None:
         await work(manager, 4)
         assert values_of(manager.logs[T0]) == sent
         manager.close()
+    raise AssertionError("the move takes more steps than were tried")
+
+
+async def test_the_power_went_in_a_swap_and_deleted_records_were_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The copy counted before its directory knew the log start offset that DeleteRecords had moved."""
+    for after in range(200):
+        files = MemoryFiles()
+        manager = manager_of(files, HOME, SECOND)
+        manager.create_topic("t", 1, now_ms=NOW_MS)
+        sent = fill(manager, 0, 5)
+        manager.logs[T0].flush()
+        begin(manager, SECOND)
+        with monkeypatch.context() as slow:
+            slow.setattr(log_moves, "_READ_BYTES", 1)
+            slow.setattr(log_moves, "_READS_IN_TURN", 4)
+            await work(manager, 1)
+        assert manager.moves.futures[T0].log_end_offset == 4
+        manager.logs[T0].advance_log_start(3)
+        manager.checkpoints.write_log_starts(manager.logs)
+        files.inject(Fault(None, after=after))
+        await work(manager)
+        assert files._fault is not None
+        if files._fault.after > 0:
+            return
+        files.crash(Random(after) if after % 2 else None)
+        assert values_of(manager_of(files, HOME, SECOND).logs[T0]) == sent[3:]
     raise AssertionError("the move takes more steps than were tried")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -412,6 +413,71 @@ def test_a_refused_cut_of_whole_segments_left_a_hole(power_cut: bool) -> None:
         else:
             break
     assert 10 < after < 99
+
+
+def test_retries_of_what_a_refused_truncation_had_cut_off_were_taken_for_duplicates() -> None:
+    """The log took records before the rest of the truncation: a leader would acknowledge what is lost."""
+    for after in range(100):
+        log, _, was_refused = truncated(after, lambda log: log.truncate_to(3, now_ms=NOW_MS))
+        if not was_refused:
+            break
+        with pytest.raises(KafkaStorageError):
+            log.append_as_leader(batch(b"19", producer_id=7, sequence=19), now_ms=NOW_MS)
+        with pytest.raises(KafkaStorageError):
+            log.append_as_follower(memoryview(b""), now_ms=NOW_MS)
+        log.finish_truncation(now_ms=NOW_MS)
+        assert not log.append_as_leader(batch(b"3", producer_id=7, sequence=3), now_ms=NOW_MS).duplicate
+        assert values_of(log) == [b"0", b"1", b"2", b"3"]
+    assert 10 < after < 99
+
+
+def test_the_close_of_a_half_truncated_log_kept_the_producers_of_what_was_cut_off() -> None:
+    """It wrote a snapshot of them, and the start after a clean shutdown believed it."""
+    for after in range(100):
+        log, files, was_refused = truncated(after, lambda log: log.truncate_to(3, now_ms=NOW_MS))
+        if not was_refused:
+            break
+        with pytest.raises(KafkaStorageError):
+            log.close()
+        log = open_log(files, settings=SMALL)
+        end = log.log_end_offset
+        retry = batch(b"again", producer_id=7, sequence=end)
+        assert not log.append_as_leader(retry, now_ms=NOW_MS).duplicate
+    assert 10 < after < 99
+
+
+def test_a_log_that_could_not_start_anew_took_records_behind_those_that_had_to_go() -> None:
+    """Its epochs went first, so the next fetch could not tell that the leader has other records."""
+    for after in range(100):
+        log, files, was_refused = truncated(
+            after, lambda log: log.truncate_fully_and_start_at(50, now_ms=NOW_MS)
+        )
+        if not was_refused:
+            break
+        with pytest.raises(KafkaStorageError):
+            log.append_as_follower(memoryview(b""), now_ms=NOW_MS)
+        log.finish_truncation(now_ms=NOW_MS)
+        assert (log.log_start_offset, log.log_end_offset, log.last_epoch, len(log.producers)) == (
+            50,
+            50,
+            -1,
+            0,
+        )
+        files.kill()
+        assert values_of(open_log(files, settings=SMALL)) == []
+    assert 10 < after < 99
+
+
+def truncated(after: int, truncate: Callable[[Log], None]) -> tuple[Log, MemoryFiles, bool]:
+    """A log of 20 records after a truncation; the disk refused one operation if there were so many."""
+    files = MemoryFiles()
+    log = written_log(files)
+    files.inject(Fault(errno.ENOSPC, after))
+    try:
+        truncate(log)
+    except KafkaStorageError:
+        return log, files, True
+    return log, files, False
 
 
 def test_a_cut_whose_epochs_a_full_disk_refused_left_the_producers_of_what_was_cut_off(
