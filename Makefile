@@ -7,6 +7,7 @@ ifeq ($(origin PYTHON),undefined)
 PYTHON = $(eval PYTHON := $(shell for name in $(PYTHONS); do $$name -c "$(RIGHT_PYTHON)" > /dev/null 2>&1 && echo $$name && break; done))$(PYTHON)
 endif
 NO_PYTHON := No Python to build with: looked on the PATH for $(PYTHONS), version 3.11 to 3.14 with its venv module (Debian: python3-venv). Name another: make PYTHON=/path/to/python3.12
+WRONG_PYTHON = PYTHON=$(PYTHON) does not run, or is no Python 3.11 to 3.14 with its venv module (Debian: python3-venv)
 VENV := .venv
 BIN := $(VENV)/bin
 BUILT := $(VENV)/.built
@@ -47,7 +48,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup demo pipeline test test-python test-rest test-all wheels release-check coverage console-test kafka contract spark-connector kerberos s3 simulate endurance storm soak every-write kill-points fuzz pipeline-chaos pipeline-cluster suites judges check docs bench bench-full bench-distance bench-stages bench-pipeline sanitize clean
 
 ##@ Set up
-setup: $(STAMP)  ## make .venv with everything that the tests need; every other target does so as well
+setup: $(STAMP)  ## make .venv with everything that the tests need; the other targets do so by themselves
 
 help:  ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } \
@@ -55,6 +56,7 @@ help:  ## list the targets
 
 $(BUILT): pyproject.toml record/kernel/_kernel_c.pyx net/connection/_writing_c.pyx $(wildcard record/kernel/*/*.pxi)
 	@test -x $(BIN)/python || test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -c "$(RIGHT_PYTHON)" > /dev/null 2>&1 || { echo "$(WRONG_PYTHON)" >&2; exit 1; }
 	@echo "setting up $(VENV) (the first time takes a minute) …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install --upgrade "pip>=25.1" $(LOGGED)

@@ -111,17 +111,19 @@ def signals_interrupt() -> Iterator[None]:
 def signals_interrupt_trio() -> Iterator[None]:
     """As `signals_interrupt`, around a ``trio.run``, whose loop an exception at any place would break.
 
-    So the signals go the way of Ctrl-C, whose handler trio replaces. Where that is ignored (``&``), they end
-    the process at once. An interrupt that the loop's nurseries have wrapped leaves as itself.
+    An interrupt that the loop's nurseries have wrapped leaves as itself.
     """
     came: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
         came.append(number)
+        # The way of Ctrl-C, whose handler trio has replaced by one that interrupts only where its loop allows
+        # it.
         handler = signal.getsignal(signal.SIGINT)
         if callable(handler):
             handler(signal.SIGINT, frame)
         else:
+            # Ctrl-C is ignored (``&`` in a shell), so trio has no handler: end the process at once.
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
 

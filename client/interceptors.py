@@ -199,6 +199,7 @@ class BatchListener:
         before = outcome_table.enter_callbacks()
         try:
             self._function(_metadata(batch))
+        # As for a callback of a record: even ``SystemExit`` must not end the thread that sends.
         except BaseException as error:
             outcome_table.on_callback_error(error)
         finally:

@@ -106,6 +106,7 @@ async def open_console(
     check_installed()
     settings = settings or ConsoleSettings()
     token = token or secrets.token_urlsafe(18)
+    # First, because port 0 has a number only now, and guard and cookie need it.
     listeners = list(await listen(settings.host, settings.port))
     port = address_of(listeners[0])[1]
     guard = Guard.on(
@@ -117,6 +118,7 @@ async def open_console(
     )
     try:
         async with open_plain_nursery() as nursery:
+            # In this nursery, because the connections outlive the request that opens them.
             desk = Desk(guard, partial(nursery.start, _open_parts, source, settings, clock))
             nursery.start_soon(partial(trio.serve_listeners, HttpServer(desk.answer).serve, listeners))
             yield OpenConsole(address=f"http://{address_text(settings.host, port)}", token=token)
@@ -194,12 +196,14 @@ class Desk:
 
     async def _admitted(self, request: HttpRequest) -> HttpAnswer:
         guard = self._guard
+        # Before the guard, which may refuse the printed link: its token is not in a cookie yet.
         kept = self._kept_token(request)
         if kept is not None:
             return kept
         refusal = guard.refusal(request)
         if refusal is not None:
             return refusal
+        # A browser asks for several files at once, and only one request opens.
         async with self._turn:
             if self._opened is None:
                 self._opened = await self._opens()

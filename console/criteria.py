@@ -54,6 +54,7 @@ def criteria(text: str = "", place: str = "anywhere", way: str = "contains", pat
     if path:
         found = _finder(text, way)
         steps = parse_path(path)
+        # Without a needle, because JSON may escape what the path leads to.
         return Criteria(matches=lambda record: _on_path(record, steps, found))
     if not text:
         return Criteria()
@@ -86,9 +87,6 @@ def _finder(text: str, way: str) -> Callable[[bytes], bool]:
 def linear_pattern(text: str) -> Callable[[bytes], bool]:
     """Return what finds a regular expression (RE2's) in UTF-8.
 
-    RE2's time grows with the length of a field alone. Python's engine may take for ever, for example for
-    ``(a+)+$``, and nothing else of the process would run meanwhile.
-
     Raises:
         CriteriaError: the text is not a regular expression, or google-re2 is not installed.
     """
@@ -96,6 +94,8 @@ def linear_pattern(text: str) -> Callable[[bytes], bool]:
         raise CriteriaError(
             "regular expressions need google-re2; install with: pip install 'splashdam[console]'"
         )
+    # RE2's time grows with the length of a field alone. Python's engine may take for ever, for example for
+    # ``(a+)+$``, and nothing else of the process would run meanwhile.
     import re2
 
     options = re2.Options()

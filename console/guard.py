@@ -68,6 +68,7 @@ class Guard:
 
     def matches(self, *given: str) -> bool:
         """Return whether one of the texts is the token, in a time that does not tell what of it is right."""
+        # A list: `any` alone would stop at the first that fits, and tell by its time which one that was.
         found = [hmac.compare_digest(each.encode(), self.token.encode()) for each in given]
         return any(found)
 
@@ -79,6 +80,7 @@ class Guard:
         origin = request.headers.get("origin")
         if origin is not None and origin.lower() not in {f"http://{each}" for each in self.hosts}:
             return text_answer(403, "another site asks; this console answers to its own pages only")
+        # A link on another site may lead here: it shows a page to the visitor, and nothing to the site.
         if request.headers.get("sec-fetch-site", "none") not in {"none", "same-origin"} and not (
             request.method in _READING and request.headers.get("sec-fetch-mode") == "navigate"
         ):

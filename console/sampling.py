@@ -75,6 +75,7 @@ class SeenGroups:
             return None
         last = self.lags[-1]
         first = next(each for each in self.lags if last.at_ms - each.at_ms <= _OVER_MS or each is last)
+        # Nobody looked for a while, so the two newest looks lie further apart.
         if first is last:
             first = self.lags[-2]
         names = last.read if topic is None else (topic,)

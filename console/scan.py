@@ -124,6 +124,7 @@ class Walk:
             if header.base_offset >= self._high:
                 self.next_offset = max(self.next_offset, self._high)
                 return
+            # Nothing is found, but `advance` may end its slice here.
             yield None
             if header.next_offset > self._low:
                 yield from (
@@ -161,6 +162,7 @@ def _records(batches: memoryview, start: int, header: BatchHeader, needle: bytes
     if is_legacy(batches, start):
         return iter_records(batches, start)
     records = bytes(unpack_records(batches, start, header))
+    # Most batches have no hit, and this is much faster than a look at each record.
     if needle is not None and needle not in records:
         return iter(())
     return iter_unpacked_records(header, records)
@@ -299,6 +301,7 @@ class Scan:
                 some, has_more = await self._run(partial(advance, walk.hits, self._clock.now_ms))
                 hits += some
                 await self._rest(began_ms)
+            # The same request would get the same answer, for ever.
             if walk.next_offset <= position:
                 break
             position = walk.next_offset

@@ -257,9 +257,11 @@ class Broker:
             self.authorizer = self.access.authorizer(self.settings.security)
         self.access.watch_quotas(self.server.take_quotas)
         if self.controller.is_alone:
+            # Checkpointed high watermarks count only beside other replicas; alone, consumers read to the end.
             for log in self.logs.logs.values():
                 log.end_replication()
         self.member.join()
+        # Behind ``join``, which has loaded the states; no client is served before this task awaits something.
         self.transactions.settle()
         self._nursery.start_soon(self.keep_house)
         self._nursery.start_soon(self.transactions.keep_house)
@@ -348,6 +350,7 @@ async def open_broker(
                 yield broker
             except BaseException as error:  # leaves as itself below, not wrapped in the nursery's group
                 failure = error
+            # While connections are still served: the others take over before clients are sent away.
             broker.member.leave(orderly=not (failure or broker.failure or broker.is_killed))
             nursery.cancel_scope.cancel()
         for _, each in opened:  # some are not served if the broker could not begin

@@ -147,6 +147,7 @@ class Cluster:
         """
         for node in self._nodes:
             await self.start(node)
+        # Only now: before it has registered, a broker that is about to start counts as down.
         self.controller.settle()
         self._nursery.start_soon(self._rebalance_leaders, settings)
 
@@ -362,6 +363,8 @@ async def open_cluster(
                 yield cluster
             except BaseException as error:  # leaves as itself below, not wrapped in the nursery's group
                 failure = error
+            # Before the brokers stop one after the other: no leadership may move to the last one, on which
+            # the next start would have to wait.
             controller.end()
             nursery.cancel_scope.cancel()
     if failure is not None:

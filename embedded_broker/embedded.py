@@ -470,6 +470,7 @@ class LoopThread(Generic[T]):
             try:
                 await self._stop.wait()
             finally:
+                # Before the broker closes: calls from now on get an error, and do not wait for ever.
                 self._value = None
 
 

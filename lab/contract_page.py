@@ -3,7 +3,7 @@
 ``python -m lab.contract_page run NAME JAVA`` checks one cluster, and stores the results in
 ``build/contract``. NAME is ``embedded``, or a version of Kafka whose jars are in ``KAFKA_JARS``; JAVA is the
 version of Kafka whose Java clients take part. ``python -m lab.contract_page page NAME…`` writes the page from
-stored results. `make contract` does both.
+stored results; its status is 1 if a behaviour is broken. `make contract` does both.
 """
 
 from __future__ import annotations
@@ -79,8 +79,12 @@ def kept(name: str) -> list[Result]:
     ]
 
 
-def write(names: Sequence[str]) -> None:
-    """Write the page's tables from the stored results, and print a line that sums them up."""
+def write(names: Sequence[str]) -> int:
+    """Write the page's tables from the stored results, and print a line that sums them up.
+
+    Returns:
+        The status of the command: 1 if a behaviour is broken on a cluster.
+    """
     results = {name: kept(name) for name in names}
     parts = {
         "behaviours": across(results),
@@ -97,10 +101,11 @@ def write(names: Sequence[str]) -> None:
     verdicts = Counter(each.verdict for found in results.values() for each in found)
     counts = ", ".join(f"{verdicts[each]} {each.value}" for each in Verdict if verdicts[each])
     print(f"contract: on {' and '.join(names)}: {counts}")
+    return int(verdicts[Verdict.BROKEN] > 0)
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "run":
         run(sys.argv[2], sys.argv[3])
     else:
-        write(sys.argv[2:])
+        raise SystemExit(write(sys.argv[2:]))

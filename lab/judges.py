@@ -4,6 +4,9 @@ Each judge is a `make` target. Its closing line and status are stored in ``build
 the duration and the commit of the product's code. A run continues with the judges that have not passed on
 that commit; a judge whose tools are missing is reported and not run. ``--list`` prints the table, ``--only
 storm,fuzz`` runs some again, ``--page`` writes the last complete run into docs/reference/contract.md.
+
+A status of 0 is no pass by itself: pytest returns it also if every test was skipped. A judge passes with its
+closing line.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,8 +47,8 @@ class Judge(NamedTuple):
         about: what the product is tested with, or against.
         command: runs the judge; its exit status says whether the product passed.
         needs: programs that must be on the path.
-        closing: pattern of the line that sums up the run: the last match is stored, or the last line if
-            nothing matches.
+        closing: pattern of the line that sums up the run: the last match is stored. Without a match the run
+            judged nothing; its first line that says what was skipped is stored, or its last line.
     """
 
     name: str
@@ -78,7 +81,7 @@ JUDGES = (
     Judge("storm", "three brokers under faults", ("make", "storm"), (), r"^storm: "),
     Judge("soak", "small disks for two hours", ("make", "soak"), (), r"^soak: "),
     Judge("every-write", "each write fails", ("make", "every-write"), (), r"^every-write: "),
-    Judge("kill-points", "killed at single calls", ("make", "kill-points"), ("gcc",), r"^kill-points: "),
+    Judge("kill-points", "killed at single calls", ("make", "kill-points"), ("gcc",), r"^kill-points: \d"),
     Judge("endurance", "a broker killed every few seconds", ("make", "endurance"), (), r"^endurance: "),
     Judge("fuzz", "hostile requests", ("make", "fuzz"), (), r"rounds, .* requests"),
     Judge("chaos", "killed ingests", ("make", "pipeline-chaos"), ("java",), r"^(verified|violated): "),
@@ -90,6 +93,7 @@ JUDGES = (
         r"^(verified|violated): ",
     ),
     Judge("suites", "kafka-python's own tests", ("make", "suites"), (), r"^suites: "),
+    Judge("console", "the console in a Chromium", ("make", "console-test"), (), PYTEST),
 )
 
 
@@ -98,7 +102,7 @@ class Ruling:
     """The result of a judge's last run.
 
     Attributes:
-        outcome: `PASSED`, `FAILED` or `NOT_HERE`.
+        outcome: `PASSED`, `FAILED` or `NOT_HERE`, which is also said of a run that judged nothing.
         commit: of the product's code, with ``+`` if there were uncommitted changes.
         date: of the end, in UTC.
         seconds: its duration.
@@ -192,9 +196,11 @@ class Court:
             return Ruling(NOT_HERE, self._commit, _now(), 0.0, why)
         self._console.rule(judge.name)
         status, lines = _run(judge.command, self._state.with_name("judges") / f"{judge.name}.log")
-        matching = [line for line in lines if re.search(judge.closing, line)] or list(lines) or [""]
-        outcome = FAILED if status else PASSED
-        return Ruling(outcome, self._commit, _now(), round(time.monotonic() - began, 1), matching[-1])
+        sums = [line for line in lines if re.search(judge.closing, line)]
+        outcome = FAILED if status else PASSED if sums else NOT_HERE
+        skipped = [line for line in lines if line.startswith("skipped ")]
+        closing = [*lines, *skipped[:1], *sums][-1] if lines else ""
+        return Ruling(outcome, self._commit, _now(), round(time.monotonic() - began, 1), closing)
 
     def _keep(self) -> None:
         self._state.parent.mkdir(parents=True, exist_ok=True)
@@ -222,7 +228,7 @@ def _read(state: Path) -> Mapping[str, Mapping[str, Any]]:
     return found
 
 
-def _run(command: Sequence[str], log: Path) -> tuple[int, Iterable[str]]:
+def _run(command: Sequence[str], log: Path) -> tuple[int, Sequence[str]]:
     """Run a command, show and log its output; return its status, and its last non-empty lines."""
     log.parent.mkdir(parents=True, exist_ok=True)
     lines: deque[str] = deque(maxlen=_KEPT_LINES)

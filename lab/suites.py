@@ -98,7 +98,10 @@ def run_kafka_python(address: str, report: Path) -> None:
 
 
 def score(report: Path, differs: Collection[str]) -> tuple[Counter[str], list[str]]:
-    """Count the outcomes of a report, and list the tests that failed and are not known to differ."""
+    """Count the outcomes of a report, and list the tests that failed and are not known to differ.
+
+    A suite of which no test passes has judged nothing: that counts as a failure.
+    """
     counts: Counter[str] = Counter()
     surprises = []
     for case in ElementTree.parse(report).iter("testcase"):
@@ -110,6 +113,8 @@ def score(report: Path, differs: Collection[str]) -> tuple[Counter[str], list[st
         elif outcome == "failed":
             surprises.append(name)
         counts[outcome] += 1
+    if not counts["passed"]:
+        surprises.append("no test has passed")
     return counts, surprises
 
 

@@ -139,7 +139,7 @@ def verified_directory(path: Path) -> Verdict:
     """Run ``splashdam verify-log`` on a data directory that no broker has open."""
     command = [sys.executable, "-m", "splashdam.cli", "verify-log", "--quiet", str(path)]
     verified = subprocess.run(command, capture_output=True, text=True, check=False)
-    found = Verdict(facts=[("verify-log", verified.stdout.strip().splitlines()[-1])])
+    found = Verdict(facts=[("verify-log", ["no output", *verified.stdout.strip().splitlines()][-1])])
     if verified.returncode:
         found.violations.append(f"verify-log: {verified.stdout[-2000:]}{verified.stderr[-2000:]}")
     return found

@@ -88,17 +88,16 @@ class Windows:
         self.due_ms += passed * self._window_ms
         self._kept = min(self._kept + passed, self.samples)
         for counters in list(self._counters):
+            # After as many rolls all kept windows are empty, and further ones change nothing.
             for _ in range(min(passed, self.samples)):
                 counters.roll()
 
     def elapsed_s(self, now_ms: float) -> float:
-        """Return the divisor of rates: seconds since the first kept window began.
-
-        As in Kafka (``Rate.windowSize``) it is at least all windows but the last: otherwise a burst right
-        after the start would look like a very high rate.
-        """
+        """Return the divisor of rates: seconds since the first kept window began."""
         first_ms = self.due_ms - self._kept * self._window_ms
         elapsed_ms = now_ms - first_ms
+        # As in Kafka (``Rate.windowSize``) at least all windows but the last count: otherwise a burst right
+        # after the start would look like a very high rate.
         missing = self.samples - 1 - int(elapsed_ms // self._window_ms)
         return max(elapsed_ms + max(missing, 0) * self._window_ms, 1.0) / 1000
 

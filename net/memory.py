@@ -47,6 +47,7 @@ class Pipe:
 
     def send_now(self, parts: Sequence[Buffer]) -> int:
         """Write as much as there is room for; return its size, 0 if a write would wait or raise."""
+        # A task that sends may have written a part of its bytes, and the rest comes first.
         if self._sending or self.ended or self.abandoned:
             return 0
         taken = 0

@@ -365,6 +365,7 @@ class ClusterReader:
         """
         answers: dict[int, T] = {}
         failures: list[Exception] = []
+        # Shared by all workers: whoever is free takes the next item.
         waiting = iter(enumerate(items))
 
         async def work(scope: trio.CancelScope) -> None:
@@ -373,6 +374,7 @@ class ClusterReader:
                     for number, item in waiting:
                         answers[number] = await function(client, item)
             except Exception as error:
+                # Kept, because the nursery would raise an exception group.
                 failures.append(error)
                 scope.cancel()
 
@@ -487,6 +489,7 @@ class ReadAhead:
         self._where, self._position, self._end_offset = where, first_offset, end_offset
         self._topic_id = topic_id
         self._bytes_per_offset: float = _GUESSED_BYTES
+        # This limits the queue, whose `put` must not block the loop.
         self._room = trio.Semaphore(AHEAD)
         self._scope = trio.CancelScope()
         self._chunks: queue.SimpleQueue[FetchedBatches | BaseException | None] = queue.SimpleQueue()
@@ -502,6 +505,7 @@ class ReadAhead:
                 del chunk  # before the next is awaited: this one's memory is free for it
                 self._loop.soon(self._room.release)
         finally:
+            # The thread has ended, and its tasks with it.
             with suppress(IllegalStateError):
                 self._loop.soon(self._scope.cancel)
 
@@ -520,6 +524,7 @@ class ReadAhead:
 
     async def _fetch_all(self, client: FetchClient) -> None:
         while self._position < self._end_offset:
+            # Released by the consumer for each chunk that it is done with.
             await self._room.acquire()
             fetched = await self._next(client)
             if fetched is None:
@@ -566,8 +571,8 @@ class ReadAhead:
             )
 
     def _wanted_bytes(self) -> int:
-        """Request no more than the rest of the range is likely to take: records behind it would be
-        dropped."""
+        """Return about what the rest of the range takes."""
+        # Records behind the range would be fetched in vain; a wrong estimate only costs a further request.
         rest = self._bytes_per_offset * (self._end_offset - self._position)
         return min(max(int(rest), _LEAST_BYTES), self._settings.max_partition_bytes)
 

@@ -120,6 +120,8 @@ class RecordDecoder:
         header: BatchHeader,
         transactions: AbortedTransactions[Aborted],
     ) -> bool:
+        # Before the checksum: damage behind the range is not this range's. A compressed batch of format 0 or
+        # 1 has the offset of its last record in the header, so it may begin within the range.
         if header.magic == MAGIC and header.base_offset >= self._end_offset:
             return False
         if not stored_crc_ok(batches, start, header):
@@ -141,6 +143,7 @@ class RecordDecoder:
 
     def _go_on(self, batches: Buffer, start: int, header: BatchHeader) -> Iterator[pa.RecordBatch]:
         """Yield the Arrow batches that the rest of a batch fills after it has completed one."""
+        # Otherwise each further call of `_add` would decompress the whole batch again.
         if header.magic == MAGIC and header.codec is not Codec.NONE:
             batches, start = _unpacked(batches, start, header), 0
             header = parse_header(batches)

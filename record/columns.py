@@ -231,6 +231,7 @@ class ColumnsBuilder:
         for _ in iter_entry_records(data, position, max_bytes=self._max_batch_bytes):
             pass  # check all before any is added
         for record in iter_entry_records(data, position, max_bytes=self._max_batch_bytes):
+            # The kernel reads format 2 only; older ones have no headers.
             again = memoryview(build_batch([(0, record.key, record.value, None)]))[HEADER_BYTES:]
             stopped = self._buffers.add(again, 1, record.offset, record.timestamp_ms, None)
             if stopped is not None:

@@ -299,6 +299,7 @@ def _snappy_block(block: memoryview, room: int) -> bytes:
     size = snappy.decompress_raw_len(block)
     if size > room:
         raise _OverLimit
+    # Before memory is taken for a size that the block only claims.
     if size * _SNAPPY_BEST_IN > len(block) * _SNAPPY_BEST_OUT:
         raise _Damaged(f"{len(block)} bytes cannot hold {size}")
     return bytes(snappy.decompress_raw(block))

@@ -137,6 +137,7 @@ def scan_batch(data: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRE
         return scan_records(
             unpack_records(whole, 0, header, max_bytes), header.record_count, header.base_timestamp
         )
+    # A subclass of CorruptMessageError that callers tell apart.
     except OverLimitError:
         raise
     except (DamagedError, CorruptMessageError) as error:
@@ -168,6 +169,7 @@ def _records(header: BatchHeader, records: Buffer, at_once: int) -> Iterator[lis
     """Yield all records, so many at a time; damage is raised when it is reached."""
     count, number, position = header.record_count, 0, 0
     append_time = header.max_timestamp if header.is_log_append_time else None
+    # Once even for a batch without records: bytes may follow all the same.
     while True:
         some, position = decode_records(
             records,

@@ -75,6 +75,7 @@ def validate_records(
         if attributes & CODEC_MASK:
             records = decompress(header.codec, records, max_bytes=max_bytes)
         scan = scan_records(records, count, base_timestamp, True)
+    # A subclass of CorruptMessageError that callers tell apart.
     except OverLimitError:
         raise
     except CorruptMessageError as error:

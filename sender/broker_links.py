@@ -212,6 +212,7 @@ class BrokerLink:
         if self.state is LinkState.IDLE and now_ms >= self._retry_at_ms:
             self._advance(LinkEvent.CONNECT)
             self._wanted_at_ms = now_ms
+            # Before the task starts, so that `close` ends an attempt that has not begun.
             self._scope = trio.CancelScope()
             self._closing = False
             nursery.start_soon(self._serve)
@@ -308,6 +309,7 @@ class BrokerLink:
         try:
             with self._scope:
                 failure = await self._serve_connection(await self._open_stream())
+        # Anything else is a bug and ends the sender: it must not look like a broker that is away.
         except (KafkaError, OSError) as error:
             failure = error
         finally:
@@ -404,6 +406,7 @@ class BrokerLink:
         self.traffic.opened += 1
         self._connection = connection
         self._used_at_ms = self._clock.now_ms()
+        # Only now: a listener that accepts and does not answer has to be backed off from, too.
         self._backoff.reset()
         self.last_error = None
         logger.debug("connected to %s", self.node, extra=self._about())
@@ -467,6 +470,7 @@ class BrokerLinks:
         """Return the link to a node, made on first use; close a link to an earlier address of the node."""
         link = self._links.get(node.node_id)
         if link is not None and (link.node.host, link.node.port) != (node.host, node.port):
+            # Requests on the old address fail, and their batches are retried at the new one.
             link.close()
             link = None
         if link is None:
@@ -519,6 +523,7 @@ class BrokerLinks:
         sendable_in_ms = min((link.delay_ms(now_ms) for link in ready), default=math.inf)
         if not candidates:
             return sendable_in_ms
+        # Of those that may be tried now, the one that has failed least.
         best = min(candidates, key=lambda link: (link.delay_ms(now_ms), link.failures))
         best.want(nursery, now_ms)
         return min(best.delay_ms(now_ms), sendable_in_ms)

@@ -31,6 +31,8 @@ class DeliveryTimeout:
     def note_incomplete(self, batches: Iterable[ProducerBatch], now_ms: float) -> None:
         """Compute when the next of all incomplete batches can expire."""
         oldest_ms = min((batch.created_ms for batch in batches), default=now_ms)
+        # Not later than for a batch that begins now: one that is opened
+        # before the next look must not be missed.
         self.none_before_ms = min(oldest_ms, now_ms) + self._timeout_ms
 
     def has_passed(self, batch: ProducerBatch, now_ms: float) -> bool:

@@ -158,6 +158,7 @@ class Metadata:
         }
         self.cluster = attrs.evolve(self.cluster, nodes={}, topics=topics, controller_id=-1)
         self.on_change()
+        # So that the next one comes after the same time again, and not in the next turn.
         self._trying_since_ms = now_ms
         self._stale = True
 

@@ -433,6 +433,7 @@ class Sender:
         return waiters
 
     def _finished(self) -> bool:
+        # While it does not close, it ends by force alone.
         if self._forced is not None or not self._closing:
             return self._forced is not None
         if self._coordination is not None and not self._coordination.finished():

@@ -131,6 +131,7 @@ def new_leader(
     """Return the partition leader that a response names (KIP-951); its address may be there or ``known``."""
     leader_id = answer.current_leader.leader_id
     for endpoint in response.node_endpoints:
+        # Negative: the answer names no leader.
         if endpoint.node_id == leader_id >= 0:
             return Node(endpoint.node_id, endpoint.host, endpoint.port, endpoint.rack)
     return known.get(leader_id)
@@ -356,6 +357,7 @@ class Shipping:
 
     def _answered_filled(self, batch: ProducerBatch, pending: PendingResponse[ProduceResponse]) -> None:
         acknowledged = pending.acknowledged
+        # The answer did not fit the form (an error, a throttle time), so it was decoded.
         if acknowledged is None or self.ended:
             self._answered((batch,), pending)
             return
@@ -402,6 +404,7 @@ class Shipping:
         for batch in batches:
             answer = answers.get(batch.topic_partition)
             if answer is None:
+                # What it leaves out is unknown, as after a lost answer.
                 silence = KafkaConnectionError("the broker's answer does not name this partition")
                 answers[batch.topic_partition] = answer_of_failure(batch, silence)
             elif answer.error_code:

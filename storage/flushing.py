@@ -177,10 +177,8 @@ class LogFlusher:
         self._closed = [segment for segment in self._closed if segment not in removed]
 
     def expect_cut(self, offset: int) -> None:
-        """Promise no longer that the segment of ``offset`` is on stable storage.
-
-        A cut ends at the base offset of a batch, which may be below ``offset``.
-        """
+        """Promise no longer that the segment of ``offset`` is on stable storage."""
+        # A cut ends at the base offset of a batch, which may be below ``offset``.
         held_by = next(self._segments.walk_from(offset))
         self._lower_recovery_point(min(offset, held_by.base_offset))
 
@@ -192,6 +190,7 @@ class LogFlusher:
         self.truncations += 1
         self._lower_recovery_point(offset)
         active = self._segments.active
+        # The active segment needs no place in the list: each flush syncs it anyway.
         self._closed = [segment for segment in self._closed if segment.base_offset < active.base_offset]
 
     # --- flushes --------------------------------------------------------------------------------------------
@@ -254,6 +253,7 @@ class LogFlusher:
         finally:
             self._sync_under_way = None
             done.set()
+        # No await since ``done.set()``: the callers that waited run later, and see the new recovery point.
         self._end(round_)
         self.flushed_ms = self.flushed_ms if wall_ms is None else wall_ms
 
@@ -296,5 +296,6 @@ class LogFlusher:
         self._names_synced = max(self._names_synced, done.names_made)
         flushed = [segment for segment in self._closed if segment in done.closed]
         self._closed = [segment for segment in self._closed if segment not in flushed]
+        # They kept their files open for the flush; now the list of segments may close them.
         for closed in flushed:
             self._segments.touch(closed)

@@ -88,13 +88,12 @@ class LeaderEpochs:
     def found(self, epoch: int, offset: int) -> None:
         """Note the epoch of a batch that recovery finds in the log.
 
-        After a truncation the file may be ahead of the log: a power cut can bring back batches that were cut
-        off, while the file keeps the epoch that began in their place. Then the batches are right. A follower
-        that believed the file would never notice that its log differs from the leader's.
-
         Raises:
             KafkaStorageError: a change could not be written.
         """
+        # A power cut can bring back batches that were truncated, while the file keeps the epoch that began in
+        # their place. The batches are right: a follower that believed the file would never notice that its
+        # log differs from the leader's.
         if 0 <= epoch < self.latest and self.epoch_of(offset) > epoch:
             self._replace([entry for entry in self._entries if entry[0] <= epoch or entry[1] > offset])
         self.assign(epoch, offset)
@@ -112,13 +111,11 @@ class LeaderEpochs:
         self._keep([entry for entry in self._entries if entry[1] < log_end_offset], log_start_offset)
 
     def cut_start(self, log_start_offset: int) -> None:
-        """Drop the epochs that ended before the log start offset; log a refusal of the disk.
-
-        On a full disk segments must still be removable, to make room. A start drops these entries as well.
-        """
+        """Drop the epochs that ended before the log start offset; log a refusal of the disk."""
         try:
             self._keep(list(self._entries), log_start_offset)
         except KafkaStorageError as error:
+            # On a full disk segments must still be removable, to make room; a start drops the entries, too.
             _logger.warning("%s", error.message)
 
     def _keep(self, kept: list[tuple[int, int]], log_start_offset: int) -> None:

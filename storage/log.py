@@ -194,6 +194,8 @@ class Log:
         """
         loader = LogLoader(files, directory, settings, log_start_offset=log_start_offset, now_ms=now_ms)
         loaded = loader.load(clean_shutdown=clean_shutdown, recovery_point=recovery_point)
+        # Producers expire by the broker's clock, which says nothing about the time in which the broker was
+        # down.
         loaded.producers.restart_clocks(now_ms)
         end = loaded.log_end_offset
         return cls(
@@ -203,6 +205,8 @@ class Log:
             settings,
             loaded,
             topic_id=topic_id,
+            # Recovery may have read the active segment from the page cache alone (``kill -9``). It counts as
+            # flushed after the next flush only.
             recovery_point=end if clean_shutdown else min(recovery_point, end),
             now_ms=now_ms,
             on_work=on_work,
@@ -279,6 +283,7 @@ class Log:
             unstable = first if unstable is None else min(first, unstable)
         if unstable is None:
             return self.high_watermark
+        # DeleteRecords may have removed the first records of a transaction that is still open.
         return min(max(unstable, self.log_start_offset), self.high_watermark)
 
     @property
@@ -340,6 +345,8 @@ class Log:
         """
         if self.state is LogState.CLOSED:
             self._refuse("read")
+        # Compared with the log end, not with the limit: what lies between them will be readable soon. At
+        # OFFSET_OUT_OF_RANGE a consumer would start again at ``auto.offset.reset``.
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRangeError(
                 f"offset {offset} is outside {self.log_start_offset} to {self.log_end_offset} "
@@ -350,9 +357,12 @@ class Log:
             return _NOTHING
         for segment in self._segments.walk_from(offset):
             head = segment.find(offset)
+            # None if compaction has removed the end of this segment; then the next one goes on.
             if head is not None:
                 available = self._position_of(limit, segment) - head.position
                 size = min(max_bytes, available)
+                # Nothing beyond the limit, not even for ``min_one_batch``: a batch that reaches over it is
+                # not replicated yet, or its transaction is open.
                 if size < head.size_bytes:
                     size = head.size_bytes if min_one_batch and available > 0 else 0
                 return segment.log.slice(head.position, size) if size else _NOTHING
@@ -478,6 +488,8 @@ class Log:
             batch, header = check_batch(batch, self.settings, now_ms)
         # Before the roll in `_write`: a repeated batch writes nothing, so it must not close a segment either.
         if header.producer_id >= 0:
+            # Before the check of sequences, which would answer batches behind a refused one with 45; after 56
+            # a producer may send them all again (docs/decisions/storage.md, "A full disk").
             if self._refused:
                 self._refused.check(header, now_ms)
             earlier = self.producers.check(header)
@@ -491,6 +503,7 @@ class Log:
             self._refused.note(header, error, now_ms)
             raise
         if header.producer_id >= 0:
+            # Only now: a batch that the disk refused must not look like a duplicate when it is retried.
             self.producers.record(header, appended.base_offset, now_ms)
             if self._refused:
                 self._refused.pop(header.producer_id, None)
@@ -564,6 +577,7 @@ class Log:
             self._refuse("append")
         size_bytes = 0
         for position, header in iter_stored_headers(batches):
+            # A gap is legal: compaction on the leader makes them.
             if not stored_crc_ok(batches, position, header) or header.base_offset < self.log_end_offset:
                 raise CorruptMessageError(
                     f"{self.topic_partition} ends at offset {self.log_end_offset}, its leader sent one at "
@@ -596,6 +610,8 @@ class Log:
             self._undecided.append((ended.first_offset, ended.last_offset))
         if ended.is_aborted:
             index = self._segments.active.txn_index
+            # Most segments have no .txnindex: the entry below creates the file, and the next flush has to
+            # sync its name.
             if index.file.size_bytes is None:
                 self.flusher.add_name()
             index.append(AbortedTransaction(*ended[:4]))
@@ -609,6 +625,8 @@ class Log:
     ) -> AppendResult:
         epoch = max(self._epochs.latest, 0) if leader_epoch is None else leader_epoch
         base_offset = self.log_end_offset
+        # Before the append: an error after it would leave a record in the log that its producer believes
+        # lost.
         if epoch > self._epochs.written:
             self._epochs.assign(epoch, base_offset)
         last_offset = base_offset + header.last_offset_delta
@@ -617,10 +635,13 @@ class Log:
             self.roll(now_ms)
             active = self._segments.active
         assigned = _ASSIGNED.pack(base_offset, header.batch_length, epoch)
+        # The checksum covers what follows these fields, so they are replaced without a copy and without a new
+        # checksum.
         unchanged = memoryview(batch)[_ASSIGNED.size :]
         active.append((assigned, unchanged), last_offset, header.max_timestamp)
         self.log_end_offset = last_offset + 1
         if self.replication is None:
+            # As ``advance_high_watermark``, without a call for every append.
             self.high_watermark = self.log_end_offset
             if self.moved_high_watermarks is not None:
                 self.moved_high_watermarks[self] = None
@@ -645,6 +666,7 @@ class Log:
                 the flush failed, as in ``flush``.
         """
         self.check_open("roll")
+        # The successor of an empty segment would have its name.
         if self._segments.active.size_bytes:
             self._files.roll(self.producers, now_ms)
 
@@ -750,12 +772,10 @@ class Log:
 
     @property
     def log_start_checkpoint(self) -> int | None:
-        """The log start offset to checkpoint; None if the first segment's name says it.
-
-        Never beyond the recovery point: after a power cut the log would end before its own start, and
-        recovery would ignore that start. The start that was checkpointed when the log was opened is safe even
-        above the recovery point, and forgetting it would bring deleted records back at a second crash.
-        """
+        """The log start offset to checkpoint; None if the first segment's name says it."""
+        # Never beyond the recovery point: after a power cut the log would end before its own start, and
+        # recovery would ignore that start. The start that was checkpointed when the log was opened is safe
+        # even above it, and forgetting that would bring deleted records back at a second crash.
         start = min(self.log_start_offset, max(self.recovery_point, self._checkpointed_start))
         follows_from_names = (
             start <= self._segments.all[0].base_offset and not self._files.has_undurable_renames
@@ -807,6 +827,8 @@ class Log:
         """
         if self.state is not LogState.OPEN:
             return 0
+        # Before that, the first source of an unfinished swap still has its files. If its copy were removed
+        # here, the next start would load them.
         self.swapper.finish()
         reasons = self.reasons_to_go(wall_ms)
         if reasons and len(reasons) == len(self._segments.all) and not self._try_to_roll(wall_ms):
@@ -818,6 +840,8 @@ class Log:
         self._files.make_durable_from(first)
         for segment, reason in zip(self._segments.all, reasons, strict=False):
             _logger.info("removing %s: %s", segment, reason)
+        # Before the files: if the disk refuses a rename, the checkpointed start excludes what the next start
+        # would find again.
         self.advance_log_start(max(first.base_offset, self.log_start_offset))
         self._files.remove_first(len(reasons), now_ms + self.settings.file_delete_delay_ms)
         return len(reasons)
@@ -852,9 +876,7 @@ class Log:
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
         """Remove the batch that holds ``offset`` and all after it; all batches, if it is below the first.
 
-        Whole segments are removed durably before the one in front of them is cut; otherwise a power cut could
-        bring them back behind a gap. The caller makes sure that no sync is under way, and checkpoints the
-        recovery point afterwards.
+        The caller makes sure that no sync is under way, and checkpoints the recovery point afterwards.
 
         Raises:
             KafkaStorageError: the disk refuses. The log is sound, but may end after ``offset``, and takes
@@ -895,6 +917,8 @@ class Log:
             self._truncate(self._truncation, now_ms)
 
     def _truncate(self, truncation: Callable[[int], None], now_ms: int) -> None:
+        # It stays so if the disk refuses a step: the log may already end where it should, and the rest is
+        # still to be done.
         self.state, self._truncation = LogState.HALF_TRUNCATED, truncation
         truncation(now_ms)
         self._files.truncate_state(self.log_start_offset, self.log_end_offset)

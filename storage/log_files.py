@@ -92,6 +92,7 @@ class LogFiles:
             self._unfinished.delete()
         # Recovery ends a log at its first bad batch. A roll behind a torn tail would lose all that follows.
         full.log.cut_torn_tail()
+        # Recovery can begin with the new segment, and need not read those before it.
         self._snapshots.write(end, producers)
         self._snapshot_offset = end
         # The new segment before anything of the old one changes: if the disk refuses it, the log goes on
@@ -104,6 +105,7 @@ class LogFiles:
         self.flusher.add_closed(full)
         self.segments.add(segment)
         self._on_work()
+        # Last: if the sync fails, the log is read-only, but its segments are in order.
         self.flusher.flush_if_overdue()
 
     def close(self, producers: ProducerStates) -> None:
@@ -127,13 +129,12 @@ class LogFiles:
     def make_durable_from(self, first: LogSegment) -> None:
         """Make ``first`` and all after it durable, before the segments in front of them are removed.
 
-        That is their names, or a power cut could leave neither the old segments nor the new ones; and the
-        state of producers whose batches are only in the old ones.
-
         Raises:
             KafkaStorageError: the disk refuses.
         """
+        # Their names, or a power cut could leave neither the old segments nor the new ones.
         self._files.sync_directory(self.directory)
+        # And the state of producers whose batches are only in the old ones.
         make_producers_durable(self._snapshots, self.segments.all, first.base_offset)
         if first.base_offset == self._log.log_end_offset:
             # Or `close` would replace the synced snapshot by an unsynced one.
@@ -168,9 +169,6 @@ class LogFiles:
     def cut_at(self, offset: int, ended: Callable[[int], None]) -> None:
         """Remove the batch that holds ``offset`` and all after it.
 
-        Whole segments are removed durably before the one in front of them is cut: a power cut would bring
-        them back behind a log that no longer reaches up to them.
-
         Args:
             offset: at least that of the first segment.
             ended: called with the new log end offset, also if the disk refuses the rest.
@@ -182,6 +180,8 @@ class LogFiles:
         behind = (n for n, each in enumerate(self.segments.all) if each.base_offset > offset)
         end = self._log.log_end_offset
         try:
+            # Durably, before the segment in front of them is cut: a power cut would bring them back behind a
+            # log that no longer reaches up to them.
             for removed in self._drop_from(next(behind, len(self.segments.all))):
                 end = removed.base_offset
             active = self.segments.active
@@ -191,6 +191,8 @@ class LogFiles:
             end = offset if head is None else min(offset, head.base_offset)
             active.prepare_for_append()
         finally:
+            # Also after a refusal: what has left the disk must not be read, and the next truncation goes on
+            # from there.
             ended(end)
 
     def truncate_fully(self, offset: int, now_ms: int, ended: Callable[[int], None]) -> None:
@@ -221,6 +223,7 @@ class LogFiles:
             segment.create()  # first: without any segment a start would begin the log at offset 0
             first.delete()
         self._files.sync_directory(self.directory)
+        # In this order, because a list of segments is never empty.
         self.segments.add(segment)
         self.segments.remove_first(1)
 
@@ -240,15 +243,17 @@ class LogFiles:
         """Remove the segments from this index on, the last one first, so that no crash leaves a gap.
 
         Yields:
-            Each segment that has left the log. One whose ``.log`` is gone has no records, so it leaves even
-            if the disk keeps one of its indexes.
+            Each segment that has left the log.
         """
         for last in range(len(self.segments.all) - 1, number - 1, -1):
             segment, failure = self.segments.all[last], None
+            # Before the removal, which may fail after its first file: a later call then has to sync, too.
             self._has_unsynced_removals = True
             try:
                 segment.delete()
             except KafkaStorageError as error:
+                # Without its .log a segment has no records, so it leaves the log even if the disk keeps an
+                # index.
                 if self._files.size_bytes(segment.paths()[0]) is not None:
                     raise
                 failure = error

@@ -106,6 +106,7 @@ class LogLoader:
         self._find_segments(names)
         if not clean_shutdown:
             self._recover_all(recovery_point)
+        # Recovery has rebuilt the indexes of what it has checked; this looks at those of all others.
         self._repair_indexes()
         log_end_offset = self._find_end()
         log_start_offset = max(self._log_start_offset, self._segments[0].base_offset)
@@ -131,6 +132,7 @@ class LogLoader:
     def _find_segments(self, names: list[str]) -> None:
         bases = {offset_of_name(name, self._directory) for name in names if name.endswith(LOG)}
         for name in names:
+            # A segment's .log goes first, so this is what an interrupted removal has left.
             if name.endswith(SEGMENT_SUFFIXES) and offset_of_name(name, self._directory) not in bases:
                 self._is_unchanged = False
                 self._files.unlink(f"{self._directory}/{name}")
@@ -180,6 +182,8 @@ class LogLoader:
                 _logger.warning("%s: cut %d bytes after its last batch", front, cut)
                 self._is_unchanged = False
         for offset in self._snapshots.offsets():
+            # Snapshots are not synced with the log, so they may know more than it has. They are written again
+            # below.
             if offset > self._segments[first].base_offset:
                 self._snapshots.delete(offset)
         states = self._producers_at(self._segments[first].base_offset)
@@ -236,15 +240,13 @@ class LogLoader:
         return cut
 
     def _drop_segments(self, first: int, reason: str) -> None:
-        """Remove segments durably, the last one first.
-
-        The directory is synced before the segment in front is cut and before the log goes on: otherwise a
-        power cut could bring the segments back behind a log that no longer reaches up to them.
-        """
+        """Remove segments durably, the last one first."""
         for segment in reversed(self._segments[first:]):
             _logger.warning("removing %s: %s", segment, reason)
             segment.delete()
         if self._segments[first:]:
+            # Before the segment in front is cut and the log goes on: a power cut could bring these segments
+            # back behind a log that no longer reaches up to them.
             self._files.sync_directory(self._directory)
         del self._segments[first:]
 
@@ -253,6 +255,8 @@ class LogLoader:
     def _repair_indexes(self) -> None:
         for segment in self._segments:
             is_active = segment is self._segments[-1]
+            # Closed segments only need the files: loading thousands of indexes would make every start slow,
+            # and a look-up checks where its entry leads (``LogSegment.heads_from``).
             if (
                 not segment.has_indexes()
                 or not segment.txn_index.is_sane(segment.base_offset)
@@ -271,6 +275,7 @@ class LogLoader:
         try:
             end = active.next_offset()
             active.prepare_for_append()
+        # The marker vouches for what the broker wrote, not for what became of the file since.
         except CorruptMessageError as error:
             _logger.warning(
                 "%s; recovering the segment in spite of the clean shutdown marker",
@@ -280,6 +285,7 @@ class LogLoader:
             end = active.next_offset()
             active.prepare_for_append()
         if end < self._log_start_offset:
+            # No record is lost by that, and no offset below the start is given out again.
             if not any(segment.size_bytes for segment in self._segments):
                 self._drop_segments(0, f"it is empty, and the log starts at offset {self._log_start_offset}")
                 return self._start_empty()
@@ -306,6 +312,8 @@ class LogLoader:
     # --- producer state -------------------------------------------------------------------------------------
 
     def _drop_stray_snapshots(self, log_end_offset: int) -> None:
+        # As in Kafka: recovery begins at a segment's base or with the newest state, so no other snapshot is
+        # of use.
         bases = {segment.base_offset for segment in self._segments}
         offsets = [offset for offset in self._snapshots.offsets() if offset <= log_end_offset]
         kept = {*offsets[-1:], *(offset for offset in offsets if offset in bases)}

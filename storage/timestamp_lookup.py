@@ -9,6 +9,7 @@ lose segments or have them replaced.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from itertools import islice
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import attrs
@@ -192,13 +193,10 @@ def _look(
 
 
 def _largest(segments: SegmentList, from_offset: int, check_open: Callable[[], None]) -> Search[int]:
-    """Find the largest timestamp from an offset on.
-
-    The first segment is read batch by batch if records at its front were deleted (DeleteRecords), because the
-    largest timestamp of the segment may be theirs.
-    """
+    """Find the largest timestamp from an offset on."""
     largest = -1
     first = next(segments.walk_from(from_offset))
+    # Records at its front were deleted (DeleteRecords), and the segment's largest timestamp may be theirs.
     if from_offset > first.base_offset:
         for found in _Heads(segments, from_offset, -1, check_open, only=first):
             if found is None:
@@ -208,13 +206,18 @@ def _largest(segments: SegmentList, from_offset: int, check_open: Callable[[], N
             else:
                 record: FoundRecord | None = yield from _look(*found, from_offset, None)
                 largest = max(largest, -1 if record is None else record.timestamp_ms)
-    for number, segment in enumerate(segments.walk_from(from_offset)):
-        if segment.base_offset >= from_offset:
-            largest = max(largest, segment.max_timestamp)
-        if number % (STEP_HEADS // _SEGMENT_HEADS) == 0:
-            yield 1
-            check_open()
-    return largest
+    offset = from_offset
+    while True:
+        # Walked to anew, because segments may be removed or replaced during each yield.
+        step = list(islice(segments.walk_from(offset), STEP_HEADS // _SEGMENT_HEADS))
+        for segment in step:
+            if segment.base_offset >= from_offset:
+                largest = max(largest, segment.max_timestamp)
+        if step[-1] is segments.active:
+            return largest
+        offset = step[-1].base_offset + 1
+        yield 1
+        check_open()
 
 
 class _Heads:

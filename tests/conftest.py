@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1]))
@@ -27,10 +27,13 @@ pytest_plugins = [
     "support.running.fault_points",
 ]
 
-# An example may take long on a busy machine, or under the sanitizers, and be right: there is no deadline.
+# An example may take long on a busy machine, or under the sanitizers, and be right: there is no deadline, and
+# the time that drawing takes is no failure.
 # Everybody's run draws fewer examples; what it draws differs each time. `make test-rest` draws all of them.
-settings.register_profile("everyday", deadline=None, max_examples=40)
-settings.register_profile("thorough", deadline=None, max_examples=100)
+for name, most in (("everyday", 40), ("thorough", 100)):
+    settings.register_profile(
+        name, deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=most
+    )
 settings.load_profile("everyday")
 
 # A shell that starts the suite in the background ignores Ctrl-C, nohup ignores SIGHUP, and children inherit

@@ -85,6 +85,7 @@ class ProduceForm:
             topic_data=[TopicProduceData(name=topic, partition_data=[data])],
         )
         frame = b"".join(encode_request(request, version=version, correlation_id=0, client_id=client_id))
+        # It is in the frame exactly once, since no text can hold it.
         head, self._tail = frame.split(_PROBE_RECORDS)
         self._head = head[_START.size : -len(self._length(len(_PROBE_RECORDS)))]
         self._read_answer(topic, index)
@@ -98,6 +99,7 @@ class ProduceForm:
         )
         parts = encode_response(response, version=self.version, correlation_id=0)
         frame = b"".join(part for part in parts if isinstance(part, bytes))
+        # Older versions have fewer of them; they always stand side by side.
         numbers = _PROBE_NUMBER * frame.count(_PROBE_NUMBER)
         before, self._after = frame[_ANSWER_START_BYTES:].split(numbers)
         self._before = before

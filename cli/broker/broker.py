@@ -257,6 +257,7 @@ class Serving(NamedTuple):
             ) as running,
             self._console_of(running) as console_link,
         ):
+            # Before the address is told: who reads it finds the topics.
             running.topics.create_missing(self.topics)
             if self.tells_errors:
                 running.interception.interceptor = ErrorLines()
@@ -270,6 +271,7 @@ class Serving(NamedTuple):
                 print_line(f"listening on {running.bootstrap_servers}")
                 for name in list(running.listeners)[1:]:
                     print_line(f"listening on {running.bootstrap_servers_of(name)} ({name})")
+                # A pipe is buffered, and a program waits for these lines.
                 sys.stdout.flush()
                 if console_link is not None:
                     click.echo(f"console: {console_link}", err=True)

@@ -109,6 +109,8 @@ class Delivery:
                 self._note(f"{piece}: {explained(error)}")
 
     def _send(self, line: Line) -> None:
+        # `send` blocks while the metadata is missing or the buffer is full, and the watch must tell of that,
+        # too.
         self._is_sending = True
         try:
             future = self.producer.send(
@@ -188,6 +190,7 @@ class Delivery:
         if self._is_flushing and not self._has_given_up and limit is not None and seconds >= limit:
             self._has_given_up = True
             self._note(f"nothing was acknowledged for {limit:g} s; {self.producer.last_failure}")
+            # Every record fails then, and `flush` returns in the main thread.
             self.producer.purge(queued=True, in_flight=True)
 
     def _unanswered_samples(self) -> int:

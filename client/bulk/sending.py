@@ -211,6 +211,7 @@ class BulkSend:
         if row >= self._hashed_stop or partition_count != self._hashed_count:
             self._hashed_stop = min(row + ROWS_PER_CALL, len(records))
             self._hashed_count = partition_count
+            # Room for all rows now: the kernel must not allocate between two of them.
             locations.tails.reserve(partition_count)
             locations.reserve(self._hashed_stop - row)
             fill_slots(

@@ -164,6 +164,7 @@ class ProducerMetrics:
     def _read(self) -> list[Scope]:
         now_ms = self._core.clock.now_ms()
         windows = self._core.sender.counters.windows
+        # An idle sender takes no turn that would end the window.
         windows.roll(now_ms)
         read = partial(Readings, elapsed_s=windows.elapsed_s(now_ms))
         return [self._producer(read, now_ms), *self._nodes(read), *self._topics(read)]

@@ -389,6 +389,7 @@ class ProducerCore(Generic[FutureT]):
 
     def become_foreign(self) -> None:
         """See ``process.Living``."""
+        # First: its holder may be a thread that does not exist here, and nothing below may wait for it.
         self.guard.renew()
         self._advance(Event.FORK)
         self.intake.refuse = self.refusal

@@ -95,8 +95,13 @@ class DeferredSends(Generic[FutureT]):
             if self._take(head):
                 # Otherwise `fail_all` has ended its future in between; the record is sent all the same.
                 _follow(outcome, future)
-        self._bytes = 0  # the count is approximate: two threads may add at once
         self._intake.detour = self._custom_partitioner
+        if self._queue:
+            # Another thread has added a record since the look above: the detour that it set is gone, and its
+            # next record would overtake this one.
+            self._intake.detour = True
+            return self.pump()
+        self._bytes = 0  # the count is approximate: two threads may add at once
         act, self._when_empty = self._when_empty, None
         if act is not None:
             act()

@@ -475,6 +475,7 @@ class PendingSend(Generic[FutureT]):
         try:
             future = self._step()
         except Exception as error:
+            # Ctrl-C and cancellations pass by: `cancel`, which follows, tells them.
             self._tell(error)
             raise
         if future is not None:
@@ -673,6 +674,7 @@ class MemoryWait:
         return self._guard.run(self._subscribe, wake)
 
     def _subscribe(self, wake: Wake) -> object | None:
+        # Under the guard, in which memory is granted: no grant comes between this look and the callback.
         if self._ticket.ready:
             return None
         self._ticket.on_ready = wake

@@ -165,8 +165,9 @@ class PendingSends(Generic[FutureT]):
         intake = self._intake
         if intake.guard.interrupted():
             return self._deferred.add(pending)
-        # Only the last task here yields: records of a hundred tasks that find the batch full in one turn of
-        # the loop keep their order (docs/decisions/asyncio.md).
+        # A task yields only if it was the last one here, too: it sends on and on. If each one yielded, a
+        # hundred tasks that find the batch full in one turn of the loop would lose their order
+        # (docs/decisions/asyncio.md).
         task = asyncio.current_task()
         if self._last_task() is task:
             # Before the record is appended: a task that was cancelled afterwards would not know

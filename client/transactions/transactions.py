@@ -140,6 +140,8 @@ class Transactions:
                 await wait_in_trio(call.finished)
                 await trio.lowlevel.checkpoint()
         except BaseException:
+            # The call goes on without a caller, who may come back; else the next
+            # ``begin_transaction`` waits for it.
             call.left = True
             raise
         self.finish(call)

@@ -248,6 +248,7 @@ async def _tell_news(visit: Visit, topic: TopicView, tail: Tail, tell: Tell) -> 
                 told += f", {left_out:,} of them came too fast to be shown".replace(",", "\u202f")
             await tell("progress", told)
             told_at_ms = clock.now_ms()
+            # A busy topic would keep the browser rendering.
             await trio.sleep(_TOLD_MS / 1000)
         elif clock.now_ms() - told_at_ms >= _BEAT_MS:
             await tell("beat", "")

@@ -126,15 +126,16 @@ def _closing(answer: Answer, reason: str) -> Answer:
 def fetch(request: FetchRequest, context: RequestContext, handler: PlainHandler) -> Steps[Answer]:
     """READ on each topic, whether this request names it or an earlier one of the session.
 
-    Data that were read for refused topics are released. A replica's fetch moves the high watermark, so one
-    from a client without CLUSTER_ACTION is refused before the handler sees it.
+    Data that were read for refused topics are released.
     """
+    # Before the handler: a replica's fetch moves the high watermark.
     if max(request.replica_id, request.replica_state.replica_id) >= 0:
         if context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
             return handler(request, context)
         return (yield from _all_unread(request))
     may_read = may(Operation.READ, context)
     if not all(may_read(topic) for topic in request.topics):
+        # A refusal is answered at once, as every error of a partition.
         request.max_wait_ms = 0
 
     def change(answer: FetchResponse) -> Steps[None]:

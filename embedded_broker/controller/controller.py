@@ -170,8 +170,10 @@ class Controller:
         epoch = 1 + max((each.epoch for each in self.state.brokers.values()), default=0)
         broker = BrokerState(node_id, epoch, dict(listeners), rack=rack)
         self._commit(ClusterChange(brokers={node_id: broker}, partitions=self._resumed_leadership(node_id)))
+        # Behind the commit: the whole state that it gets now has that change already.
         self._members[node_id] = member
         member.apply(self.state.as_change())
+        # Behind ``apply``: the member must have the partition before it may lead it.
         self._commit(self._elections(self._leaderless_of(node_id)))
         return epoch
 
@@ -437,6 +439,8 @@ class Controller:
             self.state.apply(change)
             self.changes += 1
             self._pending.append(change)
+            # A member may call the controller while it applies a change. Its change waits, so that all
+            # members apply changes in the same order.
             if not self._is_applying:
                 self._apply_pending()
         except BrokerResponseError:

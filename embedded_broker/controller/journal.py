@@ -94,6 +94,8 @@ class Journal:
     def _rewrite(self, state: ClusterState) -> None:
         generation = self._generation + 1
         content = {"version": _VERSION, "generation": generation, **encode_change(state.as_change())}
+        # Before the changes are begun anew: after a crash in between they name the old generation, and do not
+        # count.
         self._files.write_atomic(self._path, (json.dumps(content, sort_keys=True) + "\n").encode())
         self._generation = generation
         self._changes.begin(generation)

@@ -122,6 +122,7 @@ class DynamicConfigs:
         try:
             settings = self.layers.settings
         except KafkaConfigurationError as error:
+            # They were checked, but with the settings that the broker was started with then.
             _log.error("dynamic configs of this broker are ignored: %s", error)
             settings = self.static
         self._broker.settings = settings

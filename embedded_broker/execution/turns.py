@@ -65,6 +65,7 @@ PARTITION_UNITS = 20
 CHANGE_UNITS = 32
 """Units of a change of topics: it is on stable storage before it is answered."""
 
+# Heavy work never takes the last place. Two batches of 100 MB are also the most that it holds in memory.
 _PLACES = 3
 _HEAVY_PLACES = 2
 
@@ -296,6 +297,7 @@ class _StepRunner(Generic[T]):
         except OverLimitError:
             self._is_heavy = True
             return False
+        # Thrown into the generator: a handler answers it for one partition, and goes on with the others.
         except Exception as error:
             self._failed(error)
         return True
@@ -329,6 +331,7 @@ class _Places:
             await place.wait()
             yield
         finally:
+            # ``wait`` may be cancelled although the place was given in the same pass of the scheduler.
             if place.is_set():
                 self._free += 1
                 self._heavy_free += is_heavy

@@ -122,6 +122,7 @@ class FetchReading:
         self._size_bytes = 0
         self._logs = self._broker.logs.logs
         self._is_enough = self._fetch.is_empty
+        # A copy, because the session may change at each ``yield``.
         for number, partition in enumerate(tuple(self._fetch.partitions)):
             if number % _READS_IN_A_UNIT == _READS_IN_A_UNIT - 1:
                 yield 1

@@ -477,11 +477,13 @@ class FetchSessions:
         session.used_ms = now_ms
         # The order of use: eviction begins with the session that was not used for longest.
         self._sessions.move_to_end(session.session_id)
+        # Before the steps below: another connection that uses the session meanwhile has to be refused (71).
         session.epoch = epoch = next_epoch(session.epoch)
         try:
             yield from session.update(request)
         finally:  # also if the client has left in the middle of it
             self._count(session)
+        # It may have become too large, or another request has evicted it during the steps.
         if session.is_closed:
             raise error_for(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if not session.partitions:

@@ -94,15 +94,15 @@ class GroupCoordinator:
     def load(self, partition: int) -> None:
         """Load a partition that this broker leads from now on.
 
-        Requests for groups of a damaged partition are answered with COORDINATOR_NOT_AVAILABLE (15). The
-        partition is compacted, so it is short and read at once: no client gets COORDINATOR_LOAD_IN_PROGRESS
-        (14), which old clients handle badly (docs/decisions/group-offsets.md).
+        Requests for groups of a damaged partition are answered with COORDINATOR_NOT_AVAILABLE (15).
         """
         self._dismiss(partition)
         self._resigned.discard(partition)
         self._unreadable.discard(partition)
         shard = CoordinatorShard(self)
         try:
+            # At once, because a compacted partition is short: no client gets COORDINATOR_LOAD_IN_PROGRESS
+            # (14), which old clients handle badly (docs/decisions/group-offsets.md).
             shard.replay(self._topic.read_all(partition))
         except (CorruptMessageError, KafkaStorageError) as error:
             _log.error("%s-%d and its groups cannot be read: %s", CONSUMER_OFFSETS, partition, error.message)

@@ -154,6 +154,7 @@ class CoordinatorShard:
             if isinstance(membership, ConsumerMembership):
                 group.membership = None
         elif found is not None and (value is not None or isinstance(membership, ConsumerMembership)):
+            # A tombstone makes no membership: the group may have gone on with the classic protocol.
             if not isinstance(membership, ConsumerMembership):
                 membership = group.membership = ConsumerMembership(key.group_id, self._host)
             membership.take(found.change)

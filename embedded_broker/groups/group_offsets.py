@@ -158,6 +158,7 @@ class GroupOffsets:
             keys += group.membership.record_keys
         if keys:
             too_large = ErrorCode.UNKNOWN_SERVER_ERROR
+            # In one batch, so that a crash leaves all of the group or nothing.
             self._coordinator.append_to(partition, [(key, None) for key in keys], too_large=too_large)
         if group.membership is not None:
             group.membership.dismiss(ErrorCode.UNKNOWN_MEMBER_ID)

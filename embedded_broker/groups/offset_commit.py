@@ -135,6 +135,8 @@ class CheckedOffsets:
                         self._expire_timestamp_ms,
                     )
         yield from self._encode(wanted)
+        # The steps above took turns: an offset of a topic that was deleted meanwhile would outlive its
+        # tombstone.
         gone = {
             name
             for name, topic_id in seen.items()

@@ -118,6 +118,7 @@ def heartbeat_of(groups: GroupTable, group_id: str, asked: Asked) -> Steps[Heart
         known = _membership_of(groups, group_id)
         if isinstance(known, ConsumerMembership):
             decided = yield from _decided(known.heartbeat_work(asked), round_number)
+            # The decision may have been made in a thread, while other heartbeats changed the group.
             if _membership_of(groups, group_id) is known and known.is_still(decided):
                 return known.finish_heartbeat(decided)
             continue
@@ -135,6 +136,7 @@ def heartbeat_of(groups: GroupTable, group_id: str, asked: Asked) -> Steps[Heart
         decided, [(key, None) for key in (known.record_keys if known else ())]
     )
     if known is not None:
+        # Behind the append, which may fail: waiting members join again, and then find the consumer group.
         known.dismiss(ErrorCode.REBALANCE_IN_PROGRESS)
     groups.replace_membership(group_id, membership)
     membership.loaded()

@@ -86,6 +86,8 @@ async def _wait_and_read(
         trio.move_on_after(max_wait_ms / 1000),
     ):
         while True:
+            # Before the read, which may take several turns: what is appended meanwhile must end the wait
+            # below.
             waiter.listen()
             is_enough = await _is_enough(reading, context) or asked.is_over
             if is_enough:

@@ -127,6 +127,7 @@ def _create_missing(
             and _may_create_this(name, context)
             and not context.broker.topics.is_busy(name)
         ]
+        # The caller tries what is missing one by one, and answers each with its own error.
         with suppress(BrokerResponseError):
             context.broker.topics.create_all(still)
 

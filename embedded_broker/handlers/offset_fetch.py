@@ -107,6 +107,7 @@ def _found(
     except BrokerResponseError as error:
         if context.version >= _FIRST_GROUP_ERROR_VERSION:
             return error.code, {}
+        # Version 1 has no code for the whole group, so each partition gets it.
         group, refused = None, ErrorCode(error.code)
     wanted: Iterable[TopicPartition]
     if asked is None:

@@ -211,11 +211,14 @@ def _append(
     try:
         batch, log = _find(place, data, asked)
         while not may_append(log, batch, validated):
+            # Anything may have changed behind this: options, leader, the topic itself.
             validated = yield from _validated(log, batch, context)
             batch, log = _find(place, data, asked)
         state_log = _enrolled(batch, log, asked)
         replication = log.replication if request.acks == _ALL else None
         if replication is not None:
+            # Before the append: at NOT_ENOUGH_REPLICAS (19) the producer may rely on it that nothing was
+            # appended.
             replication.check_enough_in_sync()
         appended = append_batch(log, batch, context.broker, validated)
     except BrokerResponseError as error:
@@ -388,6 +391,8 @@ def _answer(
         for answer in topic.partition_responses:
             if answer.error_code:
                 where = f"{topic.name}-{answer.index}"
+                # As in Kafka: without an answer a closed connection is all that tells the producer to look
+                # for the leader.
                 raise CloseConnectionError(
                     f"{quoted(where)}, acks=0: {answer.error_code} {quoted(str(answer.error_message))}"
                 )

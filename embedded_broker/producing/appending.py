@@ -187,6 +187,7 @@ class BatchValidation:
             OverLimitError: ``max_bytes`` is not enough, and below the final limit.
         """
         batch, settings = self.batch, self.settings
+        # The limit of a turn or of a light place has to hold for the packing, too.
         if max_bytes < MAX_DECOMPRESSED_BYTES:
             max_bytes //= _packing_factor(batch, settings)
         if not _is_packed_anew(batch, settings):

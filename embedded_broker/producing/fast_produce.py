@@ -177,6 +177,7 @@ class FastProduce:
                 self.is_heavy = True
                 return None
         if batch[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
+            # A template has no transactional id, so this refuses the batch (53), as its handler would.
             enrol(self._broker, None, batch, log, version)
         return append_batch(log, batch, self._broker, validated)
 

@@ -112,6 +112,7 @@ class ClientQuotas:
         rate.record(1, now_ms)
         throttle_ms = min(rate.throttle_ms(bound, now_ms), self._windows.size_ms)
         if throttle_ms:
+            # The connection is closed, so it does not count against the next one.
             rate.record(-1, now_ms)
         return throttle_ms
 

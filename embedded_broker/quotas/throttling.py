@@ -110,6 +110,7 @@ class Meter:
             size_bytes = sum(records_size(part) for part in parts)
             mute_ms = max(mute_ms, self._quotas.fetched(client, size_bytes))
             if mute_ms:
+                # As in Kafka: the bytes are not sent, so they do not count.
                 self._quotas.take_back_fetched(client, size_bytes)
                 answer = self._withheld(cast("FetchRequest", request), answer, parts)
         if answer is None or not mute_ms:

@@ -109,6 +109,8 @@ class ClusterMember:
         Raises:
             KafkaStorageError: the disk failed, and the broker is alone; the change has not happened.
         """
+        # A broker that is alone undoes what its disk refuses. In a cluster the change stands, and the other
+        # brokers have applied it.
         with self._logged("changing options", is_raised=self._controller.is_alone):
             self._broker.configs.apply(change.resources)
         with self._logged("changing topics", is_raised=self._controller.is_alone):

@@ -139,6 +139,7 @@ class LeaderState:
 
         It is NOT_ENOUGH_REPLICAS_AFTER_APPEND (20) if the ISR has become too small meanwhile.
         """
+        # Kafka's rule: after the append proposed members count, before it only accepted ones.
         if len(self._maximal_isr) >= self.min_isr:
             return None
         return error_for(

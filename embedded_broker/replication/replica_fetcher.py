@@ -242,6 +242,7 @@ class LeaderFetcher:
             return
         request = self._request()
         wanted, unwanted = self._next(), self._unwanted
+        # Before the request: what changes while it is under way goes into the next one.
         self._changed_partitions, self._unwanted = {}, {}
         self._session.fill(request, wanted, unwanted)
         response = await connection.request(request)
@@ -392,6 +393,7 @@ class LeaderFetcher:
                 self._followed[log.topic_partition] = self._followed.pop(log.topic_partition)
         if log.advance_high_watermark(data.high_watermark):
             self._follower.high_watermark_moved(log.topic_partition)
+        # The leader's start may be above the high watermark of this log, which then refuses to start there.
         start_offset = min(data.log_start_offset, log.high_watermark)
         if start_offset > log.log_start_offset:
             log.advance_log_start(start_offset)
@@ -464,6 +466,7 @@ def truncation_offset(
         log_end_offset: of the follower.
         high_watermark: of the follower.
     """
+    # The leader knows no epoch to compare with; below the high watermark the logs are the same.
     if leader.end_offset < 0:
         return min(high_watermark, log_end_offset)
     own = end_of_epoch(leader.epoch)

@@ -202,6 +202,7 @@ class AclStore:
             KafkaStorageError: they cannot be written; nothing has changed.
         """
         lines = yield from in_steps(acls, lambda acl: (acl, _line(acl)))
+        # Compared only now: another request may have changed the ACLs between the steps above.
         added = {acl: line for acl, line in lines if acl not in self._lines}
         if added:
             self._replace({**self._lines, **added})

@@ -284,6 +284,7 @@ class BrokerAuthority:
         for mechanism, credential in self._users.credentials_of(username).items():
             return proves(credential, mechanism, password)
         mechanism, iterations = self._users.usual_password_cost()
+        # Hashed in vain: a refusal must take as long as that of a user who exists.
         make_credential(mechanism, password, iterations)
         return False
 

@@ -199,6 +199,7 @@ class UserStore:
 
 @contextmanager
 def _locked(directory: str) -> Iterator[None]:
+    # The directory, because each change replaces the file: a lock on that would guard the old one.
     descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

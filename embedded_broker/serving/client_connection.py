@@ -162,6 +162,8 @@ class ClientConnection:
                     await self._settle()  # earlier requests are still answered
                     raise
                 except SilencedError:
+                    # Read on: unread bytes would fill the socket, and the client would see more than a
+                    # missing answer.
                     while await receiver.receive() is not None:
                         self._progressed()
                     return

@@ -105,6 +105,7 @@ def dispatch(
     if header.api_version not in api.versions:
         if api.unknown_version is None:
             raise CloseConnectionError(f"{api.request.NAME} v{header.api_version} is not served")
+        # ApiVersions, in version 0: every client can read it, and learns which versions it may use (KIP-511).
         return Dispatched(api.unknown_version(), 0, header.correlation_id, None)
     # As Kafka, accept bytes behind the request: librdkafka's list_topics() leaves three there.
     unpack = partial(decode, api.request, frame, header.api_version, position=position, allow_trailing=True)

@@ -77,6 +77,7 @@ def java_string_hash(text: str) -> int:
 def partition_for(key: str, partition_count: int) -> int:
     """The partition of a group id or transactional id: Kafka's ``abs(hash) % count``."""
     hashed = java_string_hash(key)
+    # Java has no positive number for the smallest int, and Kafka takes 0 for it.
     return (0 if hashed == -(1 << 31) else abs(hashed)) % partition_count
 
 
@@ -322,6 +323,7 @@ async def wait_safe(log: Log, end_offset: int, term: int, *, needs_sync: bool) -
     if needs_sync and log.recovery_point < end_offset:
         await log.sync()
     replication = log.replication
+    # After another leader's term the same offsets may hold other records.
     if replication is not None and (log.high_watermark < end_offset or replication.term != term):
         with trio.move_on_after(_REPLICATION_TIMEOUT_S) as scope:
             await replication.wait_replicated(end_offset, term)

@@ -195,7 +195,8 @@ class Topics:
         """
         refused: dict[str, BrokerResponseError] = {}
         remaining = list(topics)
-        if self._controller.is_alone and not self._controller.has_ended:  # then the directory says what is
+        # The controller of a single broker has no state but that of the data directory.
+        if self._controller.is_alone and not self._controller.has_ended:
             try:
                 self._delete(*topics)
             except BrokerResponseError as error:
@@ -269,6 +270,7 @@ class Topics:
             self._logs.delete_topics([topic.name for topic in topics])
         finally:
             for topic in topics:
+                # Also after an error: on a full disk the topics are gone, and the registry is written later.
                 if topic.name not in self._logs.topics:
                     del self._name_by_id[topic.topic_id]
                     for partition in topic.partitions:

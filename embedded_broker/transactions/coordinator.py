@@ -169,6 +169,7 @@ class TransactionCoordinator:
                 metadata.check_expected(expected)  # before the present producer's transaction is aborted
             self._abort_and_fence(metadata)
             metadata = self._states[transactional_id]
+            # Its markers wait for a disk or for another broker.
             if metadata.is_prepared:
                 raise concurrent_transactions(transactional_id)
         changed = metadata.initialized(timeout_ms, expected, now_ms, self._broker.producer_ids.next_id)
@@ -334,6 +335,7 @@ class TransactionCoordinator:
         known_ids = (each.producer_id for each in states.values())
         # A log that was copied from elsewhere may know ids that this broker has not given out yet.
         self._broker.producer_ids.skip(max(known_ids, default=-1))
+        # At the start ``settle`` does it, when all partitions are known.
         if self._is_settled:
             self._finish(states.values())
 
@@ -348,12 +350,10 @@ class TransactionCoordinator:
                 self._completion.forget(transactional_id)
 
     def settle(self) -> None:
-        """Complete what a crash interrupted; called once, before the first request.
-
-        If a partition is damaged, or in a failed data directory, hanging transactions are not ended: the
-        state that cannot be read may say that they were committed.
-        """
+        """Complete what a crash interrupted; called once, before the first request."""
         self._is_settled = True
+        # State that cannot be read, because it is damaged or in a failed data directory, may say that a
+        # hanging transaction was committed.
         if not self._unreadable and self._topic.is_online:
             settle_hanging(self._broker, self._states, self.put)
         self._finish(self._states.values())
@@ -375,6 +375,7 @@ class TransactionCoordinator:
             delay_ms = self.step(clock.now_ms(), clock.wall_ms())
             with trio.move_on_after(delay_ms / 1000):
                 if self._completion.needs_retry:
+                    # A retry is due by time already; only the first refusal has to end this sleep early.
                     await trio.sleep_forever()
                 await self._completion.wait_refused()
 

@@ -271,13 +271,13 @@ class TransactionMetadata:
     ) -> TransactionMetadata:
         """Return the state after the coordinator aborts a transaction: for a newer producer, or a timeout.
 
-        The epoch is bumped in every version, so that no batch of the old producer is accepted any more. With
-        version 2 the producer's next EndTxn tells it what has happened.
+        With version 2 the producer's next EndTxn tells it what has happened.
 
         Raises:
             KafkaStorageError: ``new_producer_id`` could not reserve an id.
         """
         state = next_state(TRANSITIONS, self.state, TransactionEvent.FENCE, self.transactional_id)
+        # In every version, so that no batch of the old producer is accepted any more.
         changes = self._bumped(new_producer_id)
         if client_version < EPOCH_BUMPS:
             changes["last_producer_epoch"] = NO_EPOCH

@@ -253,6 +253,7 @@ class Enrolments:
         Returns:
             Its answer; COORDINATOR_NOT_AVAILABLE (15) for each partition if it cannot be reached.
         """
+        # Before the question: a marker that comes while the coordinator is asked makes its answer void.
         verifications = {each: self._verification(each) for each in enrolments}
         errors: dict[Enrolment, BrokerResponseError | None] = {}
         for producer in dict.fromkeys(each.producer for each in verifications):

@@ -219,7 +219,10 @@ const ops = {
   },
 
   async offsets({ topic, partition, at }) {
-    if (at === "max_timestamp") throw Object.assign(new Error(at), { type: "NOT_IN_CLIENT" });
+    if (at === "max_timestamp") {
+      const text = "the client cannot look for the largest timestamp";
+      throw Object.assign(new Error(text), { type: "NOT_IN_CLIENT" });
+    }
     if (at === "earliest" || at === "latest") {
       const found = (await administer((admin) => admin.fetchTopicOffsets(topic))).find((each) => each.partition === partition);
       return Number(at === "earliest" ? found.low : found.high);

@@ -7,11 +7,13 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from types import FrameType
 from typing import NamedTuple
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from lab.simulator.simulation import simulate
 
@@ -113,36 +115,23 @@ def _too_slow(_number: int, _frame: FrameType | None) -> None:
     raise TimeoutError(f"the run has used {_SLOWEST_S} s of CPU time")
 
 
-class _Advance:
-    """Prints failures; without rich there is no bar."""
-
-    def __call__(self, _runs: int, failures: list[str]) -> None:
-        for text in failures:
-            print(text, flush=True)
-
-
 @contextmanager
-def _progress(total: int) -> Iterator[_Advance]:
-    try:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-    except ImportError:
-        yield _Advance()
-        return
+def _progress(total: int) -> Iterator[Callable[[int, list[str]], None]]:
+    """Show a bar; the yielded function adds finished runs, and prints their failures above it."""
     failed_column = TextColumn("{task.fields[failed]} failed")
     columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), failed_column)
+    failed = 0
+
+    def advance(runs: int, failures: list[str]) -> None:
+        nonlocal failed
+        failed += len(failures)
+        for text in failures:
+            bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        bar.update(task, advance=runs, failed=failed)
+
     with Progress(*columns) as bar:
         task = bar.add_task("runs", total=total, failed=0)
-        failed = 0
-
-        class Shown(_Advance):
-            def __call__(self, runs: int, failures: list[str]) -> None:
-                nonlocal failed
-                failed += len(failures)
-                for text in failures:
-                    bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
-                bar.update(task, advance=runs, failed=failed)
-
-        yield Shown()
+        yield advance
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
@@ -23,7 +23,7 @@ PARTITIONS = 2
 _DELIVERY_MS = 180_000
 _TICK_SECONDS = 0.25
 _SILENCE_SECONDS = 300
-"""Limit for one read of a whole topic: a broker is down for seconds at most."""
+"""Limit for one read of a whole topic, and for the next record of a reader: a broker is down for seconds."""
 
 
 class Workload(ABC):
@@ -38,6 +38,8 @@ class Workload(ABC):
         name: for the summary.
         counts: how often each thing was done.
         violations: the promises that were broken.
+        written: numbers that the writer has used up; all below are acknowledged.
+        has_written: set at the end of the writer.
     """
 
     name: ClassVar[str]
@@ -52,6 +54,8 @@ class Workload(ABC):
         self.counts: Counter[str] = Counter()
         self.violations: list[str] = []
         self.ending = threading.Event()
+        self.written = 0
+        self.has_written = threading.Event()
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), name=f"soak {self.name}", daemon=True)
             for work in self.work()
@@ -94,28 +98,52 @@ class Workload(ABC):
             **options,
         )
 
-    def records(self, isolation: str) -> Iterator[Any]:
-        """Yield the records of the topic as kafka-python reads them, until ``ending`` is set.
+    @contextmanager
+    def writing(self, **options: Any) -> Iterator[KafkaProducer]:
+        """Yield a producer for the one writer of the topic; its end is the end of writing."""
+        try:
+            with self.producer(**options) as producer:
+                yield producer
+        finally:
+            self.has_written.set()
 
-        A consumer whose broker has died is opened again at its last position.
+    def records(self, isolation: str, wanted: Callable[[], int]) -> Iterator[Any]:
+        """Yield the records of the topic as kafka-python reads them, up to the last that was written.
+
+        A consumer whose broker has died is opened again at its last position. One that gets no further is a
+        violation.
+
+        Args:
+            isolation: Kafka's isolation level.
+            wanted: returns the number that the reader waits for, in the partition that is furthest behind.
         """
         positions = dict.fromkeys(self.places(), 0)
-        while not self.ending.is_set():
+        read_at = time.monotonic()
+        while True:
             try:
-                for record in self._records_from(positions, isolation):
-                    positions[kafka.TopicPartition(self.topic, record.partition)] = record.offset + 1
-                    yield record
+                with self.consumer(isolation_level=isolation, auto_offset_reset="none") as consumer:
+                    consumer.assign(list(positions))
+                    for place, offset in positions.items():
+                        consumer.seek(place, offset)
+                    while not self._is_read(wanted(), time.monotonic() - read_at):
+                        for place, found in consumer.poll(timeout_ms=500, max_records=2000).items():
+                            for record in found:
+                                positions[place] = record.offset + 1
+                                yield record
+                            read_at = time.monotonic()
             except ForeignError:
                 self.counts["readers opened again"] += 1
+            else:
+                return
 
-    def _records_from(self, positions: Mapping[Any, int], isolation: str) -> Iterator[Any]:
-        with self.consumer(isolation_level=isolation, auto_offset_reset="none") as consumer:
-            consumer.assign(list(positions))
-            for place, offset in positions.items():
-                consumer.seek(place, offset)
-            while not self.ending.is_set():
-                for found in consumer.poll(timeout_ms=500, max_records=2000).values():
-                    yield from found
+    def _is_read(self, wanted: int, silence_seconds: float) -> bool:
+        """Return whether a reader is at the end, or has got no further for too long."""
+        if self.has_written.is_set() and wanted >= self.written:
+            return True
+        if silence_seconds <= _SILENCE_SECONDS:
+            return False
+        self.violations.append(f"{self.topic}: {wanted} was not read, and {self.written} are written")
+        return True
 
     def places(self) -> list[Any]:
         """Return the partitions of the topic, as kafka-python names them."""
@@ -145,22 +173,22 @@ class Retained(Workload):
 
     def _write(self) -> None:
         filler = self.dice.randbytes(400)
-        number, per_tick = 0, max(1, int(self.rate * _TICK_SECONDS))
-        with self.producer() as producer:
+        per_tick = max(1, int(self.rate * _TICK_SECONDS))
+        with self.writing() as producer:
             while not self.ending.wait(_TICK_SECONDS):
                 futures = [
                     producer.send(self.topic, b"%d " % each + filler, partition=partition)
-                    for each in range(number, number + per_tick)
+                    for each in range(self.written, self.written + per_tick)
                     for partition in range(PARTITIONS)
                 ]
-                number += per_tick
                 for future in futures:
                     future.get(timeout=_DELIVERY_MS / 1000)
+                self.written += per_tick
                 self.counts["records written"] += len(futures)
 
     def _read(self) -> None:
         wanted = dict.fromkeys(range(PARTITIONS), 0)
-        for record in self.records("read_uncommitted"):
+        for record in self.records("read_uncommitted", lambda: min(wanted.values())):
             number = int(record.value.split(b" ", 1)[0])
             if number != wanted[record.partition]:
                 place, due = f"{self.topic}-{record.partition}", wanted[record.partition]
@@ -260,25 +288,26 @@ class Transactional(Workload):
         return (self._write, self._read)
 
     def _write(self) -> None:
-        number, filler = 0, self.dice.randbytes(200)
-        with self.producer(transactional_id="soak", transaction_timeout_ms=60_000) as producer:
+        filler = self.dice.randbytes(200)
+        with self.writing(transactional_id="soak", transaction_timeout_ms=60_000) as producer:
             producer.init_transactions()
             while not self.ending.wait(self._EACH * PARTITIONS / max(self.rate, 1)):
                 producer.begin_transaction()
                 for each in range(self._EACH):
                     for partition in range(PARTITIONS):
-                        producer.send(self.topic, b"%d %d " % (number, each) + filler, partition=partition)
-                if number % self._ABORTED == self._ABORTED - 1:
+                        value = b"%d %d " % (self.written, each) + filler
+                        producer.send(self.topic, value, partition=partition)
+                if self.written % self._ABORTED == self._ABORTED - 1:
                     producer.abort_transaction()
                     self.counts["aborted"] += 1
                 else:
                     producer.commit_transaction()
                     self.counts["committed"] += 1
-                number += 1
+                self.written += 1
 
     def _read(self) -> None:
         wanted = dict.fromkeys(range(PARTITIONS), (0, 0))
-        for record in self.records("read_committed"):
+        for record in self.records("read_committed", lambda: min(wanted.values())[0]):
             number, each = map(int, record.value.split(b" ", 2)[:2])
             if (number, each) != wanted[record.partition]:
                 self.violations.append(

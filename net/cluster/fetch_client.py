@@ -282,6 +282,7 @@ class FetchClient:
                 here = {number: positions[number] for number in numbers}
                 fetched.extend(read(*await self._fetch_from(node, cluster, topic, here, limits), here))
             except KafkaError as error:
+                # Kept until all have answered: the records of other leaders must not be lost with it.
                 failures.append(error)
 
         async with trio.open_nursery() as nursery:

@@ -182,6 +182,7 @@ class Connection:
             async with trio.open_nursery() as self._tasks:
                 task_status.started()
                 await self._read_until_closed()
+                # Ends the writes that are still under way.
                 self._tasks.cancel_scope.cancel()
         finally:
             self._close(None)

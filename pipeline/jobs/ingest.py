@@ -153,6 +153,7 @@ def ingest(
         records[batch.batch] = batch.record_count
 
     def tell(progress: BatchProgress) -> None:
+        # Spark reports a batch after `count` was called for it.
         on_progress(_in_records(progress, records.pop(progress.batch, 0)))
 
     query = start_ingest(

@@ -92,6 +92,7 @@ class UpsertTable:
         )
         merging = merging.when_matched_delete(predicate=f"{newer} AND {self.gone}")
         merging = merging.when_matched_update_all(predicate=newer)
+        # A deleted key has no offset to compare with: only the order of batches keeps its older rows out.
         merging = merging.when_not_matched_insert_all(predicate=f"NOT ({self.gone})")
         try:
             merging.execute()

@@ -90,7 +90,9 @@ def replay(
     table = existing_table(table_format, place, table_options)
     kept = f"{os.fspath(checkpoint)}/{PLAN}"
     plan = _kept_plan(Location.of(checkpoint, table_options)) or measured_plan(table).steps
+    # Before the plan is kept: what is refused leaves nothing behind.
     _check_partitions(plan, sink)
+    # Spark's checkpoint numbers the steps of this plan, so later runs must have the same.
     _keep(Location.of(checkpoint, table_options), plan)
     columns = Columns(tuple(name for name in SENT if name in table.schema.names))
     options = {

@@ -194,7 +194,8 @@ class WindowState:
         names = self._folder.names()
         for number in numbered(names, _DONE):
             if number < batch - 1:
-                for name in (f"{number}.json", f"{number}.closing", f"{number}.closed", f"state-{number}"):
+                # The record of the batch last: it is what finds the others again after a crash.
+                for name in (f"{number}.closing", f"{number}.closed", f"state-{number}", f"{number}.json"):
                     if name in names:
                         self._folder.remove(name)
 
@@ -315,12 +316,14 @@ class _Job:
         state = self._state()
         if state.finished(batch.number) is not None:
             return 0  # the driver died between our commit and Spark's
+        # Some of the windows may be in the output already, so they must not be merged with this batch's rows.
         if batch.number > 0 and state.is_closing(batch.number - 1):
             self.close_all(batch.number - 1, batch.rows.sparkSession)
         before = state.watermark_before_us(batch.number)
         with held(placed(batch.rows, self._query, before)) as rows:
             count = self._count(rows)
             after = _later(before, count["youngest_us"], self._query.delay_ms)
+            # All outputs before `finish`: a crash in between repeats the batch, which the outputs recognize.
             self._write_side(rows, count, batch)
             made = parts(rows, self._query)
             opened = state.open_windows(batch.number - 1, made.schema, made.sparkSession)
@@ -328,6 +331,7 @@ class _Job:
                 end = f"{START_US} + {self._query.size_ms * 1000}L"
                 if after is not None:
                     self._write(windows.where(f"{end} <= {after}L"), batch.query, batch.number)
+                # It counts only with the batch's record, which `finish` writes.
                 state.keep(batch.number, windows if after is None else windows.where(f"{end} > {after}L"))
         state.finish(batch.number, after, batch.query)
         self.report.watermark_us = after
@@ -343,7 +347,9 @@ class _Job:
             latest = windows.agg({START_US: "max"}).first()
             if latest is None or latest[0] is None:
                 return
+            # From here on a crash may leave some windows in the output: the next batch closes the rest first.
             state.begin_closing(batch)
+            # Under another name: the output may have this batch already, and would take these windows for it.
             self._write(windows, f"{done.query}-closed", batch)
         until = latest[0] + self._query.size_ms * 1000
         state.end_closing(batch, until)

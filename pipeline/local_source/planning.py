@@ -142,9 +142,6 @@ def _since(ranges: Sequence[OffsetRange], cluster: Cluster, wanted: WantedRows) 
     timestamp, in whatever order timestamps are. Records after it may be older again: producers set timestamps
     freely, and with ``LogAppendTime`` the clock of a new leader may lag behind the old one's. So
     ``timestamp < T`` moves no end.
-
-    "No match" means that no record up to the end of the log is young enough, and the log does not end before
-    the range, whose end was resolved earlier.
     """
     since_ms = wanted.timestamps_ms.first
     if since_ms <= 0:  # ListOffsets takes negative timestamps for edges
@@ -152,6 +149,8 @@ def _since(ranges: Sequence[OffsetRange], cluster: Cluster, wanted: WantedRows) 
     found: Offsets = offsets_at(cluster, {each.where: since_ms for each in ranges if each.size > 0})
     moved = []
     for each in ranges:
+        # No record up to the end of the log is young enough then, and the log has grown at most since the
+        # range's end was resolved.
         first = found.get(each.where, NO_MATCH)
         moved.append(
             OffsetRange(each.where, each.end if first == NO_MATCH else max(each.first, first), each.end)

@@ -152,8 +152,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, until = from_json(start), from_json(end)
         subscription, cluster = self._options.selection.subscription, self._reading.cluster()
         ids = topic_ids((each.topic for each in until), cluster)
+        # Spark may have asked for the first offsets again after the end was fixed.
         if begin == self._initial:
             begin = known_to(until, begin, subscription, cluster)
+        # Between triggers of one run: Spark's checkpoint has offsets, but no topic ids.
         anew = made_anew(self._topic_ids, ids)
         ranges = ranges_between(begin, until, subscription, cluster, self._reading.loss, anew=anew)
         self._topic_ids = {**self._topic_ids, **ids}

@@ -146,6 +146,7 @@ def end_of(log: PartitionLog, *, torn_end: bool = False) -> int:
         return end
     with files.open(segment.log_path) as file:
         hints = load_offset_hints(files, segment, file)
+        # An index may be behind its log, so the rest is walked.
         last = hints.at_or_before(MAX_LONG)
         for chunk in Walk(file, hints).chunks(0 if last is None else last.position, segment.size_bytes):
             if isinstance(chunk, Chunk):
@@ -158,8 +159,7 @@ def end_of(log: PartitionLog, *, torn_end: bool = False) -> int:
 def first_at(log: PartitionLog, timestamp_ms: int) -> int:
     """Return the offset of the first record at or after a timestamp, `NO_MATCH` without such a record.
 
-    A time index is used if its last entry names a batch that is there. That of the active segment only says
-    where to begin, because it may lag behind the log.
+    A time index is used if its last entry names a batch that is there.
 
     Raises:
         KafkaStorageError: a file cannot be read.
@@ -175,6 +175,7 @@ def first_at(log: PartitionLog, timestamp_ms: int) -> int:
             if not _is_true(times, walk, hints):
                 times = TimeHints(())
             is_older = times.latest is not None and times.latest.timestamp_ms < timestamp_ms
+            # The index of the active segment may lag behind the log, so it only says where to begin.
             if is_older and not log.is_active(segment):
                 continue
             before = times.offset_before(timestamp_ms)

@@ -126,9 +126,11 @@ class _Scan:
 
     def _take(self, chunk: Chunk, start: int) -> None:
         for at, header in chunk.batches:
+            # What lies before the snapshot's offset is in the snapshot.
             if not header.is_transactional or header.last_offset < start:
                 continue
             if not header.is_control:
+                # The first batch after the last marker begins the transaction.
                 self.open.setdefault(header.producer_id, header.base_offset)
                 continue
             kind = control_type(chunk.data, at)

@@ -165,10 +165,12 @@ class Walk:
     def _behind(self, position: int, end: int, header: BatchHeader | None, due: int) -> int | None:
         """Return where the next batch begins: at the damaged one's stated end, else at the first that is
         found."""
+        # The header of a damaged batch may be wrong, too: its size counts only if a sound batch follows.
         stated = end if header is None else position + header.size_bytes
         if stated < end and sound_batch_at(self.file, stated, due) is not None:
             return stated
         known = self.hints.after(position, end)
+        # An index names only some batches.
         nearer = find_batch(self.file, position + 1, end if known is None else known, due)
         return known if nearer is None else nearer
 

@@ -77,6 +77,7 @@ def commit_batch(options: SinkOptions, outcomes: Iterable[TaskOutcome | None]) -
         return
     query, batch = reported[0].task.query, reported[0].task.batch
     with Decider(options, query) as decider:
+        # After older drivers are fenced and their open transaction has ended: what is read now is final.
         found = options.cluster().ask(lambda clients: _last(clients, options, query))
         if found is None or found.batch < batch:
             if knew:
@@ -86,13 +87,17 @@ def commit_batch(options: SinkOptions, outcomes: Iterable[TaskOutcome | None]) -
                 )
             if found is not None:
                 _commit_all(options, found)  # an earlier batch whose commit was interrupted and not retried
+            # Last chance to fail: until it is decided, Spark can write the batch again.
             _check_open(options, prepared)
             found = Decision(batch, tuple(prepared))
             decider.decide(found)
         elif found.batch > batch:
+            # A newer driver has gone on to later batches; this attempt's rows must not join them.
             _give_up(options, prepared)
             return
         _commit_all(options, found)
+        # Before the last write, not after it: as long as that succeeds, no newer driver has begun the next
+        # batch, so what is open here belongs to attempts that nobody needs (docs/decisions/pipeline-sink.md).
         left = _left_open(options, query)
         # Succeeds only if no newer driver has fenced this one, so none has written the next batch yet.
         decider.decide(Decision(batch, (), is_ended=True))
@@ -122,15 +127,15 @@ def abort_batch(options: SinkOptions, outcomes: Iterable[TaskOutcome | None]) ->
 
 
 async def _last(clients: Clients, options: SinkOptions, query: str) -> Decision | None:
-    """Return the query's last decision. A topic that a broker does not know (yet) is waited for, because "no
-    decision" must not be concluded from that. Whoever may write to the topic need not be allowed to create
-    it."""
+    """Return the query's last decision; wait for the topic of decisions."""
     topic = options.marker_topic
     with trio.move_on_after(PATIENCE_SECONDS):
         while True:
             try:
                 return await last_decision(clients, topic, query, is_certain=True)
             except UnknownTopicOrPartitionError:
+                # Not "no decision": a broker may not know the topic yet. It is created only when it is
+                # missing, because whoever may write to it need not be allowed to create it.
                 await ensure_topic(clients, topic)
             await trio.sleep(_PAUSE_SECONDS)
     raise KafkaTimeoutError(
@@ -161,6 +166,7 @@ def _commit_all(options: SinkOptions, decision: Decision) -> None:
         try:
             await end_transaction(client, each, committed=True)
         except (ProducerFencedError, InvalidTxnStateError) as error:
+            # Not raised: it would cancel the other commits, and a decision is carried out as far as possible.
             logger.warning("batch %d is decided, but incomplete: %s", decision.batch, error)
             return each.transactional_id
         return ""
@@ -197,11 +203,10 @@ def _left_open(options: SinkOptions, query: str) -> list[DescribedTransaction]:
 
 
 def _clear(options: SinkOptions, left: Sequence[DescribedTransaction]) -> None:
-    """Abort them and fence their producers, so that readers need not wait for their time-out. A newer
-    transaction of the same id is left alone: it belongs to the next batch, which a newer driver will
-    commit."""
+    """Abort them and fence their producers, so that readers need not wait for their time-out."""
 
     async def abort(client: ClusterClient, each: DescribedTransaction) -> None:
+        # Another description means a newer transaction of this id, which a newer driver will commit.
         if await describe_transaction(client, each.transactional_id) == each:
             await fence_transactional_id(client, each.transactional_id)
 

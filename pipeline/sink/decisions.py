@@ -112,6 +112,8 @@ async def last_decision(
     where = TopicPartition(topic, PARTITION)
     first = (await clients.fetch.offsets(topic, [PARTITION], EARLIEST))[PARTITION]
     if is_certain:
+        # The high watermark, not the last stable offset: so the loop below waits for open transactions. The
+        # caller limits the wait.
         end = (await list_offsets(clients.cluster, [where], LATEST))[where]
     else:
         end = (await clients.fetch.offsets(topic, [PARTITION], LATEST))[PARTITION]
@@ -198,6 +200,8 @@ class Decider:
                 self._topic, decision.encode(), key=self._query.encode(), partition=PARTITION
             )
             where = TopicPartition(self._topic, PARTITION)
+            # The offset must be known before the commit, because the group offset that points at the record
+            # belongs to the same transaction.
             self._producer.send_offsets_to_transaction({where: written.get().offset}, _decider(self._query))
 
     def close(self) -> None:

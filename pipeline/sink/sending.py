@@ -47,6 +47,7 @@ def send_rows(producer: KafkaProducer, reader: RowReader, batches: Iterable[pa.R
         for mine in reader.read(batch):
             under_way.append(producer.send_arrow(mine.topic, mine.rows, may_be_empty=True, **mine.arguments))
             sent += mine.rows.num_rows
+        # Not only at the end, so that an error ends the task early.
         while under_way and under_way[0].done():
             under_way.popleft().get()
     producer.flush()

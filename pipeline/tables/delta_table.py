@@ -96,6 +96,8 @@ class DeltaTable(Table):
                     commit_properties=properties,
                 )
                 return True
+            # Another driver may have committed this very batch. The look-up also loads the version to try on
+            # next.
             if self.is_committed(query, batch):
                 return False
         raise TableConflictError(f"batch {batch} could not be committed to {self.location.uri}")

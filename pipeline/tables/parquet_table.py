@@ -88,6 +88,8 @@ class ParquetTable(Table):
             return False
         del self._newest[query]  # unknown until the batch is settled
         entry = json.dumps({"query": query, "batch": batch, "files": [file.as_json() for file in files]})
+        # This write decides. After a crash from here on, `_settle` moves the files when the query is looked
+        # up next.
         is_new = _put_new(self.location, _commit_path(query, batch), entry.encode())
         self._settle(query)
         return is_new
@@ -98,11 +100,12 @@ class ParquetTable(Table):
             self._settle(query)
 
     def _settle(self, query: str) -> None:
-        """Move the files of the newest entry; earlier ones were settled before it was written."""
+        """Complete the query's newest batch."""
         folder = f"{COMMITS}/{quote(query, safe='')}"
         batches = [
             _batch_of(file.path) for file in self.location.files(folder) if file.path.endswith(".json")
         ]
+        # Earlier ones need nothing: `commit` settles a query before it writes the next entry.
         newest = max(batches, default=-1)
         if newest >= 0:
             self._move(json.loads(self.location.read_bytes(_commit_path(query, newest)))["files"])
@@ -111,6 +114,7 @@ class ParquetTable(Table):
     def _move(self, files: list[dict[str, str]]) -> None:
         for path in [file["path"] for file in files]:
             staged = staged_path(path.rpartition("/")[2])
+            # Otherwise an interrupted attempt has moved it already.
             if self.location.exists(staged):
                 self.location.move(staged, path)
 
@@ -137,6 +141,7 @@ class ParquetTable(Table):
         ]
 
     def _unreferenced(self, files: Sequence[StoredFile]) -> list[StoredFile]:
+        # First, because files of a decided batch may still wait in ``_staging``.
         self._settle_all()
         staged = [file for file in files if file.path.startswith(f"{STAGING}/")]
         return [file for file in staged if self.location.exists(file.path)]
@@ -178,6 +183,7 @@ def _put_new(location: Location, path: str, data: bytes) -> bool:
         return True
     aside = _write_aside(location, path, data)
     try:
+        # A rename would replace the entry of a concurrent writer; a link fails.
         os.link(location.full_path(aside), location.full_path(path))
     except FileExistsError:
         return False

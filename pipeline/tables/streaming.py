@@ -112,11 +112,14 @@ def append_batch(rows: DataFrame, batch: int, table: Table, write: Write) -> Com
     query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
     if query is None:
         raise IllegalStateError("a micro-batch is committed inside foreachBatch: here is no streaming query")
+    # Only saves work: `commit` looks again, because another driver may write the same batch.
     if table.is_committed(query, batch):
         return CommittedBatch(query, batch, was_there=True)
     with short_failures(batch):
         files = write(rows)
-    table.commit(query, batch, files)
+    # False for a batch without files, too, which nobody else can have committed.
+    if not table.commit(query, batch, files) and files:
+        return CommittedBatch(query, batch, was_there=True)
     return CommittedBatch(query, batch, sum(file.record_count for file in files), len(files))
 
 
@@ -213,6 +216,7 @@ def write_rows(rows: DataFrame, writing: Writing) -> list[DataFile]:
     os.close(descriptor)
     options = {WRITING: to_text(writing), HAND_OVER: hand_over}
     try:
+        # Spark runs the writer's `commit` in another process of the driver's machine, hence the file.
         rows.write.format(FORMAT).options(**options).mode("append").save()
         with open(hand_over, encoding="utf-8") as file:
             rows_of_files = json.load(file)

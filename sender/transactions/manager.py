@@ -186,6 +186,7 @@ class TransactionManager:
         call = self._pending(Operation.INIT)
         if call is None:
             call = PendingCall(Operation.INIT)
+            # As in kafka-python; in Java a second call is an error.
             if self.state is TransactionState.READY:
                 self._end(call)
                 return call
@@ -675,6 +676,7 @@ class TransactionPartitions:
     def drained(self, batch: ProducerBatch) -> None:
         """See ``Idempotence.drained``."""
         batch.transactional = True
+        # With KIP-890 its leader adds it with this batch, and then EndTxn is needed.
         self.added.add(batch.topic_partition)
         self._sequences.drained(batch)
 

@@ -97,6 +97,7 @@ class BatchFilter:
     def _must_stay(self, header: BatchHeader) -> bool:
         last = self.producers.get(header.producer_id) if header.producer_id >= 0 else None
         if last is not None:
+            # Kafka's rule: without a data batch the marker has to tell a rebuild the producer's epoch.
             is_marker_of_epoch = header.is_control and header.producer_epoch == last.epoch
             if header.last_offset == last.data_offset or (last.data_offset < 0 and is_marker_of_epoch):
                 return True
@@ -107,6 +108,8 @@ class BatchFilter:
         horizon_ms = header.delete_horizon_ms
         if not header.record_count or (is_idle and horizon_ms is not None and horizon_ms <= self.now_ms):
             return None
+        # It gets its horizon now: readers in the middle of the transaction have ``delete.retention.ms`` to
+        # see its end.
         if is_idle and horizon_ms is None:
             return self._kept_records(header, batch, is_marker=True)
         return batch

@@ -226,6 +226,7 @@ class Cleaning:
     def _copy(
         self, group: Sequence[LogSegment], cleaned: LogSegment, batches: BatchFilter
     ) -> Generator[int, None, int]:
+        # An aborted cleaning or a crash may have left files of these names.
         cleaned.delete()
         cleaned.create()
         moved = 0
@@ -260,6 +261,7 @@ class Cleaning:
         for file in cleaned.unsynced_files():
             file.sync_now()
         cleaned.release()
+        # As in Kafka: where records have no timestamps, retention goes by this time.
         self._files.set_modified_ms(cleaned.paths()[0], group[-1].modified_ms)
         self.figures.segments_before += len(group)
         self.figures.segments_after += 1
@@ -275,6 +277,7 @@ def _legacy_horizon_ms(target: Cleanable) -> int:
     """Return the time up to which segments of formats 0 and 1 were written whose tombstones may go."""
     log = target.log
     clean = [each for each in log.segments if each.base_offset < target.first_dirty]
+    # Formats 0 and 1 have no delete horizon: as in Kafka, the time of the last cleaned segment stands for it.
     return clean[-1].modified_ms - log.settings.delete_retention_ms if clean else 0
 
 
@@ -289,9 +292,6 @@ def group_segments(
     segments: Sequence[LogSegment], settings: LogSettings, first_uncleanable: int
 ) -> list[list[LogSegment]]:
     """Return groups of segments that become one segment each, in the order of their offsets.
-
-    An empty segment never begins a new group only because of its offset, or a log of which nothing is left
-    would keep one segment for every 2^31 offsets.
 
     Args:
         segments: neighbouring segments.
@@ -312,6 +312,8 @@ def group_segments(
         if (
             groups
             and all(size <= limit for size, limit in zip(together, limits, strict=True))
+            # An empty segment joins at any offset, or a log of which nothing is left would keep one segment
+            # for every 2^31 offsets.
             and (not own[0] or end - 1 - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET)
         ):
             groups[-1].append(segment)
@@ -389,6 +391,7 @@ def _put(
     if header.is_control:
         transactions.on_marker(header, batch)
         return _ALL_IN
+    # ``on_data`` comes first, because it has to see every batch.
     if transactions.on_data(header) or header.last_offset < first_dirty or not header.record_count:
         return _ALL_IN
     return offset_map.put_records(

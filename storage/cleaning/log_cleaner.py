@@ -152,6 +152,7 @@ class LogCleaner:
         except CleaningAbortedError as error:
             _logger.info("the cleaning of %s was aborted: %s", cleaning.target.log.topic_partition, error)
         except Exception:
+            # A bug would fail the same cleaning again and again, and no other log would be cleaned.
             self._uncleanable.add(cleaning.target.log)
             _logger.exception("the cleaning of %s failed", cleaning.target.log.topic_partition)
         self._end(cleaning)
@@ -159,6 +160,7 @@ class LogCleaner:
 
     def _finish(self, cleaning: Cleaning, logs: Mapping[TopicPartition, Log], now: Now) -> None:
         log = cleaning.target.log
+        # Its topic may have been deleted meanwhile; a later one of that name must not find this offset.
         if logs.get(log.topic_partition) is log:
             self._checkpoint.write({**self._checkpoint.read(), log.topic_partition: cleaning.next_dirty})
         done, (keys, limit) = cleaning.figures, cleaning.keys
@@ -238,12 +240,10 @@ def filthiest(logs: Iterable[Cleanable]) -> Cleanable | None:
 
 
 def _first_uncleanable(log: Log, first_dirty: int, dirty: list[LogSegment], wall_ms: int) -> int:
-    """Return the base offset of a segment, or ``first_dirty`` if nothing can be cleaned.
-
-    Not beyond the recovery point: if the older record of a key went before the newer one is on stable
-    storage, a power cut could lose both. (Kafka flushes closed segments in the background and does not wait
-    for it.)
-    """
+    """Return the base offset of a segment, or ``first_dirty`` if nothing can be cleaned."""
+    # Not beyond the recovery point: if the older record of a key went before the newer one is on stable
+    # storage, a power cut could lose both. (Kafka flushes closed segments in the background and does not wait
+    # for it.)
     bounds = [log.last_stable_offset, log.segments[-1].base_offset, log.recovery_point]
     lag_ms = log.settings.min_compaction_lag_ms
     if lag_ms > 0:

@@ -86,6 +86,7 @@ class ChangeLog:
             if self._file is None:
                 self._file = self._files.open_log(self._path, create=True)
                 if self._file.end:
+                    # What is in it belongs to an earlier generation.
                     self._file.truncate(0)
                 self._file.append([_line({"generation": self._generation})])
             end = self._file.end

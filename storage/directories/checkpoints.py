@@ -199,12 +199,10 @@ class RootCheckpoints:
         self._high_watermarks.write({tp: log.high_watermark_checkpoint for tp, log in logs.items()})
 
     def write_recovery_points(self, logs: Logs) -> None:
-        """Checkpoint the recovery points, after the log start offsets.
-
-        In this order: segments below the log start that the disk refused to remove still have their names,
-        and perhaps were never flushed. A recovery point beyond them must not be durable before the log start
-        that excludes them, or recovery would skip checking what it takes for a part of the log.
-        """
+        """Checkpoint the recovery points, after the log start offsets."""
+        # First: segments below the log start that the disk refused to remove still have their names, and
+        # perhaps were never flushed. A recovery point beyond them must not be durable before the log start
+        # that excludes them, or recovery would skip checking what it takes for a part of the log.
         self.write_log_starts(logs)
         self._write_recovery_points(logs)
 
@@ -217,12 +215,10 @@ class RootCheckpoints:
         self._log_starts.write({tp: start for tp, start in starts.items() if start is not None})
 
     def log_truncated(self, topic_partition: TopicPartition, logs: Logs) -> None:
-        """Checkpoint a truncated or removed log: offsets above its new end are neither flushed nor clean.
-
-        The recovery point first: above the new end it would vouch for records that were never flushed. The
-        log start offset may have gone back with the end.
-        """
+        """Checkpoint a truncated or removed log: offsets above its new end are neither flushed nor clean."""
+        # First: above the new end it would vouch for records that were never flushed.
         self._write_recovery_points(logs)
+        # The log start offset may have gone back with the end.
         self.write_log_starts(logs)
         log, cleaned = logs.get(topic_partition), self.cleaner_offsets.read()
         end = 0 if log is None else log.log_end_offset

@@ -118,13 +118,11 @@ def check_exists(files: Files, root: str) -> None:
 
 
 def take_clean_shutdown(files: Files, root: str) -> bool:
-    """Remove the clean shutdown marker; return whether it was there.
-
-    It is removed durably before anything else changes: a marker that survives a crash would skip recovery.
-    """
+    """Remove the clean shutdown marker; return whether it was there."""
     path = f"{root}/{CLEAN_SHUTDOWN_NAME}"
     was_clean = files.size_bytes(path) is not None
     if was_clean:
+        # Durably, before anything else changes: a marker that survives a crash would skip recovery.
         files.unlink(path)
         files.sync_directory(root)
     return was_clean

@@ -167,6 +167,7 @@ class LogDirectories:
         Raises:
             KafkaStorageError: as ``open``, or a directory with partitions is missing from ``log.dirs``.
         """
+        # First: the others belong to this broker if they have the home's cluster id.
         self.home.load(node_id, None)
         check_none_is_missing(self.files, self.home.root, [each.root for each in self.all])
         ours = self.home.identity
@@ -250,6 +251,7 @@ class LogDirectories:
     def fail(self, directory: LogDirectory, error: KafkaStorageError) -> None:
         """Take a directory offline."""
         if directory.failure is None:
+            # First: what follows may meet the same disk and come here again.
             directory.failure = error
             _logger.error("the data directory %s is offline: %s", directory.root, error.message)
             self._on_failure(directory)

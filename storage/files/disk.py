@@ -315,6 +315,7 @@ class DiskFiles:
         if not self._fsync:
             return
         with storage_errors("sync", path):
+            # The one open that follows links: the data directory itself may be one.
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(descriptor)

@@ -312,6 +312,7 @@ class LogFile(ABC):
         return failure
 
     def _undo_append(self) -> None:
+        # A sync that is under way may have made the torn tail durable and not its cut, so it must not count.
         self._synced_end = -1
         self._cuts += 1
         try:

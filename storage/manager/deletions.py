@@ -96,19 +96,18 @@ class DirectoryRemovals:
     def finish(self, *, everywhere: bool = False) -> None:
         """Remove what is left of deleted topics, and free their names.
 
-        The files go first, which makes room on a full disk for the rest. A name becomes free after its
-        offsets have left the checkpoints, or a new topic of that name would start with them.
-
         Args:
             everywhere: search the directories even if nothing should be left.
 
         Raises:
             KafkaStorageError: the disk refuses; the names stay taken.
         """
+        # The files first: that makes room on a full disk for the writes below.
         self.run()
         if everywhere or not self._registry.deleting <= self._removed:
             self._remove_all_that_is_found()
         if self._registry.deleting:
+            # Before the names are free, or a new topic of the same name would start with these offsets.
             self._directories.checkpoints.forget(self._registry.deleting)
             gone = self._registry.deleting
             self._registry.end_deletions()
@@ -162,13 +161,12 @@ class DirectoryRemovals:
 def remove_partition_directory(files: Files, path: str, topic_partition: TopicPartition) -> None:
     """Remove the directory of one partition.
 
-    It is renamed ``-delete`` first, durably: otherwise a start after a crash would load what is left of it.
-
     Raises:
         KafkaStorageError: the disk refuses; once it is renamed, the next start removes it.
     """
     root = os.path.dirname(path)
     target = f"{root}/{deleted_directory_name(topic_partition, uuid.uuid4().hex)}"
+    # Durably, before the first file goes: a start after a crash would load what is left.
     files.rename(path, target)
     files.sync_directory(root)
     files.remove_tree(target)

@@ -101,6 +101,7 @@ class Housekeeping:
         done: set[str] = set()
         for task in TASKS:
             if task.due_ms(self._manager, self._done_ms.get(task.name), started_ms) <= now_ms:
+                # Before the task: one that fails is not due again any sooner.
                 self._done_ms[task.name] = now_ms
                 if task.covered_by in done:
                     continue
@@ -189,6 +190,7 @@ def _for_each_log(
     """Run ``act`` for one log after the other; a failure of one does not stop the others."""
 
     async def run(manager: HousekeptLogs, now: Now) -> None:
+        # A copy, because logs come and go during the awaits.
         for log in list(among(manager, now)):
             with log_failures(f"{what} of {log.topic_partition}"):
                 await act(manager, log, now)

@@ -177,6 +177,7 @@ class LogManager:
         """
         directories, registry = self.directories, self.registry
         directories.load(node_id)
+        # Before the directories are searched: what is left of a deleted topic would be adopted as a topic.
         self.removals.finish(everywhere=True)
         remove_orphaned_partitions(directories, registry)
         if registry.has_unfinished_work:
@@ -187,10 +188,12 @@ class LogManager:
         try:
             for topic_partition, path in found.items():
                 self._open_found(topic_partition, path, now_ms)
+            # Only tidying: on a full disk the start goes on, and the next one tries again.
             with log_failures("removing checkpointed offsets of logs that are gone"):
                 for directory in directories.online:
                     here = {tp for tp, path in found.items() if os.path.dirname(path) == directory.root}
                     directory.checkpoints.keep_only(here)
+            # Before ``make_partitions``, which would create them again, empty.
             self.offline.note_missing(self.topics.values())
             self.make_partitions(self.topics.values(), now_ms)  # a crash may have interrupted a creation
             self.moves.resume(now_ms)
@@ -217,6 +220,7 @@ class LogManager:
                 high_watermark=kept.high_watermarks.get(topic_partition, 0),
             )
         except KafkaStorageError:
+            # If its disk has failed, the directory is offline from now on, and the start goes on without it.
             if directory.failure is None or directory is self.directories.home:
                 raise
 
@@ -276,6 +280,8 @@ class LogManager:
         ]
         for directory in self.directories.online:
             refuse_taken_directories(self.files, directory.root, partitions)
+        # The registry first: a start completes what the registry has, and would adopt directories that it
+        # lacks.
         self.put_topics(topics, prepared)
         try:
             self.make_partitions(topics, now_ms, prepared)
@@ -435,6 +441,7 @@ class LogManager:
             full = error
         self.offline.forget(topics)
         of_topics = (TopicPartition(each.name, number) for each in topics for number in each.partitions)
+        # Before the directories go: no turn may append to files that are being removed.
         self.abandon_logs(each for each in of_topics if each in self.logs)
         is_small = (
             not self.removals.is_under_way
@@ -476,11 +483,7 @@ class LogManager:
             self.wake()
 
     def _undo(self, before: Mapping[str, Topic | None], new: list[TopicPartition]) -> bool:
-        """Remove partitions that could not be created; return whether the disk allowed it.
-
-        Directories first, the registry last: a start creates again what the registry has, but it would load
-        directories that the registry does not have as those of a topic.
-        """
+        """Remove partitions that could not be created; return whether the disk allowed it."""
         self.abandon_logs([topic_partition for topic_partition in new if topic_partition in self.logs])
         is_undone = False
         with log_failures("removing partitions that could not be created"):
@@ -488,6 +491,8 @@ class LogManager:
                 for topic_partition in new:
                     self.files.remove_tree(f"{directory.root}/{topic_partition}")
                 self.files.sync_directory(directory.root)
+            # Last: a start creates again what the registry has, but it would load directories that the
+            # registry does not have as those of a topic.
             self.registry.take_back(before)
             is_undone = True
         return is_undone
@@ -591,6 +596,7 @@ class LogManager:
         log = self.logs.pop(topic_partition)
         log.abandon()
         remove_partition_directory(self.files, log.directory, topic_partition)
+        # If the partition comes back, its new log must not find the offsets of this one.
         self.checkpoints.log_truncated(topic_partition, self.logs)
 
     def open_log(
@@ -718,6 +724,7 @@ class LogManager:
         if os.getpid() != self._pid:
             return math.inf
         self.directories.check_exist()
+        # Before the tasks run: work that is reported during one of their awaits needs another turn.
         self._work = trio.Event()
         self.offline.process_failures()
         return await self.housekeeping.step(now_ms, wall_ms)

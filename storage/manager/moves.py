@@ -132,6 +132,7 @@ class LogMoves:
         if where in self.futures or self._directories.of(log) is directory:
             remove_partition_directory(self._files, path, where)
         else:
+            # Copies are closed as they are, so this one has to be recovered.
             self._open(log, path, now_ms, clean_shutdown=False)
 
     # --- a turn -----------------------------------------------------------------------------------
@@ -142,6 +143,7 @@ class LogMoves:
             log = self._manager.logs.get(topic_partition)
             if log is None or self._pause_until_ms.get(topic_partition, 0.0) > now.now_ms:
                 continue
+            # Before the try, so that it holds if the try fails.
             self._pause_until_ms[topic_partition] = now.now_ms + _RETRY_MS
             with log_failures(f"moving {topic_partition}"):
                 pause_ms = 0
@@ -155,13 +157,16 @@ class LogMoves:
     async def _copy(self, log: Log, future: Log, now: Now) -> bool:
         """Copy a few reads; return whether the copy is complete."""
         for _ in range(_READS_IN_TURN):
+            # A request may have cancelled or replaced the move during an await.
             if self.futures.get(log.topic_partition) is not future:
                 return False
+            # The copy may be truncated below, and no file is cut while the disk works on it.
             await future.wait_for_sync()
             if copy_some(log, future, now.wall_ms):
                 return True
             if future.needs_flush:
                 await future.sync(now.wall_ms)
+            # A MiB was copied in the loop's thread: clients come next.
             await trio.lowlevel.checkpoint()
         return False
 
@@ -169,8 +174,11 @@ class LogMoves:
         await future.sync(now.wall_ms)  # so that little is left to sync in the swap
         await log.wait_for_sync()
         where = log.topic_partition
+        # During the awaits the move may have been cancelled, the topic deleted, or a directory have failed.
         if self.futures.get(where) is not future or self._manager.logs.get(where) is not log:
             return
+        # No await from here on: a batch that is appended in between would be missing in the copy. A cleaning
+        # has segments of the old directory in its hands.
         if not self._manager.cleaner.is_cleaning(log) and copy_some(log, future, now.wall_ms):
             self._swap(log, future, now.wall_ms)
 
@@ -183,9 +191,14 @@ class LogMoves:
         where, checkpoints = log.topic_partition, self._directories.checkpoints
         old, new = self._directories.of(log), self._directories.of(future)
         path, old_path = f"{new.root}/{where}", log.directory
+        # Read now: the offsets are found by the log's directory, which changes below.
         cleaned = checkpoints.cleaner_offsets.read()
         del self.futures[where]
         future.close()  # flushed and clean, before it counts
+        # Its directory must know the offsets by then, above all a log start that DeleteRecords has moved.
+        logs = self._manager.logs
+        there = {each: logs[each] for each in logs if self._directories.of(logs[each]) is new}
+        new.checkpoints.write_all({**there, where: log})
         self._note_which_counts(where, new)
         self._files.rename(future.directory, path)
         try:
@@ -328,6 +341,7 @@ def choose_directories(
             if path != right[0]:
                 _logger.warning("removing %s, which a move has replaced by %s", path, right[0])
                 remove_partition_directory(directories.files, path, topic_partition)
+    # With a directory offline, a line may be needed at the start that sees it again.
     if len(directories.online) == len(directories.all):
         settled = [key for key in registry.resources if key[0] in (_COUNTS, DELETED)]
         if settled:

@@ -116,6 +116,7 @@ class PreparedPartitions:
                     topic_partition, self.topic.topic_id, directory, self._settings, now_ms
                 )
             yield len(group)
+            # Other requests have had their turns during the ``yield``.
             if is_known and self._is_deleted():
                 raise UnknownTopicOrPartitionError(f"topic {quoted(self.topic.name)} was deleted meanwhile")
         for directory in self._directories:

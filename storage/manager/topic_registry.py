@@ -262,6 +262,7 @@ class TopicRegistry:
             **({"resources": kinds} if kinds else {}),
         }
         self._files.write_atomic(self._path, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
+        # From here on the old changes are void, even if their file stays.
         self._generation += 1
         self._changes.begin(self._generation)
 

@@ -98,7 +98,7 @@ def producers_at(snapshots: SnapshotFiles, segments: Sequence[LogSegment], offse
     If a segment is damaged, its batches behind the damage are missing from the state.
     """
     # From the first segment on, even if the log starts later: the batches are still on disk. Kafka drops
-    # them, and writes a retry a second time after a complete expiry.
+    # them, and appends a retry a second time when retention has removed all records.
     start, states = snapshots.load_newest(offset, segments[0].base_offset)
     if len(states):
         with _damage_logged():

@@ -75,6 +75,7 @@ def _decode_entry(fields: tuple[int, ...]) -> ProducerEntry:
     batches: deque[RememberedBatch] = deque(maxlen=REMEMBERED_BATCHES)
     if last_offset >= 0:
         first_sequence = last_sequence - offset_delta
+        # Sequences wrap around after 2^31 - 1.
         if first_sequence < 0:
             first_sequence += MAX_SEQUENCE + 1
         batches.append(

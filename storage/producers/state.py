@@ -125,6 +125,8 @@ class ProducerStates:
             InvalidTxnStateError: the producer has an open transaction and this batch is not part of one.
         """
         entry = self._entries.get(header.producer_id)
+        # As in Kafka any sequence is right then: retention, DeleteRecords or expiration may have taken the
+        # producer's state.
         if entry is None:
             return None
         if header.producer_epoch == entry.epoch:
@@ -249,11 +251,9 @@ class ProducerStates:
         )
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers silent for ``expiration_ms``, except in an open transaction; return how many.
-
-        The broker's clock decides. (Kafka compares with the records' timestamps, so it soon forgets an active
-        producer that writes records of last year.)
-        """
+        """Forget producers silent for ``expiration_ms``, except in an open transaction; return how many."""
+        # By the broker's clock. Kafka compares with the records' timestamps, so it soon forgets an active
+        # producer that writes records of last year.
         expired = [
             entry.producer_id
             for entry in self._entries.values()
@@ -269,6 +269,7 @@ class ProducerStates:
             seen = tail._entries.get(entry.producer_id)
             if seen is None or seen.epoch != entry.epoch or not entry.batches:
                 continue
+            # Only if both end with the same batch: otherwise a batch between them would stay unknown.
             if seen.batches[-1].last_offset == entry.batches[-1].last_offset:
                 entry.batches = seen.batches
 
@@ -299,6 +300,7 @@ class _Refused(NamedTuple):
 
     def is_before(self, header: BatchHeader, now_ms: int) -> bool:
         """Whether a batch was sent after this one, while this one may still be retried."""
+        # Sequences wrap around at 2^31: half of the circle counts as later.
         distance = (header.base_sequence - self.sequence) & MAX_SEQUENCE
         is_later = header.producer_epoch == self.epoch and 0 < distance <= MAX_SEQUENCE // 2
         return is_later and 0 <= now_ms - self.at_ms < _RETRY_MS
@@ -320,6 +322,7 @@ class RefusedBatches(dict[int, _Refused]):
             return
         earlier = self.get(header.producer_id)
         if earlier is None or not earlier.is_before(header, now_ms):
+            # Put in anew, so that the first entry of the dict is always the oldest.
             self.pop(header.producer_id, None)
             self[header.producer_id] = _Refused(
                 header.producer_epoch, header.base_sequence, now_ms, error.message

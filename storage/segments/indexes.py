@@ -364,7 +364,8 @@ class IndexFile:
         data = self._files.read_bytes(self.path, LARGEST_INDEX_BYTES)
         self._size_bytes, data = (-1, b"") if data is None else (len(data), data)
         used = len(data.rstrip(b"\0"))
-        # The last entry may itself end in zeros; an entry of nothing but zeros is never written.
+        # The last entry may itself end in zeros. One of nothing but zeros (timestamp 0 at the base offset)
+        # is lost here, and says no more than an empty index does.
         entries = min(-(-used // self._entry_bytes), len(data) // self._entry_bytes)
         data = data[: entries * self._entry_bytes - len(self._surplus)]
         self._last = data[-self._entry_bytes :]
@@ -381,6 +382,7 @@ class IndexFile:
             self._open().append((entries,))
             self._pending = b""
         except KafkaStorageError:
+            # The batch is in the log already, so its append must not fail any more.
             self._pending = entries
 
     def truncate(self, entry_count: int) -> None:
@@ -404,8 +406,8 @@ class IndexFile:
         """Truncate, but leave a single entry too many in the file until the next append or sync.
 
         If the same entry is appended again before that, nothing is written at all: a partition that is opened
-        and closed, and nothing else, costs no write and no sync. The stop of a broker with 1,000 unused
-        partitions took seconds for the final time entry of each.
+        and closed, and nothing else, costs no write and no sync. With 1,000 unused partitions the final time
+        entries alone would take seconds of a shutdown.
 
         Raises:
             KafkaStorageError: as ``truncate``.

@@ -149,6 +149,7 @@ class LogSegment:
 
     def must_roll(self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
         """Whether the next batch needs a new segment, for size, age, a full index or its relative offset."""
+        # Not ``size_bytes``, which would be one call more for every batch.
         size = self._closed_size if self._log is None else self._log.end
         if size > self._settings.segment_bytes - size_bytes and size > 0:
             return True
@@ -192,13 +193,12 @@ class LogSegment:
     def prepare_for_append(self) -> None:
         """Prepare a loaded segment to be the active one.
 
-        This removes the zeros of preallocated indexes, and the final time entry, so that the entries to come
-        equal those of a rebuild.
-
         Raises:
             KafkaStorageError: the indexes could not be cut.
         """
         self._find_max_timestamp()
+        # Without the zeros of preallocated indexes and the final time entry: the entries to come equal those
+        # of a rebuild.
         self.offset_index.trim()
         self.time_index.drop_after(
             self.offset_index.last_offset if len(self.offset_index) else self.base_offset - 1
@@ -218,12 +218,9 @@ class LogSegment:
         return next((head for head in self.heads_from(offset) if head.last_offset >= offset), None)
 
     def heads_from(self, offset: int) -> Iterator[Head]:
-        """Iterate over the batches, from one at or before ``offset`` to the end of the segment.
-
-        A damaged index must not hide records: if its entry points past ``offset`` or to no batch, the index
-        is ignored and the segment is read from its start.
-        """
+        """Iterate over the batches, from one at or before ``offset`` to the end of the segment."""
         position = self.offset_index.lookup(offset)
+        # A damaged index must not hide records: without it the segment is read from its start.
         if position and not self._leads_to(position, offset):
             _logger.warning(
                 "%s is damaged and ignored; delete it while the broker is stopped to have it rebuilt",
@@ -289,6 +286,7 @@ class LogSegment:
         Raises:
             KafkaStorageError: the files could not be read or written.
         """
+        # A killed broker may have left these bytes in the page cache alone.
         self.log.mark_unsynced()
         self.offset_index.reset()
         self.time_index.reset()
@@ -423,6 +421,8 @@ class LogSegment:
             KafkaStorageError: a file could not be renamed. The segment stays usable; call again to go on.
         """
         self.release()
+        # The .log first: as long as there is a .log.swap, a start takes files with the final names for its
+        # sources, and removes them (``recovery.py``).
         self._log_path = self._moved(self._log_path, LOG + suffix)
         for file, kind in zip(self._index_files(), (INDEX, TIME_INDEX, TXN_INDEX), strict=True):
             file.path = self._moved(file.path, kind + suffix)
@@ -443,6 +443,7 @@ class LogSegment:
             KafkaStorageError: one could not be removed.
         """
         self.discard()
+        # The .log first: after a crash the rest is no segment, and the next start removes it.
         for path in self.paths():
             self._files.unlink(path)
 
@@ -453,6 +454,7 @@ class LogSegment:
             log.close()
 
     def _age_ms(self, max_timestamp: int, now_ms: int) -> int:
+        # Kafka's rule: an old log that is copied at once rolls where its original did.
         if self._first_timestamp is not None and self._first_timestamp >= 0:
             return max_timestamp - self._first_timestamp
         return now_ms - self._created_ms

@@ -157,7 +157,7 @@ class SegmentRemover:
         Raises:
             KafkaStorageError: a file could not be renamed durably; ``unlink_due`` tries again.
         """
-        self.on_work()
+        self.on_work()  # first: if the disk refuses a rename, the rest is done later
         for segment in segments:
             segment.discard()
             for path in (*segment.paths(), segment_path(self._directory, segment.base_offset, SNAPSHOT)):
@@ -242,6 +242,7 @@ class SegmentSwapper:
                 both cases ``finish`` has something to do.
         """
         self._remover.on_work()  # if the disk refuses a step, the rest is done later
+        # Until all of its names are changed, and durably, it does not count: then ``finish`` removes it.
         self._given_up = cleaned
         cleaned.move_to(SWAP)
         # Before any source goes: a power cut could leave neither the sources nor a copy that counts.

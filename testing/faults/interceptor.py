@@ -132,6 +132,7 @@ class FaultInterceptor:
         clock = arrived.context.broker.clock
         at_ms, began_ms = clock.wall_ms(), clock.now_ms()
         answer: Response | None = None
+        # What remains if the connection ends before the answer.
         outcome = "abandoned"
         try:
             answer = await self._answer(arrived)
@@ -161,6 +162,7 @@ class FaultInterceptor:
         """Return the faults that happen to this request, oldest first, up to one that ends it."""
         due = []
         api, names = api_of(type(arrived.request)), names_in(arrived.context.broker)
+        # `remove` makes a new tuple, so the loop may call it.
         for fault in self._faults:
             if fault.take(arrived, api, names):
                 due.append(fault)

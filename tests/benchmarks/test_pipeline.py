@@ -47,7 +47,7 @@ def test_picture() -> None:
     for scenario in scenarios.SCENARIOS:
         assert any(text.startswith(scenario.title) for text in texts)
         assert {who.label for who in scenario.contenders} <= set(texts)
-    assert "400k records/s  (2.00x)" in texts or any("(2.00x)" in text for text in texts)
+    assert any("(2.00x)" in text for text in texts)
 
 
 def test_without_the_connector() -> None:

@@ -118,11 +118,11 @@ def silent_peer() -> Iterator[str]:
 
 
 @pytest.fixture
-def closed_port() -> str:
-    """An address where nobody listens."""
-    with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{reserved.getsockname()[1]}"
+def closed_port() -> Iterator[str]:
+    """An address where nobody listens, and nobody else can: the port is bound until the test ends."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
 
 
 @pytest.fixture

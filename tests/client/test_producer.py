@@ -88,11 +88,11 @@ def test_the_surface_is_kafka_pythons() -> None:
 def test_the_constructor_connects_to_nobody(closed_port: str) -> None:
     """It returns at once; the error comes with the first record that has to wait."""
     watch = Watch()
-    with KafkaProducer(bootstrap_servers=closed_port, max_block_ms=500) as producer:
+    with KafkaProducer(bootstrap_servers=closed_port, max_block_ms=50) as producer:
         assert not producer.bootstrap_connected()
-        with pytest.raises(KafkaTimeoutError, match=r"'one'.*within 500 ms: .*Connection refused"):
+        with pytest.raises(KafkaTimeoutError, match=r"'one'.*within 50 ms: "):
             producer.send("one", b"v")
-        assert watch.seconds >= 0.5
+        assert watch.seconds >= 0.05
 
 
 def test_from_properties(tcp_cluster: Any, tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_callbacks_may_send_and_close_but_not_wait(tcp_cluster: Any, undelivered
 
 def test_a_deferred_record_for_a_topic_that_never_comes(tcp_cluster: Any, undelivered: Any) -> None:
     """Its future fails after ``max_block_ms``; the sender goes on meanwhile."""
-    with KafkaProducer(bootstrap_servers=tcp_cluster.address, max_block_ms=300) as producer:
+    with KafkaProducer(bootstrap_servers=tcp_cluster.address, max_block_ms=1_000) as producer:
         late: list[Any] = []
         with undelivered(producer):
             future = producer.send("one", b"v")

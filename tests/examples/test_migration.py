@@ -6,16 +6,15 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import attrs
 import pytest
+from support.running.house_tree import ROOT
 
 from splashdam import EmbeddedBroker
 from splashdam.client.settings.producer_settings import ProducerSettings
 from splashdam.client.settings.rules import present_options
 
-ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/how-to/migration.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from support.kafka import kafka_jars
+from support.running.house_tree import ROOT
 
-ROOT = Path(__file__).parents[2]
 NEEDS_TOOLS, NEEDS_NONE = "tests/real_kafka/java/test_tools.py", "tests/real_kafka/clients/test_talking.py"
 
 MAVEN = """#!/bin/sh

@@ -1,4 +1,4 @@
-"""The ways into the house: `make help`, hooks and continuous integration name the same commands."""
+"""The ways into the house: `make help`, CONTRIBUTING, hooks and CI name the same commands."""
 
 from __future__ import annotations
 
@@ -20,6 +20,13 @@ def test_help_lists_every_target_in_its_group() -> None:
     (phony,) = re.findall(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)
     assert listed == set(phony.split())
     assert "\nTest\n" in done.stdout
+
+
+def test_contributing_names_every_target() -> None:
+    """In its table, or beside the target of which it is a part."""
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)
+    named = set(re.findall(r"`make ([\w-]+)", (ROOT / "CONTRIBUTING.md").read_text()))
+    assert set(phony.split()) <= named
 
 
 def test_hooks_are_commands_of_make_check() -> None:

@@ -44,7 +44,7 @@ def test_each_connection_read_the_files_of_the_distribution() -> None:
     assert readers <= {"cli", "testing"}  # which name the versions of other clients
 
 
-@pytest.mark.parametrize("path", list(files("record", ".pyx")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", list(files("record", ".pyx", ".pxi")), ids=lambda path: path.name)
 def test_kernel_reads_no_clock(path: Path) -> None:
     """Time is an argument in the compiled twin too; the import linter cannot look into it."""
     text = re.sub(r'"{3}.*?"{3}|#[^\n]*', "", path.read_text(), flags=re.DOTALL)
@@ -59,7 +59,7 @@ def test_nothing_is_left_half_done(folder: str) -> None:
     """No reminders instead of work, and no line excused from coverage."""
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
-        for path in files(folder, ".py", ".pyx", ".c", ".sh")
+        for path in files(folder, ".py", ".pyx", ".pxi", ".c", ".sh", ".go", ".java", ".js")
         if path.name not in ("test_house_rules.py", "_kernel_c.c", "_writing_c.c")
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if LEFT_OVERS.search(line)

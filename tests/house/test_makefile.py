@@ -59,6 +59,16 @@ def test_without_a_python_one_sentence_names_what_was_looked_for(checkout: Path)
     assert not (checkout / ".venv").exists()
 
 
+def test_a_wrong_python_left_an_environment_behind_that_no_later_make_could_use(checkout: Path) -> None:
+    """Its venv was made before pip said that the version is too old; one that does not exist is told, too."""
+    interpreter(checkout, "python3.9", accepted=False)
+    for name in ("python3.9", "python9"):
+        done = make(checkout, "demo", PYTHON=name)
+        assert done.returncode == 2
+        assert f"PYTHON={name} does not run, or is no Python 3.11 to 3.14" in done.stderr
+        assert "setting up" not in done.stdout
+
+
 def test_the_newest_python_that_works_is_taken(checkout: Path) -> None:
     """A name on the path that does not run (a shim without its version) is passed over."""
     interpreter(checkout, "python3.13", accepted=False)
@@ -99,6 +109,8 @@ def test_what_make_test_leaves_out_is_what_make_test_rest_runs(checkout: Path) -
         "make test-rest",
         "make console-test",
     ]
+    (twins,) = (line for line in commands if "SPLASHDAM_PURE=1" in line)
+    assert "$PYTEST_ARGS" in twins  # the commit's order
 
 
 def test_only_a_chromium_needs_what_drives_it(checkout: Path) -> None:

@@ -10,8 +10,8 @@ import runpy
 from pathlib import Path
 
 import pytest
+from support.running.house_tree import ROOT
 
-ROOT = Path(__file__).parents[2]
 HOUSE = runpy.run_path(str(ROOT / "tools/house.py"))
 product, neighbours = HOUSE["product"], HOUSE["neighbours"]
 SOURCES = product(ROOT)

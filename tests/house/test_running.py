@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from support.running.fault_points import FaultPoints
-from support.running.house_tree import ROOT
+from support.running.house_tree import PYPROJECT, ROOT
+from support.running.skip_reasons import MARKS
 
 pytest_plugins = ["pytester"]
 
@@ -265,6 +266,12 @@ def test_reasons_of_skips_are_counted(run: Run, pytester: pytest.Pytester) -> No
                 "left out    1: slow and spark",
             ]
         )
+
+
+def test_tests_of_the_browser_were_left_out_without_a_mark() -> None:
+    """Every mark of the project leaves tests out of some run, and is named there."""
+    declared = PYPROJECT["tool"]["pytest"]["ini_options"]["markers"]
+    assert set(MARKS) == {line.partition(":")[0] for line in declared}
 
 
 def test_the_three_thirds_are_all_fault_points() -> None:

@@ -92,6 +92,17 @@ def test_rulings_are_stored(fakes: Fakes) -> None:
     assert "more noise" in (fakes.state.parent / "judges/fuzz.log").read_text()
 
 
+def test_a_judge_whose_tests_were_all_skipped_has_passed(tmp_path: Path, commit: list[str]) -> None:
+    """`make kafka` without the jars ended with status 0; it has judged nothing, and runs the next time."""
+    said = "import sys; print('2 skipped in 0.1s'); print('skipped     2: needs the jars'); print('end')"
+    judge = Judge("kafka", "a cluster", (sys.executable, "-c", said), closing=judges.PYTEST)
+    for _ in range(2):
+        assert main((), (judge,), tmp_path / "judges.json", tmp_path / "contract.md") == 0
+        ruling = json.loads((tmp_path / "judges.json").read_text())["kafka"]
+        assert ruling["outcome"] == "not possible here"
+        assert ruling["closing"] == "skipped     2: needs the jars"
+
+
 def test_only_some_are_run_passed_or_not(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
     """The error for an unknown name lists the judges."""
     assert fakes.main("--only", "storm") == 0

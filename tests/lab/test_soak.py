@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
@@ -14,9 +15,9 @@ from typing import Any
 import pytest
 from support.running.house_tree import ROOT
 
-from lab.soak import flatness
+from lab.soak import flatness, workloads
 from lab.soak.flatness import Flatness
-from lab.soak.workloads import Compacted
+from lab.soak.workloads import PARTITIONS, Compacted, Retained
 
 MIB = 1 << 20
 
@@ -101,6 +102,50 @@ def test_a_version_that_came_while_the_reader_was_on_its_way(
     assert work.violations == violations
 
 
+class FakeReader:
+    """Its first poll returns these numbers of both partitions, the next ones nothing; then time is up."""
+
+    def __init__(self, numbers: tuple[int, ...], time_is_up: Callable[[], None]) -> None:
+        self._numbers = numbers
+        self._time_is_up = time_is_up
+
+    def assign(self, places: list[Any]) -> None:
+        pass
+
+    def seek(self, place: Any, offset: int) -> None:
+        pass
+
+    def poll(self, **options: Any) -> dict[int, list[Any]]:
+        numbers, self._numbers = self._numbers, ()
+        if not numbers:
+            self._time_is_up()
+            return {}
+        return {
+            partition: [
+                SimpleNamespace(partition=partition, offset=number, value=b"%d " % number)
+                for number in numbers
+            ]
+            for partition in range(PARTITIONS)
+        }
+
+
+@pytest.mark.parametrize(
+    ("numbers", "violations"),
+    [((0, 1, 2), []), ((0, 1), ["soak-retained: 2 was not read, and 3 are written"])],
+)
+def test_a_reader_that_never_came_to_the_end_broke_no_promise(
+    numbers: tuple[int, ...], violations: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log that hides its end from readers, or hangs, was not seen: they stopped with the writer."""
+    work = Retained("localhost:9", 1, 0)
+    work.written = 3
+    work.has_written.set()
+    reader = FakeReader(numbers, lambda: monkeypatch.setattr(workloads, "_SILENCE_SECONDS", -1))
+    monkeypatch.setattr(work, "consumer", lambda **options: nullcontext(reader))
+    work._read()
+    assert work.violations == violations
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_some_seconds_of_soak() -> None:
@@ -112,3 +157,4 @@ def test_some_seconds_of_soak() -> None:
     last = run.stdout.splitlines()[-1]
     assert last.startswith("soak: too short to judge what grows, ")
     assert "0 promises broken" in last
+    assert "transactions: records checked" in run.stdout

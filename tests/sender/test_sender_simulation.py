@@ -179,7 +179,9 @@ def test_two_old_requests_that_surface_at_once_wrote_a_record_twice(rig_class):
 
 @given(script=st.lists(troubles, max_size=25), steps=st.lists(actions, max_size=25), seed=st.integers(0, 99))
 @settings(
-    max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(120),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_exactly_once_and_in_order(rig_class, script, steps, seed):
     """With idempotence: no acknowledged record is lost, repeated or out of place."""
@@ -188,7 +190,9 @@ def test_exactly_once_and_in_order(rig_class, script, steps, seed):
 
 @given(script=st.lists(troubles, max_size=15), steps=st.lists(actions, max_size=15))
 @settings(
-    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_nothing_is_lost_without_idempotence(rig_class, script, steps):
     """Without: repeats are possible, losses are not."""
@@ -197,7 +201,9 @@ def test_nothing_is_lost_without_idempotence(rig_class, script, steps):
 
 @given(script=st.lists(troubles, max_size=20), steps=st.lists(actions, max_size=25), seed=st.integers(0, 99))
 @settings(
-    max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(80),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_exactly_once_while_estimates_are_wrong(rig_class, script, steps, seed):
     """Batches that outgrow their requests are split or put back unsent, among all troubles."""

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from support.kafka.kafka_reading import served
+from support.kafka.make_golden import GOLDEN
 from support.storage.make_own_golden import (
     COMPACTED,
-    GOLDEN,
     PLAIN,
     SETTINGS,
     START_MS,

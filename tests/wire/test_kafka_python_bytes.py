@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.protocol import admin, consumer, metadata, producer, sasl
 from support.record.wire_values import MESSAGES, full_example, kafkas_name, structs
@@ -91,7 +91,7 @@ def test_full_messages_are_the_same_bytes(cls: type[Message]) -> None:
 
 
 @pytest.mark.parametrize("cls", SHARED, ids=lambda cls: cls.NAME)
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, deadline=None)
 @given(data=st.data())
 def test_any_message_is_the_same_bytes(cls: type[Message], data: st.DataObject) -> None:
     """Any message that a version can carry."""

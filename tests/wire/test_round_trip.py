@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.record.wire_values import MESSAGES, NAMES, full_example, structs
 
@@ -12,7 +12,7 @@ from splashdam.wire.message import Message
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=NAMES)
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, deadline=None)
 @given(data=st.data())
 def test_any_value_survives(cls: type[Message], data: st.DataObject) -> None:
     """Any value that a version can carry comes back equal, and re-encodes to the same bytes."""

@@ -16,6 +16,7 @@ from splashdam.model.log_text import quoted
 def join(membership: ClassicMembership, request: JoinRequest, reply: JoinReply) -> None:
     """Handle a JoinGroup; it is answered when all members have joined, or at once if nothing changes."""
     if not _has_room(membership, request.member_id):
+        # An id that was handed out would be waited for in each rebalance, until its session ends.
         membership.remove(request.member_id)
         reply(JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
     elif not _is_supported(membership, request):

@@ -364,6 +364,7 @@ class ClassicMembership:
             self._complete_join()
             return
         self._has_newcomers = False
+        # All delays together take at most the rebalance timeout.
         next_ms = min(self.host.settings.groups.group_initial_rebalance_delay_ms, left_ms)
         rest_ms = max(left_ms - delay_ms, 0)
         self._set(self.join_timer, next_ms, partial(self._initial_delay_over, next_ms, rest_ms))
@@ -388,6 +389,8 @@ class ClassicMembership:
             self.go(GroupEvent.EMPTY)
             self._write_or_warn()
             return
+        # A generation is written together with its assignment, as in Kafka: after a restart before that, the
+        # members join again.
         self.go(GroupEvent.JOIN)
         self.members.pending_syncs = set(self.members.by_id)
         self._set(self.sync_timer, self.members.rebalance_timeout_ms, self._expire_syncs)
@@ -416,6 +419,7 @@ class ClassicMembership:
         try:
             self.write()
         except BrokerResponseError as error:
+            # The members have the assignment in memory already. It goes, because a restart would not know it.
             self._fail_assignment(error.code)
             self.prepare_rebalance("its assignment could not be written")
             return

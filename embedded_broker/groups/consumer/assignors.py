@@ -94,6 +94,7 @@ def _assign_even(members: Members, partitions: Partitions) -> dict[str, Share]:
     for member_id, candidate in members.items():
         kept = sorted(candidate.share & wanted, key=lambda each: (each.partition, each.topic_id))
         limit = quota
+        # Who has one more than the quota keeps it, as long as such shares are left: fewer partitions move.
         if extra and len(kept) > quota:
             limit, extra = quota + 1, extra - 1
         shares[member_id], room[member_id] = kept[:limit], limit - len(kept[:limit])

@@ -178,6 +178,7 @@ class ClassicRequests:
 
     def _should_rejoin(self, member: ConsumerMember) -> bool:
         current, group = member.current, self._group
+        # Until other members have revoked what it waits for, joining again would bring it nothing.
         if current.state is MemberState.UNRELEASED_PARTITIONS:
             missing = group.share_of(member.member_id) - current.assigned.keys()
             return not any(group.is_held(each) for each in missing) or current.member_epoch < group.epoch
@@ -205,6 +206,7 @@ class ClassicRequests:
             BrokerResponseError: REBALANCE_IN_PROGRESS (27): there is a newer one.
         """
         member = self._group.members[member_id]
+        # One that has to revoke learns by this answer what it keeps, and joins again afterwards.
         is_revoking = member.current.state is MemberState.UNREVOKED_PARTITIONS
         if member.current.member_epoch < self._group.epoch and not is_revoking:
             self._rejoin(member)

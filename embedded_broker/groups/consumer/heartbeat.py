@@ -244,6 +244,7 @@ def _member(draft: Draft, asked: Heartbeat) -> ConsumerMember:
     """Return the sender of a heartbeat; a new member is not in the group yet."""
     is_joining = asked.member_epoch == JOINING
     if asked.instance_id is None:
+        # A member joins under its id a second time if the first answer was lost; it keeps what it has.
         known = draft.group.members.get(asked.member_id) if is_joining else None
         member = known or (
             ConsumerMember(asked.member_id) if is_joining else draft.group.member(asked.member_id)
@@ -310,13 +311,11 @@ def _static_member(draft: Draft, instance_id: str, member_id: str) -> ConsumerMe
 
 
 def _check_epoch(member: ConsumerMember, asked: Heartbeat) -> None:
-    """Check the member epoch of a heartbeat.
-
-    An answer may have been lost, so the previous epoch is accepted if the member owns only that.
-    """
+    """Check the member epoch of a heartbeat."""
     current, epoch = member.current, asked.member_epoch
     if epoch in (JOINING, current.member_epoch):
         return
+    # The answer with the new epoch may have been lost; then the member owns nothing that it has to revoke.
     is_repeat = epoch == current.previous_member_epoch < current.member_epoch
     if not is_repeat or asked.owned is None or not asked.owned <= current.assigned.keys():
         raise error_for(

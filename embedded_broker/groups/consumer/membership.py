@@ -415,7 +415,8 @@ class ConsumerMembership:
         classic = to_classic(after, self.host, self.group.epoch)
         classic.write([(key, None) for key in self.record_keys])
         _log.info("group %s goes on with the classic protocol", quoted(after.group_id))
-        # The classic record and the tombstones are written, so nothing below may fail.
+        # The classic record and the tombstones are written, so nothing below may fail. Timers end first: the
+        # classic membership sets its own under the same keys.
         self.dismiss(ErrorCode.NONE)
         self.group = after
         self.host.replace_membership(after.group_id, classic)
@@ -437,6 +438,7 @@ class ConsumerMembership:
 
     def keep_alive(self, member_id: str) -> None:
         """Restart the member's session timeout."""
+        # After a downgrade the timer of this key belongs to the classic membership.
         if self._is_over:
             return
         classic = self.group.members[member_id].metadata.classic

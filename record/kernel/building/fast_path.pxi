@@ -64,6 +64,7 @@ cdef class FastPath:
         self, object topic, object value, object key, object headers, object partition, object timestamp_ms
     ):
         """Append the record and return its future, or None if it cannot take the fast path."""
+        # Exact types only, here and below: to hash or compare a subclass may run its Python code.
         if self.closed or self.detour or type(topic) is not str:
             return None
         cdef Py_ssize_t size_bytes = 0

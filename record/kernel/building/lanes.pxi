@@ -40,6 +40,7 @@ cdef bint append_to(
     cdef int index = <int>buffer.record_count
     if not buffer.put(timestamp_ms, key, value, headers):
         return False
+    # Cannot fail now that the record is in: the UTF-8 forms of the headers' keys exist already.
     fill_cell(future, lane.outcome, index, timestamp_ms, key, value, headers)
     return True
 

@@ -221,6 +221,7 @@ cdef class LoopWatch:
                 pass
         self._batches.clear()
         self._ended.clear()
+        self._rung = False
 
     cdef bint join(self, Telling telling) except -1:
         cdef BatchOutcome outcome = telling.cell.outcome

@@ -226,6 +226,7 @@ class LoopWatch:
                 return
         self._batches.clear()
         self._ended.clear()
+        self._rung = False
 
     def _join(self, telling: Telling) -> bool:
         """Watch the record's batch; return False if that is done already."""

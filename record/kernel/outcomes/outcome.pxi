@@ -52,6 +52,7 @@ cdef class BatchOutcome:
         if takes(self.state, Event.SUCCEED):
             self.base_offset = base_offset
             self.log_append_time_ms = log_append_time_ms
+            # Last: a thread that sees the state sees the result.
             self.state = SUCCEEDED
 
     def fail(self, error, record_errors=None):

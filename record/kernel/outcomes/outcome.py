@@ -110,6 +110,7 @@ class BatchOutcome:
         if takes(self.state, Event.SUCCEED):
             self.base_offset = base_offset
             self.log_append_time_ms = log_append_time_ms
+            # Last: a thread that sees the state sees the result.
             self.state = SUCCEEDED
 
     def fail(self, error: BaseException, record_errors: Mapping[int, BaseException] | None = None) -> None:
@@ -125,6 +126,7 @@ class BatchOutcome:
         if takes(self.state, Event.FAIL):
             self.error = error
             self._record_errors = record_errors
+            # Last, as above.
             self.state = FAILED
 
     def split(self, bounds: Sequence[int], children: Sequence[BatchOutcome]) -> None:

@@ -158,7 +158,7 @@ class AiokafkaClient(InProcessClient):
     def do_offsets(self, topic: str, partition: int, at: str | int) -> int:
         """AIOKafkaConsumer's beginning_offsets, end_offsets and offsets_for_times."""
         if at == "max_timestamp":
-            raise Refused(NOT_IN_CLIENT, at)
+            raise Refused(NOT_IN_CLIENT, "the client cannot look for the largest timestamp")
 
         async def offsets(consumer: AIOKafkaConsumer) -> int:
             where = TopicPartition(topic, partition)

@@ -40,7 +40,7 @@ topics = map("bulk-{}".format, itertools.count())
     max_examples=8,  # each is a producer and a consumer
     deadline=None,
     phases=[Phase.generate],  # shrinking would take minutes
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     pairs=PAIRS, keyed=st.booleans(), arrow=st.booleans(), batch_size=st.sampled_from([300, 2_000, 16_384])

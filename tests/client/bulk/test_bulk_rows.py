@@ -72,7 +72,7 @@ def in_bulk(producer: KafkaProducer, topic: str, rows: Any, arrow: bool) -> Any:
     max_examples=8,  # each is a producer and two consumers
     deadline=None,
     phases=[Phase.generate],  # shrinking would take minutes
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(rows=ROWS, arrow=st.booleans(), batch_size=st.sampled_from([300, 16_384]))
 def test_kafka_python_reads_what_single_sends_would_have_sent(

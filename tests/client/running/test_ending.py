@@ -272,5 +272,5 @@ def test_ctrl_c_while_the_thread_starts_ends_the_thread(monkeypatch: pytest.Monk
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
         KafkaProducer(bootstrap_servers="127.0.0.1:1")
-    begun[0].join(10)
+    begun[0].join(300)
     assert not begun[0].is_alive()

@@ -37,6 +37,38 @@ async def test_deferred_records_keep_their_order(cluster: Any, autojump_clock: A
         assert producer._core.deferred.waiting == 0
 
 
+async def test_a_record_that_came_as_the_queue_was_empty_could_be_overtaken(
+    cluster: Any, autojump_clock: Any
+) -> None:
+    """Its thread set the detour for those to come between the look at the queue and the end of the detour."""
+
+    class Interrupted:
+        """An intake whose detour ends a moment late."""
+
+        def __init__(self, intake: Any) -> None:
+            self.intake = intake
+            self.late: Any = None
+
+        @property
+        def detour(self) -> bool:
+            return bool(self.intake.detour)
+
+        @detour.setter
+        def detour(self, detour: bool) -> None:
+            if self.late is None and not detour:
+                with holding(producer._core.guard):
+                    self.late = producer.send_nowait("one", b"v")
+            self.intake.detour = detour
+
+    async with cluster.producer() as producer:
+        await producer.prepare("one")
+        deferred = producer._core.deferred
+        deferred._intake = between = Interrupted(deferred._intake)
+        deferred.pump()
+        assert (deferred.waiting, between.detour) == (0, False)
+        assert (await between.late).offset == 0
+
+
 async def test_flush_waits_for_deferred_records(cluster: Any, autojump_clock: Any) -> None:
     """They were sent before it."""
     async with cluster.producer(linger_ms=60_000) as producer:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import runpy
-from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+from support.running.house_tree import ROOT
 
 from splashdam import AsyncKafkaProducer, KafkaProducer
 from splashdam.client.settings.other_names import LIBRDKAFKA, as_markdown, hint
@@ -17,7 +17,6 @@ from splashdam.client.settings.rules import options_from_properties, producer_se
 from splashdam.errors import KafkaConfigurationError
 from splashdam.model.options import kafka_name
 
-ROOT = Path(__file__).parents[3]
 NAMES = {field.name for field in attrs.fields(ProducerSettings)}
 DOTTED = {kafka_name(field) for field in attrs.fields(ProducerSettings)}
 THEIRS = [name for names in LIBRDKAFKA for name in names]

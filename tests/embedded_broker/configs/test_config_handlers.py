@@ -21,7 +21,8 @@ from support.broker.admin_talk import (
     replace,
     value_of,
 )
-from support.broker.broker_talk import Talk, at_once, batch, produce
+from support.broker.broker_talk import Talk, batch, produce
+from support.broker.steps import at_once
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.broker import Broker, open_broker

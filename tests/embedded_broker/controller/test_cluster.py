@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import trio
-from support.broker.broker_talk import at_once, batch, produce
+from support.broker.broker_talk import batch, produce
 from support.broker.memory_cluster_kit import Kit, talk_to
+from support.broker.steps import at_once
 
 from splashdam.embedded_broker.cluster import Cluster
 from splashdam.embedded_broker.configs.security import AUTHORIZER

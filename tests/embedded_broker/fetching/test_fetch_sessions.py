@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support.broker.steps import finished
+from support.broker.steps import at_once
 from support.running.examples import examples
 
 from splashdam.embedded_broker.execution.turns import Steps
@@ -72,13 +72,13 @@ def numbers(answer: FetchAnswer) -> list[int]:
 
 
 def fetch(sessions: FetchSessions, asked: SessionRequest, now_ms: float = 0) -> FetchAnswer:
-    context = finished(sessions.context(asked, now_ms))
-    return finished(context.answer(same(context), now_ms))
+    context = at_once(sessions.context(asked, now_ms))
+    return at_once(context.answer(same(context), now_ms))
 
 
 def code_of(sessions: FetchSessions, asked: SessionRequest) -> int:
     with pytest.raises(BrokerResponseError) as caught:
-        finished(sessions.context(asked, 0))
+        at_once(sessions.context(asked, 0))
     return caught.value.code
 
 
@@ -89,10 +89,10 @@ def test_a_full_fetch_opens_a_session_and_an_incremental_one_answers_changes() -
     assert (numbers(first), first.session_id > 0) == ([0, 1, 2], True)
     second = fetch(sessions, question(session=(first.session_id, 1)))
     assert second == (0, first.session_id, [])
-    context = finished(sessions.context(question(session=(first.session_id, 2)), 0))
+    context = at_once(sessions.context(question(session=(first.session_id, 2)), 0))
     a, b, c = context.partitions
     fetched = [Fetched(a, part(a), 0), Fetched(b, part(b), 9), Fetched(c, part(c, log_start_offset=1), 0)]
-    assert numbers(finished(context.answer(fetched, 0))) == [1, 2]
+    assert numbers(at_once(context.answer(fetched, 0))) == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ def test_changes_that_put_a_partition_into_the_answer(fields: dict[str, object])
     session_id = fetch(sessions, question([0])).session_id
     epochs = count(1)
     for _ in range(2):
-        context = finished(sessions.context(question(session=(session_id, next(epochs))), 0))
+        context = at_once(sessions.context(question(session=(session_id, next(epochs))), 0))
         (only,) = context.partitions
-        assert numbers(finished(context.answer([Fetched(only, part(only, **fields), 0)], 0))) == [0]
+        assert numbers(at_once(context.answer([Fetched(only, part(only, **fields), 0)], 0))) == [0]
         if "high_watermark" in fields or "log_start_offset" in fields:
             break
     again = fetch(sessions, question(session=(session_id, next(epochs))))
@@ -127,10 +127,10 @@ def test_partitions_with_records_go_to_the_end() -> None:
     """So that none starves where max_bytes is small; others keep their places."""
     sessions = FetchSessions(1)
     session_id = fetch(sessions, question([0, 1, 2, 3], ids=True)).session_id
-    context = finished(sessions.context(question(session=(session_id, 1), ids=True), 0))
+    context = at_once(sessions.context(question(session=(session_id, 1), ids=True), 0))
     got = [Fetched(each, part(each), 7 * (each.asked.partition in (0, 2))) for each in context.partitions]
-    assert numbers(finished(context.answer(got, 0))) == [0, 2]
-    context = finished(sessions.context(question(session=(session_id, 2), ids=True), 0))
+    assert numbers(at_once(context.answer(got, 0))) == [0, 2]
+    context = at_once(sessions.context(question(session=(session_id, 2), ids=True), 0))
     assert [each.asked.partition for each in context.partitions] == [1, 3, 0, 2]
 
 
@@ -138,14 +138,14 @@ def test_partitions_come_change_and_go() -> None:
     """Listed ones are added or changed, forgotten ones go; a session that is left empty is closed."""
     sessions = FetchSessions(1)
     session_id = fetch(sessions, question([0, 1])).session_id
-    context = finished(
+    context = at_once(
         sessions.context(question([1, 2], session=(session_id, 1), forgotten=[0, 7], offset=3), 0)
     )
     assert [(each.asked.partition, each.asked.fetch_offset) for each in context.partitions] == [
         (1, 3),
         (2, 3),
     ]
-    assert numbers(finished(context.answer(same(context), 0))) == [2]
+    assert numbers(at_once(context.answer(same(context), 0))) == [2]
     assert (len(sessions), sessions.partitions) == (1, 2)
     last = fetch(sessions, question(session=(session_id, 2), forgotten=[1, 2]))
     assert last == (0, 0, [])
@@ -179,9 +179,9 @@ def test_a_request_that_overtook_a_parked_one() -> None:
     """The parked one is answered with 71 and the session's id: the client went on elsewhere."""
     sessions = FetchSessions(1)
     session_id = fetch(sessions, question([0])).session_id
-    parked = finished(sessions.context(question(session=(session_id, 1)), 0))
-    finished(sessions.context(question(session=(session_id, 2)), 0))
-    assert finished(parked.answer(same(parked), 0)) == (71, session_id, [])
+    parked = at_once(sessions.context(question(session=(session_id, 1)), 0))
+    at_once(sessions.context(question(session=(session_id, 2)), 0))
+    assert at_once(parked.answer(same(parked), 0)) == (71, session_id, [])
 
 
 def test_epochs_wrap() -> None:
@@ -229,7 +229,7 @@ def units_of(steps: Steps[T]) -> tuple[int, T]:
 def test_the_partitions_of_a_session_were_added_in_one_step() -> None:
     """45,000 of them kept the loop for 0.1 s."""
     sessions = FetchSessions(1)
-    context = finished(sessions.context(question(range(1600)), 0))
+    context = at_once(sessions.context(question(range(1600)), 0))
     units, answer = units_of(context.answer(same(context), 0))
     assert units == 200
     for epoch, (asked, forgotten) in enumerate([(range(1600), ()), ((), range(1600))], 1):
@@ -259,9 +259,9 @@ def test_a_session_is_closed_while_partitions_are_added() -> None:
     session_id = fetch(sessions, question([0])).session_id
     steps = sessions.context(question(range(40), session=(session_id, 1)), 0)
     next(steps)
-    finished(sessions.context(question(session=(session_id, -1)), 0))
+    at_once(sessions.context(question(session=(session_id, -1)), 0))
     with pytest.raises(BrokerResponseError) as caught:
-        finished(steps)
+        at_once(steps)
     assert caught.value.code == 70
     assert (len(sessions), sessions.partitions) == (0, 0)
 
@@ -269,11 +269,11 @@ def test_a_session_is_closed_while_partitions_are_added() -> None:
 def test_another_session_takes_the_room_while_one_is_made() -> None:
     """Room is asked for again when all partitions are there."""
     sessions = FetchSessions(5, max_partitions=50)
-    context = finished(sessions.context(question(range(40)), 0))
+    context = at_once(sessions.context(question(range(40)), 0))
     steps = context.answer(same(context), 0)
     next(steps)
     assert fetch(sessions, question(range(20))).session_id
-    assert finished(steps).session_id == 0
+    assert at_once(steps).session_id == 0
     assert (len(sessions), sessions.partitions) == (1, 20)
 
 
@@ -349,12 +349,12 @@ class SessionMachine(RuleBasedStateMachine):
         listed = wanted if is_full else wanted - self.wanted
         asked = question(listed, session=self.session, forgotten=() if is_full else self.wanted - wanted)
         try:
-            context = finished(self.sessions.context(asked, 0))
+            context = at_once(self.sessions.context(asked, 0))
         except BrokerResponseError:  # another one came into its place, or there is no room for more
             self.session, self.wanted = (0, 0), set()
             return
         assert {each.asked.partition for each in context.partitions} == wanted
-        answer = finished(context.answer([self._read(each) for each in context.partitions], 0))
+        answer = at_once(context.answer([self._read(each) for each in context.partitions], 0))
         for _, found, _ in answer.partitions:
             self.known[found.partition_index] = (found.error_code, found.high_watermark)
         for number in wanted:

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.broker.broker_talk import MIB, Talk, batch, produce, records_of
-from support.broker.steps import finished
+from support.broker.steps import at_once
 from support.running.examples import examples
 from trio.testing import MockClock
 
@@ -69,7 +69,7 @@ def rest(context: FetchContext, *keys: PartitionKey) -> None:
 
 def opened_with(sessions: FetchSessions, asked: SessionRequest, now_ms: float = 0) -> int:
     """Open a session with a full fetch, and return its id."""
-    return finished(finished(sessions.context(asked, now_ms)).answer([], now_ms)).session_id
+    return at_once(at_once(sessions.context(asked, now_ms)).answer([], now_ms)).session_id
 
 
 def watchers(parking: FetchParking) -> int:
@@ -93,11 +93,11 @@ def test_forgetting_a_deleted_topic_leaves_its_namesake_its_wake_up(
 ) -> None:
     """Two ids share a name after delete and recreate; the watch of one was once taken from both."""
     session_id = opened_with(sessions, question(OLD))
-    context = finished(sessions.context(question(session=(session_id, 1)), 0))
+    context = at_once(sessions.context(question(session=(session_id, 1)), 0))
     rest(context, OLD)
-    context = finished(sessions.context(question(NEW, session=(session_id, 2)), 0))
+    context = at_once(sessions.context(question(NEW, session=(session_id, 2)), 0))
     rest(context, NEW)
-    context = finished(sessions.context(question(session=(session_id, 3), forgotten=[OLD]), 0))
+    context = at_once(sessions.context(question(session=(session_id, 3), forgotten=[OLD]), 0))
     assert looked_at(context) == []
     parking.appended(T0, 1)
     assert looked_at(context) == [NEW]
@@ -106,7 +106,7 @@ def test_forgetting_a_deleted_topic_leaves_its_namesake_its_wake_up(
 def test_both_of_two_namesakes_wake(parking: FetchParking, sessions: FetchSessions) -> None:
     """The second that came to rest was once the only one that anything could wake."""
     session_id = opened_with(sessions, question(OLD, NEW))
-    context = finished(sessions.context(question(session=(session_id, 1)), 0))
+    context = at_once(sessions.context(question(session=(session_id, 1)), 0))
     rest(context, OLD, NEW)
     assert looked_at(context) == []
     parking.changed(T0)
@@ -119,13 +119,13 @@ async def test_a_closed_session_is_registered_nowhere(
 ) -> None:
     """A fetch may still be at work on it: what it says is not heard."""
     session_id = opened_with(sessions, question(OLD, (b"n" * 16, 1)))
-    context = finished(sessions.context(question(session=(session_id, 1)), 0))
+    context = at_once(sessions.context(question(session=(session_id, 1)), 0))
     rest(context, OLD)
     assert watchers(parking) == 1
     if how == "evicted":
         assert opened_with(sessions, question(NEW), 1_000_000)
     else:
-        finished(sessions.context(question(session=(session_id, 0 if how == "opened anew" else -1)), 0))
+        at_once(sessions.context(question(session=(session_id, 0 if how == "opened anew" else -1)), 0))
     assert watchers(parking) == 0
     rest(context, OLD, (b"n" * 16, 1))
     with FetchWaiter(parking, context.waited_for()) as waiter, context.parked(waiter):
@@ -142,10 +142,10 @@ async def test_partitions_that_come_and_go_during_a_wait_are_counted_once(
     more = [(b"n" * 16, number) for number in range(1, 5)]
     begin = [OLD] if grows else [OLD, *more]
     session_id = opened_with(sessions, question(*begin))
-    context = finished(sessions.context(question(session=(session_id, 1)), 0))
+    context = at_once(sessions.context(question(session=(session_id, 1)), 0))
     with FetchWaiter(parking, context.waited_for()) as waiter, context.parked(waiter):
         assert parking.parked == len(begin)
-        finished(
+        at_once(
             sessions.context(
                 question(*(more if grows else ()), session=(session_id, 2), forgotten=() if grows else more),
                 0,
@@ -225,7 +225,7 @@ class RestMachine(RuleBasedStateMachine):
             del self.clients[slot]
 
     def fetch_in(self, client: Client, more: set[PartitionKey], less: set[PartitionKey]) -> None:
-        context = finished(self.sessions.context(self.ask((client.session_id, client.epoch), more, less), 0))
+        context = at_once(self.sessions.context(self.ask((client.session_id, client.epoch), more, less), 0))
         client.epoch += 1
         client.kept = (client.kept | more) - less
         client.news = (client.news | more) - less
@@ -285,7 +285,7 @@ class RestMachine(RuleBasedStateMachine):
         """A client takes its leave."""
         client = self.clients.pop(slot, None)
         if client is not None:
-            finished(self.sessions.context(self.ask((client.session_id, -1), ()), 0))
+            at_once(self.sessions.context(self.ask((client.session_id, -1), ()), 0))
 
     @invariant()
     def the_next_fetch_looks_at_what_has_news_and_at_nothing_else(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 import trio
 from support.broker.broker_talk import Talk
 from support.broker.group_talk import RawMember
-from support.broker.steps import finished
+from support.broker.steps import at_once
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.embedded_broker.execution.answers import Account, Address
@@ -155,7 +155,7 @@ async def test_a_group_that_changes_while_its_topics_are_authorized_showed_topic
     steps = consumer_group_describe._described("g", context)
     assert next(steps) == 1
     await heartbeat(talk, "late", names=["secret"])
-    described = finished(steps)
+    described = at_once(steps)
     assert [each.member_id for each in described.members] == ["m"]
 
 

@@ -10,7 +10,6 @@ import pytest
 import trio
 from support.broker.broker_talk import (
     Talk,
-    at_once,
     batch,
     create_request,
     fetch_request,
@@ -18,6 +17,7 @@ from support.broker.broker_talk import (
     produce,
     produce_request,
 )
+from support.broker.steps import at_once
 from trio.testing import MockClock
 
 from splashdam.embedded_broker.authorization import topics

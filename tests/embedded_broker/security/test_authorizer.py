@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.broker.broker_talk import at_once
+from support.broker.steps import at_once
 from support.running.examples import examples
 
 from splashdam.embedded_broker.execution.answers import Requester

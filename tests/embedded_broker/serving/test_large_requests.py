@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import trio
-from support.broker.broker_talk import Talk, at_once, batch, fetch_request, produce_request
+from support.broker.broker_talk import Talk, batch, fetch_request, produce_request
+from support.broker.steps import at_once
 from support.broker.turn_count import count_turns
 from trio.testing import MockClock
 

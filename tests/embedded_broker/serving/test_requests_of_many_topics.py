@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 from support.broker.broker_talk import Talk
+from support.broker.loop_watch import counts_of_steps
 from support.running.patches import guard, perhaps
 
 from splashdam.embedded_broker.broker import Broker
@@ -38,7 +39,6 @@ def creation(names: list[str], partitions: int = 3, *, validate_only: bool = Fal
 @pytest.fixture
 async def changed_in_steps(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[int]]:
     """How many partitions came or went in each step of a task that changed the topics at all."""
-    steps: list[int] = [0]
     make, abandon = LogManager.make_log, LogManager.abandon_logs
 
     def made(manager: LogManager, *given: Any) -> Log:
@@ -50,18 +50,10 @@ async def changed_in_steps(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[lis
         abandon(manager, given)
         steps[-1] += before - len(manager.logs)
 
-    class Steps(trio.abc.Instrument):
-        def before_task_step(self, task: trio.lowlevel.Task) -> None:
-            if steps[-1]:
-                steps.append(0)
-
     monkeypatch.setattr(LogManager, "make_log", perhaps(made, because="a test may delete alone"))
     monkeypatch.setattr(LogManager, "abandon_logs", perhaps(abandoned, because="a test may create alone"))
-    instrument = Steps()
-
-    trio.lowlevel.add_instrument(instrument)
-    yield steps
-    trio.lowlevel.remove_instrument(instrument)
+    with counts_of_steps() as steps:
+        yield steps
 
 
 @pytest.fixture

@@ -185,7 +185,9 @@ async def test_smaller_limit(tmp_path: Path) -> None:
 
 
 @settings(
-    max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(300),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     key=st.sampled_from([0, 1, 2, 3, 10, 18, 19, 20, 22]),

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import trio
-from support.broker.broker_talk import Talk, at_once
+from support.broker.broker_talk import Talk
+from support.broker.steps import at_once
 from support.broker.turn_count import count_turns
 from trio.testing import MockClock
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 from support.broker.broker_talk import Talk
+from support.broker.loop_watch import counts_of_steps
 
 from splashdam.embedded_broker.broker import Broker
 from splashdam.model.broker_errors import ErrorCode
@@ -45,12 +46,6 @@ async def other(broker: Broker, network: MemoryNetwork) -> AsyncIterator[Talk]:
 @pytest.fixture
 def steps(files: MemoryFiles, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Directories made and removed in each step of a task that did any."""
-    counts = [0]
-
-    class Steps(trio.abc.Instrument):
-        def before_task_step(self, task: trio.lowlevel.Task) -> None:
-            if counts[-1]:
-                counts.append(0)
 
     def counted(name: str) -> None:
         method = getattr(files, name)
@@ -63,10 +58,8 @@ def steps(files: MemoryFiles, broker: Broker, monkeypatch: pytest.MonkeyPatch) -
 
     counted("make_directory")
     counted("remove_tree")
-    instrument = Steps()
-    trio.lowlevel.add_instrument(instrument)
-    yield counts
-    trio.lowlevel.remove_instrument(instrument)
+    with counts_of_steps() as counts:
+        yield counts
 
 
 async def test_no_step_makes_or_removes_many(talk: Talk, broker: Broker, steps: list[int]) -> None:

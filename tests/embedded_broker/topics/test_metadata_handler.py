@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 from support.broker.broker_talk import Talk, create_request
+from support.broker.loop_watch import counts_of_steps
 from support.running.patches import guard
 
 from splashdam.embedded_broker.broker import Broker, open_broker
@@ -125,23 +126,16 @@ async def test_missing_topics_are_created_over_many_turns(
     talk: Talk, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """300 of them kept the loop for one turn, and a request may name 50,000."""
-    created_in_steps = [0]
     create_topics = LogManager.create_topics
 
     def counted(manager: LogManager, wanted: Sequence[NewTopic], *, now_ms: int) -> list[bytes]:
         created_in_steps[-1] += len(wanted)
         return create_topics(manager, wanted, now_ms=now_ms)
 
-    class Steps(trio.abc.Instrument):
-        def before_task_step(self, task: trio.lowlevel.Task) -> None:
-            created_in_steps.append(0)
-
     monkeypatch.setattr(LogManager, "create_topics", counted)
-    steps = Steps()
-    trio.lowlevel.add_instrument(steps)
     request = MetadataRequest(topics=[MetadataRequestTopic(name=f"t{number}") for number in range(300)])
-    answers = (await talk.ask(request, 9)).topics
-    trio.lowlevel.remove_instrument(steps)
+    with counts_of_steps() as created_in_steps:
+        answers = (await talk.ask(request, 9)).topics
     assert [(found.name, found.error_code) for found in answers] == [(f"t{n}", 0) for n in range(300)]
     assert sum(created_in_steps) == 300
     assert max(created_in_steps) <= 32

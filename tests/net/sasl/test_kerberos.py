@@ -40,7 +40,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     missing = kerberos_realm.tools_missing()
     if missing:
         pytest.skip(f"needs {', '.join(missing)} (Debian: krb5-kdc, krb5-admin-server, krb5-user)")
-    pytest.importorskip("gssapi", reason="splashdam[gssapi]")
+    pytest.importorskip("gssapi", reason="needs splashdam[gssapi]")
     realm = Realm(tmp_path_factory.mktemp("realm"))
     with Patches.context() as patch, realm.running():
         for name, value in realm.environment.items():

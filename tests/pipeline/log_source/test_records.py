@@ -64,7 +64,11 @@ def test_logs_of_a_real_kafka_are_read_as_it_served_them(
     assert (len(found), digest(found)) == (served[prefix + "records"], served[prefix + "digest"])
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(data=st.data())
 def test_each_record_is_read_exactly_once(data: st.DataObject, random_log: tuple[Path, list[Record]]) -> None:
     """Random ranges, cut into random slices, read in pieces of random sizes."""
@@ -230,7 +234,9 @@ def test_old_batches_are_not_decoded_for_new_records(random_log: tuple[Path, lis
 
 
 @settings(
-    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(late_ms=st.integers(-4_000, 400_000))
 def test_times_are_found_as_a_broker_finds_them(late_ms: int, random_log: tuple[Path, list[Record]]) -> None:

@@ -91,6 +91,18 @@ def test_a_micro_batch_is_appended_once(tmp_path: Path) -> None:
         append_batch(batch_rows(None), 1, table, lambda _: [])
 
 
+def test_a_batch_that_another_driver_committed_meanwhile_was_counted(tmp_path: Path) -> None:
+    """Its rows and files were reported as added, though they are orphans."""
+    table = new_table("parquet", tmp_path)
+
+    def write(_: object) -> list[DataFile]:
+        table.commit("query", 0, written(table, rows(range(4))))
+        return written(table, rows(range(4)))
+
+    assert append_batch(batch_rows("query"), 0, table, write) == CommittedBatch("query", 0, was_there=True)
+    assert append_batch(batch_rows("query"), 1, table, lambda _: []) == CommittedBatch("query", 1)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

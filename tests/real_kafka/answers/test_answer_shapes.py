@@ -16,7 +16,8 @@ from support.kafka.answer_questions import (
     unasked,
 )
 from support.kafka.answer_shapes import Shape, differences, unexplained
-from support.kafka.kafka_jars import MEASURE, free_port, kafka_broker
+from support.kafka.kafka_jars import MEASURE, kafka_broker
+from support.running.ports import free_port
 
 from splashdam.embedded_broker.configs.security import AUTHORIZER
 from splashdam.embedded_broker.embedded import EmbeddedBroker

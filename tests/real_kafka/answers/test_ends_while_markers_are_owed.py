@@ -15,7 +15,8 @@ import pytest
 import trio
 from support.broker.broker_talk import Talk
 from support.broker.transaction_talk import RawProducer
-from support.kafka.kafka_jars import START_SECONDS, KafkaBroker, free_port
+from support.kafka.kafka_jars import START_SECONDS, KafkaBroker
+from support.running.ports import free_port
 
 from splashdam.embedded_broker.embedded_cluster import EmbeddedCluster
 from splashdam.net.addresses import parse_bootstrap_servers

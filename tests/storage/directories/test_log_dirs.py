@@ -348,6 +348,34 @@ async def test_the_power_goes_at_every_step_of_a_move() -> None:
     raise AssertionError("the move takes more steps than were tried")
 
 
+async def test_the_power_went_in_a_swap_and_deleted_records_were_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The copy counted before its directory knew the log start offset that DeleteRecords had moved."""
+    for after in range(200):
+        files = MemoryFiles()
+        manager = manager_of(files, HOME, SECOND)
+        manager.create_topic("t", 1, now_ms=NOW_MS)
+        sent = fill(manager, 0, 5)
+        manager.logs[T0].flush()
+        begin(manager, SECOND)
+        with monkeypatch.context() as slow:
+            slow.setattr(log_moves, "_READ_BYTES", 1)
+            slow.setattr(log_moves, "_READS_IN_TURN", 4)
+            await work(manager, 1)
+        assert manager.moves.futures[T0].log_end_offset == 4
+        manager.logs[T0].advance_log_start(3)
+        manager.checkpoints.write_log_starts(manager.logs)
+        files.inject(Fault(None, after=after))
+        await work(manager)
+        assert files._fault is not None
+        if files._fault.after > 0:
+            return
+        files.crash(Random(after) if after % 2 else None)
+        assert values_of(manager_of(files, HOME, SECOND).logs[T0]) == sent[3:]
+    raise AssertionError("the move takes more steps than were tried")
+
+
 async def test_the_target_fails_at_every_step_of_a_move() -> None:
     """Then the log stays where it is, and goes on; or it has moved, and is offline with its directory."""
     outcomes = set()

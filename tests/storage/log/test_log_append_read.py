@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from support.storage.logs import DIRECTORY, NOW_MS, batch, open_log, read_all, r
 
 from splashdam.model.broker_errors import OffsetOutOfRangeError
 from splashdam.model.errors import IllegalStateError
-from splashdam.record.batch import crc_ok, iter_headers, parse_header
+from splashdam.record.batch import BatchHeader, crc_ok, iter_headers, parse_header
 from splashdam.record.sealing import build_batch
 from splashdam.storage.files.memory import MemoryFiles
 from splashdam.storage.log import EARLIEST, LATEST, MAX_TIMESTAMP, Log
@@ -219,8 +221,9 @@ def test_nothing_is_read_beyond_the_bound() -> None:
     assert [record.offset for record in read_all(log)] == list(range(10))
 
 
-def _headers_up_to(log: Log, bound: int) -> list[object]:
-    found, offset = [], 0
+def _headers_up_to(log: Log, bound: int) -> list[BatchHeader]:
+    found: list[BatchHeader] = []
+    offset = 0
     while data := log.read(offset, 10_000, up_to=bound).read():
         headers = [header for _, header in iter_headers(data)]
         found += headers
@@ -271,6 +274,28 @@ def test_special_timestamps() -> None:
     assert log.offset_for_timestamp(MAX_TIMESTAMP) == (1, 9, 0)
     assert log.offset_for_timestamp(4) == (1, 9, 0)
     assert log.offset_for_timestamp(10) == (-1, -1, -1)
+
+
+def test_the_largest_timestamp_is_found_while_segments_are_removed() -> None:
+    """A segment that retention had removed between two turns was opened: its file is gone."""
+    files = MemoryFiles()
+    options = LogSettings(segment_bytes=100)
+    log = open_log(files, settings=options)
+    for number in range(12):
+        log.append_as_leader(build_batch([(number, b"k", b"v", None)]), now_ms=number)
+    log.close()
+    log = open_log(files, settings=options, clean=True)  # largest timestamps are not known
+    search = log.search_timestamp(MAX_TIMESTAMP)
+    due: Any = next(search)
+    log.advance_log_start(8)
+    assert log.delete_old_segments(wall_ms=11, now_ms=0)
+    found: Any = None
+    while found is None:
+        try:
+            due = search.send(None if isinstance(due, int) else due.do(1 << 20))
+        except StopIteration as ended:
+            found = ended.value
+    assert found[:2] == (11, 11)
 
 
 @settings(max_examples=40, deadline=None)

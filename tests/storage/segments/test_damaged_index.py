@@ -31,7 +31,11 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(at=st.floats(0, 1, exclude_max=True), mask=st.integers(1, 255), sealed=st.booleans())
 def test_flipped_bits_in_an_index_hide_no_record(
     written: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, *, at: float, mask: int, sealed: bool

@@ -7,9 +7,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from splashdam.embedded_broker.execution.turns import Steps
 from splashdam.record.batch import iter_headers
-from splashdam.record.compression import MAX_DECOMPRESSED_BYTES
 from splashdam.record.reader import Record, read_records
 from splashdam.record.sealing import build_batch
 from splashdam.wire.framing import FrameDecoder
@@ -32,7 +30,6 @@ from splashdam.wire.messages.produce import (
 from splashdam.wire.registry import API_KEYS
 
 R = TypeVar("R", bound=Response)
-T = TypeVar("T")
 
 MIB = 1 << 20
 NOW_MS = 1_767_225_600_000  # the first record of a batch is of this time
@@ -92,18 +89,6 @@ class Talk:
         except (EOFError, trio.BrokenResourceError):
             return True
         return False
-
-
-def at_once(steps: Steps[T]) -> T:
-    """Take all steps of a generator in one turn, with the works that it yields; return its result."""
-    done: Any = None
-    try:
-        while True:
-            came = steps.send(done)
-            done = None if isinstance(came, int) else came.do(MAX_DECOMPRESSED_BYTES)
-    except StopIteration as end:
-        result: T = end.value
-        return result
 
 
 def batch(*values: bytes, **fields: Any) -> bytes:

@@ -65,6 +65,33 @@ class StepCount(trio.abc.Instrument):
         self.steps += 1
 
 
+class _EachStep(trio.abc.Instrument):
+    """Begins a number for each step, unless the last one is still zero."""
+
+    def __init__(self, counts: list[int]) -> None:
+        self._counts = counts
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        """A task is about to go on."""
+        if self._counts[-1]:
+            self._counts.append(0)
+
+
+@contextmanager
+def counts_of_steps() -> Iterator[list[int]]:
+    """Counts something in each step of the tasks: what happens adds to the last number of the list.
+
+    Steps in which nothing happens have no number.
+    """
+    counts = [0]
+    instrument = _EachStep(counts)
+    trio.lowlevel.add_instrument(instrument)
+    try:
+        yield counts
+    finally:
+        trio.lowlevel.remove_instrument(instrument)
+
+
 class UncountedFiles(MemoryFiles):
     """Files in memory; what a disk's would do in a thread does not count as the loop's.
 

@@ -10,7 +10,7 @@ import aiokafka
 import confluent_kafka
 import kafka
 
-TIMEOUT_SECONDS = 30
+TIMEOUT_SECONDS = 300
 
 
 class Committed(NamedTuple):

@@ -12,7 +12,7 @@ import aiokafka
 import confluent_kafka
 import kafka
 
-SECONDS = 60
+SECONDS = 300
 HEARTBEAT_MS, SESSION_MS = 100, 6000
 
 

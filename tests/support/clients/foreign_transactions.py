@@ -13,7 +13,7 @@ import confluent_kafka
 import kafka
 import kafka.errors
 
-WAIT_SECONDS = 30
+WAIT_SECONDS = 300
 
 
 class Transactional(Protocol):

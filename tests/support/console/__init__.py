@@ -1,0 +1,1 @@
+"""A browser's side of the console, with and without a Chromium."""

@@ -28,7 +28,6 @@ Shape: TypeAlias = Mapping[str, str]
 _VERSION = re.compile(r" \d+ ")
 PASSING = {14, 15, 16, 51}
 PATIENCE_SECONDS = 5.0
-_SORTED_BY = ("name", "topic", "topic_name", "key", "group_id", "error_code", "node_id", "partition_index")
 
 
 def shape_of(answer: Struct, version: int) -> dict[str, str]:

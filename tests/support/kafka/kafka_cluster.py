@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from splashdam.storage.directories.partition_metadata import format_uuid, new_uuid
-from support.kafka.kafka_jars import KafkaBroker, free_port
+from support.kafka.kafka_jars import KafkaBroker
+from support.running.ports import free_port
 
 NODES = (1, 2, 3)
 HEAP = "256m"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from splashdam.storage.directories.partition_metadata import format_uuid, new_uuid
+from support.running.ports import free_port
 
 VERSIONS = tuple(os.environ.get("KAFKA_VERSIONS", "4.4.0 4.3.1 3.9.2").split())
 MEASURE = "4.4.0"
@@ -98,14 +98,6 @@ def dump_log(version: str, *files: Path, options: tuple[str, ...] = ()) -> str:
     need_tools(version)
     main_class = _DUMP_LOG.get(version.partition(".")[0], _NEWER_DUMP_LOG)
     return run_tool(version, main_class, *options, "--files", ",".join(map(str, files)))
-
-
-def free_port() -> int:
-    """A port that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class KafkaBroker:

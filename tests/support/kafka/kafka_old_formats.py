@@ -11,8 +11,9 @@ from pathlib import Path
 
 import confluent_kafka
 
-from support.kafka.kafka_jars import START_SECONDS, KafkaBroker, classpath, free_port
+from support.kafka.kafka_jars import START_SECONDS, KafkaBroker, classpath
 from support.kafka.kafka_reading import make_topic
+from support.running.ports import free_port
 
 VERSION = "3.9.2"
 START_MS = 1_795_000_000_000

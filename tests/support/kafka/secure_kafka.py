@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from splashdam.client.producer import KafkaProducer
-from support.kafka.kafka_jars import KafkaBroker, free_port
+from support.kafka.kafka_jars import KafkaBroker
+from support.running.ports import free_port
 from support.security.security_kit import PASSWORD, USER, Pki, pkcs8
 
 _MODULES = "org.apache.kafka.common.security"

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from coverage import Coverage
 
-ROOT = Path(__file__).resolve().parents[3]
+from support.running.house_tree import ROOT
+
 LEAST_SHARE = 0.98
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from support.running.house_tree import ROOT
 
 _NOT_GIVEN = object()
 

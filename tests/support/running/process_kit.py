@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 from typing import Any
 
 from splashdam.wire.messages.produce import ProduceRequest
 from support.scripted.cluster import Trouble
-
-CLIENT = Path(__file__).parents[2] / "client"
 
 
 def run_script(script: str, *arguments: str, timeout: float = 500) -> subprocess.CompletedProcess[str]:
     """Runs ``script``; warnings are errors there, too."""
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(script), *arguments],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(CLIENT), os.environ.get("PYTHONPATH")])),
-        },
         capture_output=True,
         text=True,
         timeout=timeout,

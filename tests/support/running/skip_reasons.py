@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-_MARKS = ("slow", "spark", "spark_jvm", "kafka", "s3", "kerberos")
+MARKS = ("slow", "spark", "spark_jvm", "browser", "kafka", "s3", "kerberos")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -25,7 +25,7 @@ class LeftOut:
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         """Counts the tests that ``-m`` and ``-k`` leave out; a test of several marks counts once."""
         for item in items:
-            marks = [mark for mark in _MARKS if item.get_closest_marker(mark)]
+            marks = [mark for mark in MARKS if item.get_closest_marker(mark)]
             self._marked[" and ".join(marks) or "no mark"] += 1
 
     def pytest_sessionfinish(self) -> None:

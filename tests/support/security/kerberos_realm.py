@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from support.running.ports import free_port
 
 REALM = "SPLASHDAM.TEST"
 
@@ -56,7 +57,7 @@ class Realm:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        port = _free_port()
+        port = free_port()
         (folder / "krb5.conf").write_text(_KRB5_CONF.format(realm=REALM, port=port))
         (folder / "kdc.conf").write_text(_KDC_CONF.format(realm=REALM, port=port, folder=folder))
         self.environment = {
@@ -131,10 +132,3 @@ def _path_of(name: str) -> str:
     found = _found(name)
     assert found is not None
     return found
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port

@@ -28,7 +28,7 @@ class Pki:
     """
 
     def __init__(self, folder: Path) -> None:
-        trustme = pytest.importorskip("trustme", reason="makes the certificates")
+        trustme = pytest.importorskip("trustme", reason="needs trustme, which makes the certificates")
         folder.mkdir(parents=True, exist_ok=True)
         self.ca: Any = trustme.CA()
         self.other_ca: Any = trustme.CA()

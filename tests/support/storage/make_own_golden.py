@@ -18,9 +18,8 @@ from splashdam import EmbeddedBroker, KafkaProducer
 from splashdam.storage.directories.written_by import FORMAT
 from support.kafka import kafka_offsets
 from support.kafka.kafka_reading import make_topic, served
-from support.kafka.make_golden import digest
+from support.kafka.make_golden import GOLDEN, digest
 
-GOLDEN = Path(__file__).parents[2] / "golden"
 START_MS = 1_795_000_000_000
 """When it was written: a broker on a copy starts then, or offsets and producers would have expired."""
 

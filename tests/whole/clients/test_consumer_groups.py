@@ -13,7 +13,7 @@ import pytest
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 
 PARTITIONS = 6
-TIMEOUT_SECONDS = 30
+TIMEOUT_SECONDS = 300
 RECORDS = 60
 
 

@@ -94,7 +94,9 @@ def test_confluent_idempotent(broker: EmbeddedBroker, data: Path, topic: str, co
         linger_ms=20,
     )
     check_read_back(broker, topic)
-    for log in data.glob(f"{topic}-*/*.log"):
+    logs = list(data.glob(f"{topic}-*/*.log"))
+    assert len(logs) >= PARTITIONS
+    for log in logs:
         codecs = {header.codec.name.lower() for _, header in iter_headers(log.read_bytes())}
         assert codecs == {codec}
 

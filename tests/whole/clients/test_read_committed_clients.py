@@ -17,7 +17,7 @@ from support.kafka.kafka_reading import make_topic
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 
 TOPIC, GROUP = "t", "movers"
-SECONDS = 30
+SECONDS = 300
 PLAN = [(b"a", True), (b"b", False), (b"c", True), (b"d", False), (b"e", True)]
 """Values of transactions, and whether each is committed; each also moves the group's offset to its number."""
 

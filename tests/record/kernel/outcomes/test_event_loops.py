@@ -280,6 +280,29 @@ def test_a_loop_that_refused_a_call_was_not_called_again(
     assert waiting.told == [cells[1]]
 
 
+def test_the_second_batch_that_ended_behind_a_closed_loop_was_kept(waiting: Waiting) -> None:
+    """With its tasks, as long as the watch: it was left to a run of the loop that the first had asked for."""
+
+    class Task:
+        def wakeup(self, _wait: Any) -> None:
+            raise AssertionError
+
+    kept = []
+    outcomes = []
+    for _ in range(2):
+        outcome, (cell,) = waiting.batch()
+        task = Task()
+        waiting.add(cell, task.wakeup)
+        kept.append(weakref.ref(task))
+        outcomes.append(outcome)
+        del task, outcome, cell
+    waiting.loop.closed = True
+    while outcomes:
+        end(outcomes.pop())
+    gc.collect()
+    assert [each() for each in kept] == [None, None]
+
+
 def test_what_was_not_initialized_does_no_harm(waiting: Waiting) -> None:
     """Somebody may call ``__new__`` alone."""
     kernel = waiting.kernel
