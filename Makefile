@@ -60,8 +60,8 @@ $(BUILT): pyproject.toml record/kernel/_kernel_c.pyx net/connection/_writing_c.p
 	@echo "setting up $(VENV) (the first time takes a minute) …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install --upgrade "pip>=25.1" $(LOGGED)
-	@# Most of what is installed is never imported: Python compiles what is.
-	@$(PIP) install --no-compile --editable ".[cli,compression,console]" --group demo $(LOGGED)
+	@# Most of what is installed, here and for the build, is never imported: Python compiles what is.
+	@PIP_NO_COMPILE=1 $(PIP) install --editable ".[cli,compression,console]" --group demo $(LOGGED)
 	@touch $@
 
 $(DEMO): $(BUILT)
