@@ -298,7 +298,7 @@ class Shipping:
                 batches = seal_and_fit(context, self._completion, batches, link.version_for(ProduceRequest))
                 if not batches:
                     return
-            # A form reads the answer, and with ``acks=0`` there is none.
+            # Not with ``acks=0``: a form serves to read the answer, and the broker then sends none.
             if len(batches) == 1 and context.settings.acks:
                 version = link.version_for(ProduceRequest, self._newest)
                 form = self._form(version, batches[0].topic_partition)
@@ -424,7 +424,8 @@ class Shipping:
     def _settle(self, batches: Sequence[ProducerBatch], answers: Answers) -> None:
         now_ms = self._context.clock.now_ms()
 
-        # The guard is held once for all, so that a caller who is woken finds the whole answer settled.
+        # One hold of the guard for all batches: a caller that the first batch wakes takes the guard after the
+        # last one, and sees the outcome of each.
         def settle() -> None:
             for batch in batches:
                 self._completion.settle(batch, answers[batch.topic_partition], now_ms)

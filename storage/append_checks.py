@@ -103,7 +103,8 @@ def check_batch(
             batch, header, settings, now_ms, max_bytes=max_bytes
         ).max_timestamp_ms
     except UnsupportedCodecError as error:
-        # The header tells the latest time of a record, but neither the earliest one nor who has a key.
+        # Without the codec only the header can be read. It holds the largest timestamp, but not the smallest
+        # one, and it does not tell which records have a key.
         is_too_late = header.max_timestamp > now_ms + settings.message_timestamp_after_max_ms
         has_rules = is_too_late or settings.message_timestamp_before_max_ms < MAX_LONG
         if settings.is_compacted or (has_rules and settings.limits_timestamps):

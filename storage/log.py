@@ -904,10 +904,10 @@ class Log:
         self._truncate(partial(self._start_anew_at, offset), now_ms)
 
     def finish_truncation(self, *, now_ms: int) -> None:
-        """Repeat the truncation of which the disk refused a step; do nothing if there is none.
+        """Finish a truncation that the disk has interrupted, by repeating it; without one, do nothing.
 
-        To be called before the log is led, or fetches more: otherwise it would take the retry of a batch that
-        was cut off for a duplicate.
+        The broker calls this before it leads the log or fetches more into it: a half truncated log would take
+        the retry of a batch that was cut off for a duplicate.
 
         Raises:
             KafkaStorageError: the disk still refuses.

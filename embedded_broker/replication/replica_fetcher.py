@@ -115,7 +115,7 @@ class FetchingBroker(Protocol):
         ...
 
     def finish_truncation(self, log: Log) -> None:
-        """Repeat a truncation of which the disk refused a step, if there is one; raises KafkaStorageError."""
+        """Finish a truncation that the disk has interrupted, if there is one; raises KafkaStorageError."""
         ...
 
 

@@ -187,7 +187,7 @@ class ReplicaManager:
         self._broker.logs.checkpoints.log_truncated(log.topic_partition, self._broker.logs.logs)
 
     def finish_truncation(self, log: Log) -> None:
-        """Repeat a truncation of which the disk refused a step, if there is one; raises KafkaStorageError."""
+        """Finish a truncation that the disk has interrupted, if there is one; raises KafkaStorageError."""
         if log.state is LogState.HALF_TRUNCATED:
             log.finish_truncation(now_ms=self._broker.clock.wall_ms())
             self.truncated(log)

@@ -42,7 +42,8 @@ class Coordination:
         if closing and not self._context.accumulator.has_incomplete:
             patience_ms = self._context.settings.delivery_timeout_ms
             self._close_by_ms = min(self._close_by_ms, now_ms + patience_ms)
-            # After the last batch: `close` delivers first, then aborts what nobody has committed.
+            # After the last batch: `close` delivers all records, and then aborts a transaction that the
+            # application has left open.
             manager.abort_unattended()
         if completion.fatal is not None:
             manager.die(completion.fatal)

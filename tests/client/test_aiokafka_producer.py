@@ -176,7 +176,7 @@ def test_a_token_comes_from_the_applications_loop() -> None:
         tokens = TokensFromTheLoop(Provider())
         tokens.loop = loops[0]
         assert await asyncio.to_thread(trio.run, tokens.token) == "token"
-        assert tokens.extensions() == {"a": "b"}  # type: ignore[attr-defined]  # the provider's own method
+        assert tokens.extensions() == {"a": "b"}  # type: ignore[attr-defined]  # `__init__` sets it if the provider has it
 
     asyncio.run(main())
     producer = AIOKafkaProducer(
@@ -264,7 +264,7 @@ def test_extensions_come_from_the_applications_loop_too() -> None:
     async def main() -> None:
         tokens = TokensFromTheLoop(Provider())
         tokens.loop = asyncio.get_running_loop()
-        extensions = tokens.extensions  # type: ignore[attr-defined]  # the provider's own method
+        extensions = tokens.extensions  # type: ignore[attr-defined]  # `__init__` sets it if the provider has it
         assert await asyncio.to_thread(trio.run, extensions) == {"a": "b"}
 
     asyncio.run(main())

@@ -36,7 +36,7 @@ def test_state_that_a_killed_driver_had_half_removed_stayed_for_ever(
 ) -> None:
     """The record of its batch, by which it is found, went first."""
     monkeypatch.setattr(window, "HadoopFolder", MemoryFolder)
-    state = WindowState(None, "checkpoint", "shape")  # type: ignore[arg-type]  # no session is asked
+    state = WindowState(None, "checkpoint", "shape")  # type: ignore[arg-type]  # `MemoryFolder` uses no Spark session
     folder: Any = state._folder
     folder.entries = dict.fromkeys(("0.closing", "0.closed", "state-0", "0.json", "state-1", "1.json"), "")
     folder.removals_left = removals
