@@ -10,9 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import attrs
 import click
-import trio
 
-from splashdam.cli.exiting import failures_reported
+from splashdam.cli.exiting import failures_reported, run_in_trio
 from splashdam.cli.parameters import cluster_options, settled_cluster
 from splashdam.client.local import ADDRESS, Lease, local_address
 from splashdam.client.running.connecting import authenticator, secured
@@ -73,7 +72,7 @@ class Cluster(NamedTuple):
             ) as client:
                 return await task(client)
 
-        return trio.run(run)
+        return run_in_trio(run)
 
     def check(self, reads: Sequence[str] = (), *, writes: Sequence[str] = ()) -> None:
         """Check that the cluster answers and has these topics.

@@ -6,15 +6,19 @@ SIGTERM and SIGHUP end a command as Ctrl-C does; the status tells which signal i
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, TypeVar, TypeVarTuple
 
 import click
+import trio
 
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.errors import KafkaConfigurationError, KafkaError
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 def explained(error: BaseException) -> str:
@@ -135,6 +139,26 @@ def signals_interrupt_trio() -> Iterator[None]:
         if not isinstance(interrupt, KeyboardInterrupt):
             raise
         raise (EndedBySignal(came[0]) if came else interrupt) from None
+
+
+def run_in_trio(main: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
+    """Run a coroutine function in a trio loop, in which Ctrl-C interrupts only tasks that wait.
+
+    By default trio raises KeyboardInterrupt between any two instructions. In the middle of an ``async with``
+    that leaves a nursery open behind it, and the loop ends with an internal error, or never.
+    `interrupts_raise` is for what may block the loop.
+    """
+    return trio.run(main, *args, restrict_keyboard_interrupt_to_checkpoints=True)
+
+
+@contextmanager
+def interrupts_raise() -> Iterator[None]:
+    """Let Ctrl-C, SIGTERM and SIGHUP interrupt a block of a trio program that may block its loop.
+
+    A write to a pipe that nobody reads would otherwise outlast them. Nothing inside may open a nursery.
+    """
+    with _handled_by(signal.default_int_handler, (signal.SIGINT,)):
+        yield
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import trio
 
 from splashdam.cli.broker.events import ErrorLines, events_told
 from splashdam.cli.commands import OnceCommand
-from splashdam.cli.exiting import file_failures_reported
+from splashdam.cli.exiting import file_failures_reported, run_in_trio
 from splashdam.cli.output import is_terminal, print_line, standard_output
 from splashdam.cli.parameters import (
     DirectoryPath,
@@ -178,7 +178,7 @@ def broker(
             console=console,
         )
         with events_told() if verbose else nullcontext():
-            trio.run(serving.run)
+            run_in_trio(serving.run)
 
 
 def _settings(

@@ -9,6 +9,7 @@ import trio
 
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.connecting import Cluster, on_cluster
+from splashdam.cli.exiting import run_in_trio
 from splashdam.console.console import ConsoleSettings, check_installed, open_console
 from splashdam.console.source import Source
 from splashdam.embedded_broker.inside import decode_internal
@@ -56,7 +57,7 @@ def console(cluster: Cluster, *, host: str, port: int, read_only: bool) -> None:
         decode=decode_internal,
         authenticator=cluster.authenticator,
     )
-    trio.run(_serve, source, settings)
+    run_in_trio(_serve, source, settings)
 
 
 async def _serve(source: Source, settings: ConsoleSettings) -> None:

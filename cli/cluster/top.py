@@ -16,7 +16,7 @@ import trio
 
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.connecting import Cluster, on_cluster
-from splashdam.cli.exiting import EndedBySignal, signals_interrupt_trio
+from splashdam.cli.exiting import EndedBySignal, run_in_trio, signals_interrupt_trio
 from splashdam.cli.output import counted, is_terminal, print_json, shown_age, shown_bytes
 from splashdam.cli.parameters import json_option
 from splashdam.console.sampling import Sampler, Seen
@@ -74,7 +74,7 @@ def top(cluster: Cluster, *, interval: float, once: bool, as_json: bool) -> None
     shows_live = not (once or as_json or not is_terminal(sys.stdout))
     try:
         with signals_interrupt_trio():  # else SIGTERM leaves the terminal in another mode
-            trio.run(_watch, cluster, interval, once or not (shows_live or as_json), as_json)
+            run_in_trio(_watch, cluster, interval, once or not (shows_live or as_json), as_json)
     except KeyboardInterrupt as interrupt:
         if isinstance(interrupt, EndedBySignal) or not (shows_live or as_json):
             raise

@@ -11,6 +11,7 @@ import click
 import trio
 
 from splashdam.cli.connecting import Cluster
+from splashdam.cli.exiting import interrupts_raise
 from splashdam.cli.output import counted, output_failures
 from splashdam.cli.records.rendering import Render
 from splashdam.model.errors import IllegalArgumentError
@@ -88,7 +89,7 @@ class Output:
             BrokenPipeError: the reader of the output has closed it.
             OutputFailure: the output cannot be written.
         """
-        with output_failures():
+        with interrupts_raise(), output_failures():
             for record in news.records:
                 if self.left == 0 or (end is not None and record.offset >= end):
                     self.stream.flush()

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import attrs
 import click
-import trio
 
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.connecting import Cluster, named_cluster
-from splashdam.cli.exiting import failures_reported, signals_interrupt_trio
+from splashdam.cli.exiting import failures_reported, run_in_trio, signals_interrupt_trio
 from splashdam.cli.moments import moment
 from splashdam.cli.output import standard_output
 from splashdam.cli.parameters import cluster_options, exclusive, given_bytes, legal_topic, settled_cluster
@@ -192,7 +191,7 @@ def tail(
             if any(each.startswith("^") for each in topics):
                 reading.topics = cluster.ask(partial(_matching, topics))
             if group is None:
-                trio.run(reading.run, cluster)
+                run_in_trio(reading.run, cluster)
             else:
                 cluster.ask(partial(_read_as_group, reading, cluster, group))
 

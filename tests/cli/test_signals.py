@@ -1,10 +1,11 @@
-"""Signals that wait until a step is done."""
+"""When signals take effect: behind a step, where a trio program waits, amid a write that blocks."""
 
 from __future__ import annotations
 
 import io
 import os
 import signal
+import threading
 
 import pytest
 import trio
@@ -17,7 +18,9 @@ from splashdam.cli.exiting import (
     ENDING,
     EndedBySignal,
     exit_status,
+    interrupts_raise,
     interrupts_wait,
+    run_in_trio,
     signals_interrupt,
     signals_interrupt_trio,
 )
@@ -91,6 +94,51 @@ def test_ctrl_c_during_imports_was_a_traceback() -> None:
         """
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_ctrl_c_between_two_instructions_left_a_nursery_open() -> None:
+    """`splashdam tail` ended with "Nursery stack corrupted" and status 1, or hung.
+
+    The signal comes between two instructions of a task, and takes effect where the program waits.
+    """
+    after = []
+
+    async def interrupted_task() -> None:
+        signal.raise_signal(signal.SIGINT)
+        after.append("next instruction")
+        await trio.sleep_forever()
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(interrupted_task)
+
+    with pytest.raises(BaseExceptionGroup) as raised:
+        run_in_trio(main)
+    assert raised.group_contains(KeyboardInterrupt)
+    assert after == ["next instruction"]
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_write_that_nobody_reads_is_interrupted(number: signal.Signals, status: int) -> None:
+    """A full pipe blocks the loop, so the signal cannot wait for a task that waits."""
+    reader, writer = os.pipe()
+    killer = threading.Timer(0, os.kill, (os.getpid(), number))
+
+    async def main() -> None:
+        with interrupts_raise():
+            killer.start()
+            while True:
+                os.write(writer, bytes(65536))
+
+    try:
+        with pytest.raises(KeyboardInterrupt) as raised, signals_interrupt_trio():
+            run_in_trio(main)
+    finally:
+        killer.join()
+        os.close(reader)
+        os.close(writer)
+    assert exit_status(raised.value) == status
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def interrupted(*_arguments: object, **_named: object) -> None:

@@ -121,7 +121,8 @@ class SplashdamClient(BlockingClient):
             ) as client:
                 return await task(client)
 
-        return trio.run(run)
+        # Else Ctrl-C, amid a context manager, leaves a nursery open: an internal error of trio, or no end.
+        return trio.run(run, restrict_keyboard_interrupt_to_checkpoints=True)
 
     def do_create_topic(
         self,
@@ -237,7 +238,8 @@ class SplashdamClient(BlockingClient):
             ) as client:
                 return await task(client)
 
-        return trio.run(run)
+        # Else Ctrl-C, amid a context manager, leaves a nursery open: an internal error of trio, or no end.
+        return trio.run(run, restrict_keyboard_interrupt_to_checkpoints=True)
 
 
 def _read(partition: int, record: Record) -> Read:

@@ -90,7 +90,7 @@ class TrioClient(_TaskClient):
                     await producer.init_transactions()
                 return await task(producer)
 
-        return trio.run(run)
+        return trio.run(run, restrict_keyboard_interrupt_to_checkpoints=True)
 
 
 class AsyncioClient(_TaskClient):
