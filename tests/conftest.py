@@ -30,7 +30,7 @@ pytest_plugins = [
 # An example may take long on a busy machine, or under the sanitizers, and be right: there is no deadline, and
 # the time that drawing takes is no failure.
 # Everybody's run draws fewer examples; what it draws differs each time. `make test-rest` draws all of them.
-for name, most in (("everyday", 40), ("thorough", 100)):
+for name, most in (("everyday", 25), ("thorough", 100)):
     settings.register_profile(
         name, deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=most
     )
