@@ -12,7 +12,6 @@ from types import FrameType
 from typing import NoReturn, TypeVar, TypeVarTuple
 
 import click
-import trio
 
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.errors import KafkaConfigurationError, KafkaError
@@ -148,6 +147,8 @@ def run_in_trio(main: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
     that leaves a nursery open behind it, and the loop ends with an internal error, or never.
     `interrupts_raise` is for what may block the loop.
     """
+    import trio  # which commands without a loop, and help, do not need
+
     return trio.run(main, *args, restrict_keyboard_interrupt_to_checkpoints=True)
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import shlex
 import shutil
 import subprocess
+import sys
+import tomllib
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -74,17 +77,33 @@ def test_the_newest_python_that_works_is_taken(checkout: Path) -> None:
     interpreter(checkout, "python3.13", accepted=False)
     interpreter(checkout, "python3.12", accepted=True)
     interpreter(checkout, "python3.11", accepted=True)
-    assert "python3.12 -m venv .venv" in make(checkout, "-n", "demo").stdout
-    assert "mine -m venv .venv" in make(checkout, "-n", "demo", "PYTHON=mine").stdout
+    assert "python3.12 -m venv --without-pip .venv" in make(checkout, "-n", "demo").stdout
+    assert "mine -m venv --without-pip .venv" in make(checkout, "-n", "demo", "PYTHON=mine").stdout
 
 
 def test_the_demonstration_installs_what_it_needs_alone(checkout: Path) -> None:
     """Neither Spark nor the tools of the tests."""
     interpreter(checkout, "python3.12", accepted=True)
-    installed = [line for line in make(checkout, "-n", "demo").stdout.splitlines() if " install " in line]
-    assert any('--editable ".[cli,compression,console]"' in line for line in installed)
+    lines = make(checkout, "-n", "demo").stdout.splitlines()
+    installed = [line for line in lines if " install " in line]
+    assert any("--no-deps --editable ." in line for line in installed)
+    assert any("--requirement .venv/needs.txt --group demo" in line for line in installed)
     assert not any("dev" in line.split() for line in installed)
     assert any("--group dev" in line for line in make(checkout, "-n", "test").stdout.splitlines())
+
+
+def test_what_the_demonstration_needs_is_read_from_pyproject(checkout: Path) -> None:
+    """The extension is built beside pip's downloads, so pip cannot find the dependencies by itself."""
+    interpreter(checkout, "python3.12", accepted=True)
+    (line,) = [each for each in make(checkout, "-n", "demo").stdout.splitlines() if "tomllib" in each]
+    words = shlex.split(line)
+    command = words[words.index("-c") : words.index(">")]
+    done = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=500, check=True
+    )
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [project["optional-dependencies"][name] for name in ("cli", "compression", "console")]
+    assert done.stdout.splitlines() == [*project["dependencies"], *chain.from_iterable(extras)]
 
 
 def test_what_make_test_leaves_out_is_what_make_test_rest_runs(checkout: Path) -> None:
