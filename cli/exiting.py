@@ -6,18 +6,16 @@ SIGTERM and SIGHUP end a command as Ctrl-C does; the status tells which signal i
 from __future__ import annotations
 
 import signal
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn, TypeVar, TypeVarTuple
+from typing import NoReturn
 
 import click
 
+from splashdam.cli.entry import leave_at_once
 from splashdam.model.broker_errors import BrokerResponseError
 from splashdam.model.errors import KafkaConfigurationError, KafkaError
-
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
 
 
 def explained(error: BaseException) -> str:
@@ -140,25 +138,21 @@ def signals_interrupt_trio() -> Iterator[None]:
         raise (EndedBySignal(came[0]) if came else interrupt) from None
 
 
-def run_in_trio(main: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
-    """Run a coroutine function in a trio loop, in which Ctrl-C interrupts only tasks that wait.
+@contextmanager
+def interrupts_raise() -> Iterator[None]:
+    """Let Ctrl-C, SIGTERM and SIGHUP interrupt a block of a trio program (`run_in_trio`) that may not wait.
 
-    By default trio raises KeyboardInterrupt between any two instructions. In the middle of an ``async with``
-    that leaves a nursery open behind it, and the loop ends with an internal error, or never.
-    `interrupts_raise` is for what may block the loop.
+    A write that blocks, to a pipe that nobody reads, would otherwise survive them. Nothing inside may open a
+    nursery.
     """
-    import trio  # which commands without a loop, and help, do not need
-
-    return trio.run(main, *args, restrict_keyboard_interrupt_to_checkpoints=True)
+    with _handled_by(signal.default_int_handler, (signal.SIGINT,)):
+        yield
 
 
 @contextmanager
-def interrupts_raise() -> Iterator[None]:
-    """Let Ctrl-C, SIGTERM and SIGHUP interrupt a block of a trio program that may block its loop.
-
-    A write to a pipe that nobody reads would otherwise outlast them. Nothing inside may open a nursery.
-    """
-    with _handled_by(signal.default_int_handler, (signal.SIGINT,)):
+def interrupts_end_the_process() -> Iterator[None]:
+    """Let Ctrl-C end the process at once, as it does while modules are imported."""
+    with _handled_by(leave_at_once, (signal.SIGINT,)):
         yield
 
 
@@ -184,8 +178,15 @@ def _handled_by(
             signal.signal(number, handler)
         yield
     finally:
+        came: KeyboardInterrupt | None = None
         for number in caught:
-            signal.signal(number, before[number])
+            while signal.getsignal(number) is not before[number]:
+                try:
+                    signal.signal(number, before[number])
+                except KeyboardInterrupt as interrupt:  # setting a handler first calls that of a late signal
+                    came = interrupt
+        if came is not None:
+            raise came
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:

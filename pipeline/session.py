@@ -17,6 +17,7 @@ import trio
 
 from splashdam.model.errors import KafkaConfigurationError
 from splashdam.net.addresses import parse_bootstrap_servers
+from splashdam.net.run import run_in_trio
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -142,7 +143,7 @@ def need_master(master: str | None) -> None:
                 return True
         return False
 
-    if not trio.run(accepts):
+    if not run_in_trio(accepts):
         raise KafkaConfigurationError(
             f"no Spark master listens at {master}: start one, or leave out --master"
         )

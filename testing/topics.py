@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import trio
-
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.admin import topics
 from splashdam.net.clock import SystemClock
 from splashdam.net.cluster.cluster_client import open_cluster_client
 from splashdam.net.connect import TcpConnect
+from splashdam.net.run import run_in_trio
 
 
 def create_topic(bootstrap_servers: str, name: str, partitions: int = topics.DEFAULT) -> None:
@@ -31,4 +30,4 @@ def create_topic(bootstrap_servers: str, name: str, partitions: int = topics.DEF
         ) as client:
             await topics.create_topic(client, name, partitions=partitions)
 
-    trio.run(create)
+    run_in_trio(create)

@@ -17,7 +17,7 @@ import trio
 
 from splashdam.cli.broker.events import ErrorLines, events_told
 from splashdam.cli.commands import OnceCommand
-from splashdam.cli.exiting import file_failures_reported, run_in_trio
+from splashdam.cli.exiting import file_failures_reported, interrupts_end_the_process
 from splashdam.cli.output import is_terminal, print_line, standard_output
 from splashdam.cli.parameters import (
     DirectoryPath,
@@ -177,8 +177,8 @@ def broker(
             tells_errors=verbose,
             console=console,
         )
-        with events_told() if verbose else nullcontext():
-            run_in_trio(serving.run)
+        with events_told() if verbose else nullcontext(), interrupts_end_the_process():
+            trio.run(serving.run)
 
 
 def _settings(

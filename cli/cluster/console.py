@@ -9,12 +9,12 @@ import trio
 
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.connecting import Cluster, on_cluster
-from splashdam.cli.exiting import run_in_trio
 from splashdam.console.console import ConsoleSettings, check_installed, open_console
 from splashdam.console.source import Source
 from splashdam.embedded_broker.inside import decode_internal
 from splashdam.net.clock import SystemClock
 from splashdam.net.connect import address_text
+from splashdam.net.run import run_in_trio
 from splashdam.storage.files.disk import DiskFiles
 
 

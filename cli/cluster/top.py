@@ -16,7 +16,7 @@ import trio
 
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.connecting import Cluster, on_cluster
-from splashdam.cli.exiting import EndedBySignal, run_in_trio, signals_interrupt_trio
+from splashdam.cli.exiting import EndedBySignal, interrupts_raise, signals_interrupt_trio
 from splashdam.cli.output import counted, is_terminal, print_json, shown_age, shown_bytes
 from splashdam.cli.parameters import json_option
 from splashdam.console.sampling import Sampler, Seen
@@ -24,6 +24,7 @@ from splashdam.model.errors import KafkaConnectionError, KafkaError, message_of
 from splashdam.model.views.cluster import GroupPartitionView, GroupView, TopicView
 from splashdam.net.clock import SystemClock
 from splashdam.net.inspector import Inspector, open_inspector
+from splashdam.net.run import run_in_trio
 
 if TYPE_CHECKING:
     from rich.console import Group as RichGroup
@@ -109,10 +110,11 @@ async def _print_looks(
         if once and len((await sampler.look()).moments) < 2:
             continue  # a cluster that answers slowly is asked less often, and two looks make a rate
         look = await _look(inspector, sampler)
-        if as_json:
-            print_json(as_fields(look))
-        else:
-            Console().print(picture(look, ""))
+        with interrupts_raise():
+            if as_json:
+                print_json(as_fields(look))
+            else:
+                Console().print(picture(look, ""))
         if once:
             return
 
@@ -131,7 +133,8 @@ async def _show_live(inspector: Inspector, sampler: Sampler, interval: float, ti
                 nursery.start_soon(_end_at_key, keys, nursery.cancel_scope)
             while True:
                 look = await _look(inspector, sampler)
-                live.update(picture(look, title, height=console.height), refresh=True)
+                with interrupts_raise():  # a stopped terminal (Ctrl-S) takes no output
+                    live.update(picture(look, title, height=console.height), refresh=True)
                 await trio.sleep(interval)
 
 

@@ -14,7 +14,7 @@ import click
 
 from splashdam.cli.commands import OnceCommand
 from splashdam.cli.connecting import Cluster, named_cluster
-from splashdam.cli.exiting import failures_reported, run_in_trio, signals_interrupt_trio
+from splashdam.cli.exiting import failures_reported, signals_interrupt_trio
 from splashdam.cli.moments import moment
 from splashdam.cli.output import standard_output
 from splashdam.cli.parameters import cluster_options, exclusive, given_bytes, legal_topic, settled_cluster
@@ -25,6 +25,7 @@ from splashdam.model.values import IsolationLevel
 from splashdam.net.admin.topics import list_topics
 from splashdam.net.cluster.cluster_client import ClusterClient
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST
+from splashdam.net.run import run_in_trio
 
 
 def _start(text: str) -> Start:

@@ -12,13 +12,13 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import attrs
-import trio
 
 from splashdam.client.running.security import make_authenticator, tls_context
 from splashdam.client.settings.rules import producer_settings
 from splashdam.model.broker_errors import ErrorCode
 from splashdam.net.addresses import parse_bootstrap_servers
 from splashdam.net.connection.negotiation import highest_common, offered_versions
+from splashdam.net.run import run_in_trio
 from splashdam.net.sasl.mechanisms import MECHANISMS
 from splashdam.testing.contract.behaviour import PATIENCE_SECONDS, BrokenPromise, Run, expect
 from splashdam.testing.contract.vocabulary import NOT_IN_CLIENT, PROTOCOL, Client, Refused
@@ -83,7 +83,7 @@ class RawConnection:
         authenticator = make_authenticator(producer_settings(security))
         mechanism = authenticator.mechanism
         credentials = attrs.evolve(authenticator.credentials, host=self._host)
-        side = trio.run(MECHANISMS[mechanism].open_client, credentials)
+        side = run_in_trio(MECHANISMS[mechanism].open_client, credentials)
         _refuse_if(self.ask(SaslHandshakeRequest(mechanism=mechanism)).error_code)
         message: bytes | None = side.start()
         lifetime_ms = 0

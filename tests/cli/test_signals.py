@@ -1,29 +1,38 @@
-"""When signals take effect: behind a step, where a trio program waits, amid a write that blocks."""
+"""When signals take effect: after a step, where a trio program waits, during a write that blocks."""
 
 from __future__ import annotations
 
 import io
 import os
 import signal
-import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 from click.testing import CliRunner
 from support.running.process_kit import run_script
 
+from splashdam.cli.cluster import top
+from splashdam.cli.cluster.top import Look
 from splashdam.cli.commands import splashdam
 from splashdam.cli.connecting import Cluster
 from splashdam.cli.exiting import (
     ENDING,
     EndedBySignal,
     exit_status,
-    interrupts_raise,
+    interrupts_end_the_process,
     interrupts_wait,
-    run_in_trio,
     signals_interrupt,
     signals_interrupt_trio,
 )
+from splashdam.cli.records.reading import Output
+from splashdam.console.sampling import Seen
+from splashdam.model.values import TopicPartition
+from splashdam.net.cluster.fetch_client import FetchedPartition
+from splashdam.net.run import run_in_trio
+from splashdam.record.reader import Record
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -118,27 +127,97 @@ def test_ctrl_c_between_two_instructions_left_a_nursery_open() -> None:
     assert after == ["next instruction"]
 
 
+class BlockedOutput(io.BytesIO):
+    """A full pipe: the signal comes during the write, which would go on."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__()
+        self.has_gone_on = False
+        self._number = number
+
+    def write(self, _data: object) -> int:
+        signal.raise_signal(self._number)
+        self.has_gone_on = True
+        return 0
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_write_that_nobody_reads_is_interrupted(number: signal.Signals, status: int) -> None:
-    """A full pipe blocks the loop, so the signal cannot wait for a task that waits."""
-    reader, writer = os.pipe()
-    killer = threading.Timer(0, os.kill, (os.getpid(), number))
+    """A full pipe blocks the loop, so the signal cannot wait until a task waits."""
+    stream = BlockedOutput(number)
+    output = Output(stream=stream, render=lambda _where, _record: b"line", left=None)
+    records = [Record(offset=0, timestamp_ms=0, key=None, value=b"v", headers=[])]
 
     async def main() -> None:
-        with interrupts_raise():
-            killer.start()
-            while True:
-                os.write(writer, bytes(65536))
+        output.write(FetchedPartition(TopicPartition("t", 0), records, 1, 1), None)
 
-    try:
-        with pytest.raises(KeyboardInterrupt) as raised, signals_interrupt_trio():
-            run_in_trio(main)
-    finally:
-        killer.join()
-        os.close(reader)
-        os.close(writer)
+    with pytest.raises(KeyboardInterrupt) as raised, signals_interrupt_trio():
+        run_in_trio(main)
+    assert not stream.has_gone_on
     assert exit_status(raised.value) == status
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_top_in_a_pipe_that_nobody_reads_is_interrupted(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only SIGKILL ended it."""
+    went_on = []
+
+    async def looked(*_arguments: object) -> Look:
+        return Look(seen=Seen(overview=None, failure=None, failing_since_ms=None, moments=()), groups=())
+
+    def blocked(_fields: object) -> None:
+        signal.raise_signal(number)
+        went_on.append(number)
+
+    monkeypatch.setattr(top, "_look", looked)
+    monkeypatch.setattr(top, "print_json", blocked)
+    monkeypatch.setattr(top, "as_fields", lambda look: look)
+    nobody: Any = None
+    with pytest.raises(KeyboardInterrupt), signals_interrupt_trio():
+        run_in_trio(partial(top._print_looks, nobody, nobody, 0.0, once=False, as_json=True))
+    assert not went_on
+
+
+def test_ctrl_c_did_not_end_a_broker_that_recovers_its_logs(tmp_path: Path) -> None:
+    """It took effect when gigabytes were recovered: logs survive a kill, so the process may end at once."""
+    done = run_script(
+        """
+        import signal, sys
+        from splashdam.cli.broker import broker
+        from splashdam.cli.entry import main
+
+        def recovering(*_arguments, **_settings):
+            while True:
+                signal.raise_signal(signal.SIGINT)
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # the test run may ignore it
+        broker.open_broker = recovering
+        sys.argv = ["splashdam", "broker", "--port", "0", "--data", sys.argv[1]]
+        main()
+        """,
+        str(tmp_path),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_a_signal_at_the_end_of_a_block_kept_its_handler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Setting a handler first calls that of a signal which has just come: it raised, and nothing was set."""
+    before = signal.getsignal(signal.SIGINT)
+    set_handler, came = signal.signal, []
+
+    def late(number: int, handler: Any) -> object:
+        if handler is before and not came:
+            came.append(number)
+            raise KeyboardInterrupt
+        return set_handler(number, handler)
+
+    with pytest.raises(KeyboardInterrupt), interrupts_end_the_process():
+        monkeypatch.setattr(signal, "signal", late)
+    assert came
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def interrupted(*_arguments: object, **_named: object) -> None:

@@ -44,6 +44,18 @@ def test_each_connection_read_the_files_of_the_distribution() -> None:
     assert readers <= {"cli", "testing"}  # which name the versions of other clients
 
 
+def test_ctrl_c_is_raised_only_where_a_loop_waits() -> None:
+    """In the main thread `run_in_trio` runs the loops; the broker's Ctrl-C ends the process at once."""
+    elsewhere = {"cli/broker/broker.py", "pipeline/trio_thread.py"}
+    found = {
+        str(path.relative_to(ROOT))
+        for room in ("cli", "testing", "pipeline")
+        for path in files(room, ".py")
+        if "trio.run(" in path.read_text()
+    }
+    assert found == elsewhere
+
+
 @pytest.mark.parametrize("path", list(files("record", ".pyx", ".pxi")), ids=lambda path: path.name)
 def test_kernel_reads_no_clock(path: Path) -> None:
     """Time is an argument in the compiled twin too; the import linter cannot look into it."""

@@ -74,9 +74,9 @@ def measure(task: Task) -> Measurement:
     if task.call in asyncio_like.CALLS:
         return {**asyncio.run(_measure_under_asyncio(task)), "twin": IMPL}
     if task.call == "awaiting":
-        import trio
+        from splashdam.net.run import run_in_trio
 
-        return {**trio.run(_measure_in_a_loop, task), "twin": IMPL}
+        return {**run_in_trio(_measure_in_a_loop, task), "twin": IMPL}
     from splashdam.client.producer import KafkaProducer
 
     return {**kafka_like.measure(KafkaProducer, CALLS[task.call], task), "twin": IMPL}

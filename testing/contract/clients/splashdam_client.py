@@ -22,6 +22,7 @@ from splashdam.net.cluster.cluster_client import ClusterClient, ClusterClientSet
 from splashdam.net.cluster.fetch_client import EARLIEST, LATEST, FetchClient, FetchSettings, open_fetch_client
 from splashdam.net.connect import Connect, TcpConnect
 from splashdam.net.connection.connection import Authenticator
+from splashdam.net.run import run_in_trio
 from splashdam.record.reader import Record
 from splashdam.testing.contract.clients.in_process import (
     API_TIMEOUT_MS,
@@ -121,8 +122,7 @@ class SplashdamClient(BlockingClient):
             ) as client:
                 return await task(client)
 
-        # Else Ctrl-C, amid a context manager, leaves a nursery open: an internal error of trio, or no end.
-        return trio.run(run, restrict_keyboard_interrupt_to_checkpoints=True)
+        return run_in_trio(run)
 
     def do_create_topic(
         self,
@@ -238,8 +238,7 @@ class SplashdamClient(BlockingClient):
             ) as client:
                 return await task(client)
 
-        # Else Ctrl-C, amid a context manager, leaves a nursery open: an internal error of trio, or no end.
-        return trio.run(run, restrict_keyboard_interrupt_to_checkpoints=True)
+        return run_in_trio(run)
 
 
 def _read(partition: int, record: Record) -> Read:

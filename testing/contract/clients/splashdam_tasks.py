@@ -7,11 +7,10 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-import trio
-
 from splashdam.client.async_producer import AsyncKafkaProducer
 from splashdam.client.asyncio_producer import AsyncioKafkaProducer
 from splashdam.model.values import TopicPartition
+from splashdam.net.run import run_in_trio
 from splashdam.testing.contract.clients.in_process import API_TIMEOUT_MS, ProduceCall, record_fields
 from splashdam.testing.contract.clients.splashdam_client import SplashdamClient
 
@@ -90,7 +89,7 @@ class TrioClient(_TaskClient):
                     await producer.init_transactions()
                 return await task(producer)
 
-        return trio.run(run, restrict_keyboard_interrupt_to_checkpoints=True)
+        return run_in_trio(run)
 
 
 class AsyncioClient(_TaskClient):
