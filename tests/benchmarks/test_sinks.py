@@ -130,6 +130,6 @@ def test_the_far_sink_answers_in_order_and_counts() -> None:
     with sinks.RunningSink(command, distance.PARTITIONS) as sink:
         with KafkaProducer(bootstrap_servers=sink.bootstrap, batch_size=0, linger_ms=0) as producer:
             futures = [producer.send("bench", b"%d" % number) for number in range(30)]
-            assert all(future.get(timeout=30).offset == 0 for future in futures)  # it stores nothing
+            assert all(future.get(timeout=300).offset == 0 for future in futures)  # it stores nothing
         counts = sink.counts()
     assert (counts["records"], counts["batches"]) == (30, 30)

@@ -41,7 +41,7 @@ def test_signals_shut_down_cleanly(tmp_path: Path, number: signal.Signals) -> No
     with started("broker", "--data", str(tmp_path), "--port", "0") as process:
         first_line(process)
         process.send_signal(number)
-        rest, errors = process.communicate(timeout=30)
+        rest, errors = process.communicate(timeout=500)
         assert (process.returncode, rest, errors) == (0, b"", b"")
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 
@@ -62,7 +62,7 @@ def test_directory_is_free_again_after_a_kill(tmp_path: Path) -> None:
     with started("broker", "--data", str(tmp_path), "--port", "0") as process:
         first_line(process)
         process.kill()
-        process.wait(timeout=30)
+        process.wait(timeout=500)
     with started("broker", "--data", str(tmp_path), "--port", "0") as process:
         assert LISTENING.fullmatch(first_line(process))
 
@@ -112,7 +112,7 @@ def test_settings_from_a_file_and_over_it(tmp_path: Path) -> None:
         with KafkaProducer(bootstrap_servers=servers) as producer:
             assert len(producer.partitions_for("t")) == 3
         process.terminate()
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=500)
     assert b"log.dirs=/tmp/kafka in the file has no effect: --data names the directory" in errors
     assert b"retention" not in errors
 
@@ -198,7 +198,7 @@ def test_a_broker_for_a_script(tmp_path: Path) -> None:
             assert len(producer.partitions_for("orders")) == 3
         assert run("topics", "describe", "nope", "-b", servers).returncode == 1
         process.terminate()
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=500)
         assert process.returncode == 0
     events = [each.partition(" ")[2] for each in errors.decode().splitlines()]
     assert events[0] == "created topic orders, partitions: 3"

@@ -141,7 +141,7 @@ def test_new_records_are_followed(broker: EmbeddedBroker) -> None:
         produce(broker, "news", b"new\n")
         assert first_line(process) == "new"
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 130
+        assert process.wait(timeout=500) == 130
 
 
 def test_reader_that_has_seen_enough(broker: EmbeddedBroker) -> None:
@@ -153,7 +153,7 @@ def test_reader_that_has_seen_enough(broker: EmbeddedBroker) -> None:
         assert process.stdout.readline() == b"line\n"
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=500) == 0
 
 
 def test_lines_that_cannot_be_sent(broker: EmbeddedBroker) -> None:
@@ -222,7 +222,7 @@ def test_an_interrupted_produce_delivers_the_lines_it_has_read(broker: EmbeddedB
         read = run("tail", "partial", *options, "--from-beginning", "--max-messages", "2")
         assert read.stdout == b"before\nkept\n"
         process.send_signal(signal.SIGINT)
-        errors = process.communicate(timeout=30)[1].decode()
+        errors = process.communicate(timeout=500)[1].decode()
     assert process.returncode == 130
     assert errors.startswith("1 record delivered to partial in ")
     assert "interrupted" in errors

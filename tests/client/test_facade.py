@@ -57,7 +57,7 @@ def test_a_producer_imports_what_it_uses(tcp_cluster: Any) -> None:
         "import sys\n"
         "from splashdam import KafkaProducer\n"
         f"producer = KafkaProducer(bootstrap_servers={tcp_cluster.address!r})\n"
-        "producer.send('one', b'value').get(30)\n"
+        "producer.send('one', b'value').get(300)\n"
         "producer.close()\n"
         "print(*sorted(name.removeprefix('splashdam.') for name in sys.modules))"
     )

@@ -115,7 +115,7 @@ def test_get_waits_for_another_thread() -> None:
     """A blocked thread wakes when the batch is complete."""
     future = make_future()
     results: list[RecordMetadata] = []
-    threads = [threading.Thread(target=lambda: results.append(future.get(timeout=30))) for _ in range(3)]
+    threads = [threading.Thread(target=lambda: results.append(future.get(timeout=300))) for _ in range(3)]
     for thread in threads:
         thread.start()
     succeed(future)

@@ -50,7 +50,7 @@ class Watch:
 def test_send_and_get(tcp_cluster: Any) -> None:
     """A record's whole way through a socket."""
     with KafkaProducer(bootstrap_servers=tcp_cluster.address) as producer:
-        metadata = producer.send("two", b"v", key=b"k").get(timeout=30)
+        metadata = producer.send("two", b"v", key=b"k").get(timeout=300)
         assert metadata.partition == hashed_partition(b"k", 2)
         assert metadata.offset == 0
         futures = [producer.send("one", b"%d" % number) for number in range(1_000)]
@@ -102,7 +102,7 @@ def test_from_properties(tcp_cluster: Any, tmp_path: Path) -> None:
     with KafkaProducer.from_properties(path, client_id="from-file") as producer:
         assert producer.config["linger_ms"] == 1
         assert producer.config["client_id"] == "from-file"
-        assert producer.send("one", b"v").get(timeout=30).offset == 0
+        assert producer.send("one", b"v").get(timeout=300).offset == 0
     with pytest.raises(KafkaConfigurationError, match=r"Did you mean 'linger\.ms'"):
         KafkaProducer.from_properties({"lingr.ms": "1"})
 
@@ -115,7 +115,7 @@ def test_the_configuration_travels_and_the_producer_does_not(tcp_cluster: Any) -
         config = pickle.loads(pickle.dumps(producer.config))
     assert config["acks"] == -1
     with KafkaProducer(**config) as worker:
-        assert worker.send("one", b"v").get(timeout=30).offset == 0
+        assert worker.send("one", b"v").get(timeout=300).offset == 0
 
 
 @ENDS
@@ -227,7 +227,7 @@ def test_callbacks_may_send_and_close_but_not_wait(tcp_cluster: Any, undelivered
         producer.send("one", b"v").add_callback(callback)
     assert called.wait(300)
     assert len(results) == 3, results
-    assert [future.get(timeout=30).offset for future in results] == [1, 0, 1]
+    assert [future.get(timeout=300).offset for future in results] == [1, 0, 1]
     assert results[1].value.partition == 4
     producer.close()
     assert tcp_cluster.values("six", 4) == [b"to a topic not known yet", b"and another"]
@@ -242,8 +242,8 @@ def test_a_deferred_record_for_a_topic_that_never_comes(tcp_cluster: Any, undeli
             future.add_callback(lambda _metadata: late.append(producer.send("nowhere", b"v")))
         producer.flush()
         with pytest.raises(KafkaTimeoutError, match="'nowhere'"):
-            late[0].get(timeout=30)
-        assert producer.send("one", b"v").get(timeout=30).offset == 1
+            late[0].get(timeout=300)
+        assert producer.send("one", b"v").get(timeout=300).offset == 1
 
 
 def test_close_in_a_callback_returns_at_once(tcp_cluster: Any, undelivered: Any) -> None:
@@ -288,7 +288,7 @@ def test_close_in_a_finalizer_on_the_senders_thread_loses_nothing(tcp_cluster: A
         rest = [service.producer.send("one", b"%d" % number) for number in range(1, 20)]
         first.add_callback(lambda _metadata, _service=service: None)
         del service
-    assert [future.get(timeout=30).offset for future in (first, *rest)] == list(range(20))
+    assert [future.get(timeout=300).offset for future in (first, *rest)] == list(range(20))
     assert threads == [name]
 
 
@@ -317,8 +317,8 @@ def test_a_failed_record_fails_alone(tcp_cluster: Any) -> None:
     tcp_cluster.scripted.produce_script.append(Trouble(code=ErrorCode.INVALID_RECORD))
     with KafkaProducer(bootstrap_servers=tcp_cluster.address) as producer:
         with pytest.raises(KafkaError, match="InvalidRecordError"):
-            producer.send("one", b"bad").get(timeout=30)
-        assert producer.send("one", b"good").get(timeout=30).offset == 0
+            producer.send("one", b"bad").get(timeout=300)
+        assert producer.send("one", b"good").get(timeout=300).offset == 0
 
 
 def test_awaited_by_asyncio_and_trio(tcp_cluster: Any) -> None:

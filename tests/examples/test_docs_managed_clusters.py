@@ -39,7 +39,7 @@ def deliver(config: dict[str, Any], broker: EmbeddedBroker, pki: Pki) -> None:
     """One record, by these settings, to our broker."""
     config |= {"bootstrap_servers": broker.bootstrap_servers, "ssl_cafile": pki.cafile}
     with KafkaProducer(**config) as producer:
-        assert producer.send("orders", b"tea").get(timeout=10).offset == 0
+        assert producer.send("orders", b"tea").get(timeout=300).offset == 0
 
 
 def test_msk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pki: Pki) -> None:

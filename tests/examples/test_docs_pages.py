@@ -227,7 +227,7 @@ def place_order(to, *arguments):
         to = confluent_kafka.Producer({"bootstrap.servers": to})
     topic, order = arguments if len(arguments) == 2 else ("orders", *arguments)
     to.produce(topic, order)
-    assert to.flush(10) == 0
+    assert to.flush(300) == 0
 
 
 """

@@ -103,7 +103,7 @@ async def test_records_go_through_a_proxy(
 
     def send() -> int:
         with KafkaProducer(**options) as producer:
-            return producer.send("t", b"v").get(timeout=30).offset
+            return producer.send("t", b"v").get(timeout=300).offset
 
     assert await trio.to_thread.run_sync(send) == 0
     assert proxy.asked[0] == ("localhost" if is_named else "127.0.0.1", int(port))

@@ -42,7 +42,7 @@ def test_the_blocks_run(spark: SparkSession, tmp_path: Path, capsys: pytest.Capt
         servers = broker.bootstrap_servers
         with KafkaProducer(bootstrap_servers=servers) as producer:
             for topic in ("orders", "flights"):
-                producer.send_many(topic, [b"x"] * RECORDS).get(timeout=30)
+                producer.send_many(topic, [b"x"] * RECORDS).get(timeout=300)
         names: dict[str, Any] = {"spark": spark, "servers": servers}
         run(latest, names, tmp_path)
         assert names["stream"].isStreaming

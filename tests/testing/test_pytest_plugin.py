@@ -19,7 +19,7 @@ PRODUCES = """
 
     def test_it(kafka_broker, kafka_topic):
         producer = KafkaProducer(bootstrap_servers=kafka_broker.bootstrap_servers)
-        assert producer.send(kafka_topic, b"hello").get(30).offset == 0
+        assert producer.send(kafka_topic, b"hello").get(300).offset == 0
         producer.close()
 """
 
@@ -48,13 +48,13 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
         broker.requests.start()
         create_topic(broker.bootstrap_servers, "t")
         theirs = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
-        theirs.send("t", b"1").get(30)
+        theirs.send("t", b"1").get(300)
         theirs.close()
         with KafkaProducer(bootstrap_servers=broker.bootstrap_servers, retries=0) as ours:
-            ours.send("t", b"1", partition=0).get(30)
+            ours.send("t", b"1", partition=0).get(300)
             broker.faults.produce(error="INVALID_RECORD")
             with pytest.raises(BrokerResponseError):
-                ours.send("t", b"1").get(30)
+                ours.send("t", b"1").get(300)
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_every_test_has_a_broker_of_its_own(suite: pytest.Pytester) -> None:
             kafka_broker.requests.start()
             with KafkaProducer(bootstrap_servers=kafka_broker.bootstrap_servers) as producer:
                 assert len(producer.partitions_for("t")) == partitions
-                assert producer.send("t", b"1", partition=0).get(30).offset == 0
+                assert producer.send("t", b"1", partition=0).get(300).offset == 0
             assert {each.broker for each in kafka_broker.requests} == {7}
 
         @pytest.mark.kafka(partitions=4)
@@ -118,7 +118,7 @@ def test_cluster(suite: pytest.Pytester) -> None:
             servers = kafka_cluster.bootstrap_servers
             with KafkaProducer(bootstrap_servers=servers, retry_backoff_ms=1) as producer:
                 for partition in (0, 1):
-                    assert producer.send(kafka_topic, b"1", partition=partition).get(30).offset == 0
+                    assert producer.send(kafka_topic, b"1", partition=partition).get(300).offset == 0
             assert fault.hits == 1
         """
     )
@@ -141,10 +141,10 @@ def test_faults_end_with_their_test(suite: pytest.Pytester) -> None:
         def test_it(kafka_broker, kafka_faults, turn):
             assert kafka_faults is kafka_broker.faults
             with KafkaProducer(bootstrap_servers=kafka_broker.bootstrap_servers, retries=0) as producer:
-                producer.send("t", b"1").get(30)
+                producer.send("t", b"1").get(300)
                 kafka_faults.produce(error="INVALID_RECORD")
                 with pytest.raises(Exception, match="INVALID_RECORD|fault"):
-                    producer.send("t", b"1").get(30)
+                    producer.send("t", b"1").get(300)
         """
     )
     suite.runpytest().assert_outcomes(passed=2)

@@ -77,8 +77,8 @@ def test_it_is_served_and_written_on(data: Path, broker: EmbeddedBroker) -> None
         with producer.transaction():
             producer.send(TRANSACTIONAL, b"new", timestamp_ms=START_MS)
     with KafkaProducer(bootstrap_servers=servers) as producer:
-        assert producer.send(PLAIN, b"new", timestamp_ms=START_MS).get(timeout=30).offset == 30
-        assert producer.send(COMPACTED, b"new", b"key 1", timestamp_ms=START_MS).get(timeout=30).offset == 24
+        assert producer.send(PLAIN, b"new", timestamp_ms=START_MS).get(timeout=300).offset == 30
+        assert producer.send(COMPACTED, b"new", b"key 1", timestamp_ms=START_MS).get(timeout=300).offset == 24
     count, _, committed, _ = expected["topics"][TRANSACTIONAL]
     assert len(served(servers, TRANSACTIONAL)) == count + 1
     assert [record.value for record in served(servers, TRANSACTIONAL, committed=True)][committed:] == [b"new"]

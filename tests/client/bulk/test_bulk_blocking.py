@@ -63,7 +63,7 @@ def test_kafka_python_reads_the_same_records(
             delivery = producer.send_arrow(topic, pa.table(columns))
         else:
             delivery = producer.send_many(topic, values, keys=keys if keyed else None)
-        assert delivery.get(timeout=60).delivered == len(pairs)
+        assert delivery.get(timeout=300).delivered == len(pairs)
         placed: list[list[Any]] = [[] for _ in range(3)]
         for pair, future in zip(pairs, delivery, strict=True):
             metadata = future.value
@@ -84,15 +84,15 @@ def test_arrow_tables(tcp_cluster: Any) -> None:
     with KafkaProducer(bootstrap_servers=tcp_cluster.address, batch_size=500) as producer:
         report = producer.send_arrow(
             "two", table, value="body", key="id", partition=1, headers=[("h", b"")]
-        ).get(30)
+        ).get(300)
         assert report.base_offsets == {1: 0}
         array = pa.chunked_array([["x"], ["y", "z"]])
-        assert producer.send_arrow("one", array).get(timeout=30).delivered == 3
+        assert producer.send_arrow("one", array).get(timeout=300).delivered == 3
         broken = pa.table({"value": pa.chunked_array([[b"a"], [b"b", None]])})
         with pytest.raises(BulkSendError, match="record 2: Need at least one: key or value") as caught:
             producer.send_arrow("one", broken)
         assert caught.value.delivery is not None
-        assert caught.value.delivery.get(timeout=30).delivered == 2
+        assert caught.value.delivery.get(timeout=300).delivered == 2
         assert producer.send_arrow("one", table[:0], value="body").get(timeout=0).count == 0
         with pytest.raises(ValueError, match="no column 'value' among 'id', 'body'"):
             producer.send_arrow("one", table)
@@ -108,7 +108,7 @@ def test_a_row_with_neither_value_nor_key(tcp_cluster: Any) -> None:
     table = pa.table({"value": [b"a", None, b"c"], "key": pa.array([None, None, b"k"], pa.binary())})
     with KafkaProducer(bootstrap_servers=tcp_cluster.address) as producer:
         for data in (table, table[1:2]):
-            producer.send_arrow("one", data, may_be_empty=True).get(30)
+            producer.send_arrow("one", data, may_be_empty=True).get(300)
     assert tcp_cluster.values("one") == [b"a", None, b"c", None]
 
 
@@ -126,10 +126,10 @@ def test_in_a_delivery_callback(tcp_cluster: Any, undelivered: Any) -> None:
         with undelivered(producer):
             first = producer.send("one", b"v")
             first.add_callback(send_more)
-        first.get(timeout=30)
+        first.get(timeout=300)
         producer.flush()
         (delivery,) = ends
-        assert delivery.get(timeout=30).delivered == 300
+        assert delivery.get(timeout=300).delivered == 300
         assert [future.value.offset for future in delivery] == list(range(300))
     assert tcp_cluster.values("two", 0) == values
 
@@ -154,7 +154,7 @@ def test_many_threads(tcp_cluster: Any) -> None:
         assert producer.flush()
         logs = [tcp_cluster.values("two", partition) for partition in range(2)]
         for number, delivery in deliveries.items():
-            assert delivery.get(timeout=30).delivered == 3_000
+            assert delivery.get(timeout=300).delivered == 3_000
             for each, future in enumerate(delivery):
                 assert logs[future.value.partition][future.value.offset] == b"%d-%d" % (number, each)
             for partition in range(2):

@@ -84,7 +84,7 @@ def test_kafka_python_reads_what_single_sends_would_have_sent(
         for key, value, headers, partition, timestamp_ms in rows:
             producer.send(alone, value, key, headers, partition, timestamp_ms)
         delivery = in_bulk(producer, bulk, rows, arrow)
-        assert delivery.get(timeout=60).delivered == len(rows)
+        assert delivery.get(timeout=300).delivered == len(rows)
         producer.flush()
         for row, future in zip(rows, delivery, strict=True):
             assert (future.value.partition, future.value.timestamp) == row[3:]

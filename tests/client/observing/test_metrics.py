@@ -31,10 +31,10 @@ def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
 def test_every_metric_of_kafka_python_is_there(broker: EmbeddedBroker) -> None:
     """Both send to the same broker, and answer the same groups with the same names; we have some more."""
     with kafka.KafkaProducer(bootstrap_servers=broker.bootstrap_servers) as theirs:
-        theirs.send("t", b"value").get(30)
+        theirs.send("t", b"value").get(300)
         expected = theirs.metrics()
     with KafkaProducer(bootstrap_servers=broker.bootstrap_servers) as ours:
-        ours.send("t", b"value").get(30)
+        ours.send("t", b"value").get(300)
         found = ours.metrics()
     for group, names in expected.items():
         if not group.endswith("node-bootstrap-0"):  # whose connection serves on as that of node 1 here
@@ -47,7 +47,7 @@ def test_raw_metrics_have_kafka_pythons_shape(broker: EmbeddedBroker) -> None:
     """Objects with a name, a group and tags, which can be read again."""
     with KafkaProducer(bootstrap_servers=broker.bootstrap_servers, client_id="me") as producer:
         raw = producer.metrics(raw=True)
-        producer.send("t", b"value").get(30)
+        producer.send("t", b"value").get(300)
         by_name = {(name.group, name.name): metric for name, metric in raw.items()}
         sent = by_name["producer-metrics", "record-send-total"]
         assert sent.value() == 1
@@ -178,7 +178,7 @@ def test_reporters_hear_of_new_topics(broker: EmbeddedBroker, caplog: pytest.Log
     )
     with producer:
         assert ("producer-metrics", "record-send-total") in given.names
-        producer.send("fresh", b"value").get(30)
+        producer.send("fresh", b"value").get(300)
     for reporter in Reporter.made:
         assert ("producer-topic-metrics.fresh", "byte-rate") in reporter.names
         assert reporter.closed == 1

@@ -69,7 +69,7 @@ def test_a_record_is_a_span_and_carries_its_context(broker: EmbeddedBroker) -> N
     rig = Rig()
     with KafkaProducer(**rig.options(broker)) as producer:
         with rig.provider.get_tracer("test").start_as_current_span("around") as around:
-            metadata = producer.send("t", b"value", key=b"anna", headers=[("traceparent", b"old")]).get(30)
+            metadata = producer.send("t", b"value", key=b"anna", headers=[("traceparent", b"old")]).get(300)
         producer.flush()
     (span,) = [span for span in rig.spans() if span.name != "around"]
     assert (span.name, span.kind, span.status.status_code) == ("send t", SpanKind.PRODUCER, StatusCode.UNSET)
@@ -98,7 +98,7 @@ def test_a_record_that_fails_is_a_span_with_an_error(broker: EmbeddedBroker, par
     value = b"x" if partition else bytes(3_000_000)
     with KafkaProducer(**rig.options(broker), max_request_size=10_000_000, max_block_ms=500) as producer:
         with pytest.raises(KafkaError) as raised:
-            producer.send("t", value, partition=partition).get(30)
+            producer.send("t", value, partition=partition).get(300)
         producer.flush()
     (span,) = rig.spans()
     assert span.status.status_code is StatusCode.ERROR
@@ -110,7 +110,7 @@ def test_a_record_that_fails_is_a_span_with_an_error(broker: EmbeddedBroker, par
 def test_what_is_not_sampled_carries_its_context_and_is_not_kept(broker: EmbeddedBroker) -> None:
     rig = Rig(sampler=ALWAYS_OFF)
     with KafkaProducer(**rig.options(broker)) as producer:
-        producer.send("t", b"value").get(30)
+        producer.send("t", b"value").get(300)
     assert not rig.spans()
     assert not rig.tracing._spans
     assert not context_of(rig.sent.headers[0]).trace_flags.sampled
@@ -122,7 +122,7 @@ def test_without_an_sdk_records_are_as_they_were(broker: EmbeddedBroker) -> None
     sent = Sent()
     tracing = TracingInterceptor(trace.NoOpTracerProvider())
     with KafkaProducer(bootstrap_servers=broker.bootstrap_servers, interceptors=[tracing, sent]) as producer:
-        producer.send("t", b"value", headers=[("a", b"b")]).get(30)
+        producer.send("t", b"value", headers=[("a", b"b")]).get(300)
     assert sent.headers == [(("a", b"b"),)]
 
 
@@ -159,7 +159,7 @@ def test_metrics_are_instruments(broker: EmbeddedBroker) -> None:
     provider = MeterProvider([reader])
     with KafkaProducer(bootstrap_servers=broker.bootstrap_servers, client_id="me") as producer:
         observe(producer, meter_provider=provider)
-        producer.send("t", b"value").get(30)
+        producer.send("t", b"value").get(300)
         data = reader.get_metrics_data()
     assert data is not None
     found = {

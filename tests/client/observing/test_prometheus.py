@@ -35,7 +35,7 @@ def test_two_producers_side_by_side(tmp_path: Path) -> None:
             collector.add(second)
             for producer, count in ((first, 1), (second, 2)):
                 for _ in range(count):
-                    producer.send("t", b"value").get(30)
+                    producer.send("t", b"value").get(300)
             found = samples(registry)
             for client_id, count in (("first", 1), ("second", 2)):
                 label = ("client_id", client_id)

@@ -99,7 +99,7 @@ def test_keys_agree_with_confluent_kafka(name: str) -> None:
 
         for key in keys:
             producer.produce("t", b"v", key, on_delivery=delivered)
-        assert producer.flush(20) == 0
+        assert producer.flush(300) == 0
     assert placed == {key: place(name, key, [0] * 12) for key in keys}
 
 

@@ -240,7 +240,7 @@ def test_what_a_producer_pays_for_a_plaintext_broker() -> None:
         "import sys\nfrom splashdam import KafkaProducer, EmbeddedBroker\nimport tempfile\n"
         "with tempfile.TemporaryDirectory() as f, EmbeddedBroker(f) as b:\n"
         "  with KafkaProducer(bootstrap_servers=b.bootstrap_servers) as p:\n"
-        "    p.send('t', b'v').get(30)\n"
+        "    p.send('t', b'v').get(300)\n"
         "print([m for m in sys.modules if m.startswith('splashdam') and any(w in m for w in ("
         "'tls', 'net.sasl', 'security_prop', 'security.users', 'listener_sec', 'security.authentication'))])"
     )

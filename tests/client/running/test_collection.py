@@ -66,18 +66,18 @@ def test_sending_leaves_no_cycles(tcp_cluster: Any) -> None:
 def cycles_of_sending(address: str) -> list[str]:
     """Types of ours that only the collector could free."""
     with KafkaProducer(bootstrap_servers=address) as producer:
-        producer.send("one", b"v").get(timeout=30)
+        producer.send("one", b"v").get(timeout=300)
         gc.collect()
         gc.disable()
         try:
             kept: list[Any] = []
             for _ in range(50):
                 producer.send("one", b"v").add_both(lambda result, _kept=kept: None)
-                producer.send("one", b"v").get(timeout=30)
+                producer.send("one", b"v").get(timeout=300)
             with pytest.raises(KafkaTimeoutError):
                 producer.send("one", b"v").get(timeout=-1)
             producer.flush()
-            producer.send("one", b"v").get(timeout=30)
+            producer.send("one", b"v").get(timeout=300)
             del kept
             gc.set_debug(gc.DEBUG_SAVEALL)
             gc.collect()

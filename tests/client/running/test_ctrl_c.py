@@ -24,7 +24,7 @@ signal.signal(signal.SIGVTALRM, strike)
 producer = KafkaProducer(bootstrap_servers="embedded:" + sys.argv[2], batch_size=200, linger_ms=0)
 key = b"k" if KEYED else None
 sent = producer.send("t", b"first", key=key)
-sent.get(30)
+sent.get(300)
 struck = 0
 while struck < int(sys.argv[3]):
     try:
@@ -34,9 +34,9 @@ while struck < int(sys.argv[3]):
     except KeyboardInterrupt:
         struck += 1
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-report = producer.flush(60)
+report = producer.flush(300)
 print("flushed")
-other = threading.Thread(target=lambda: print("other", producer.send("t", b"v").get(30).topic), daemon=True)
+other = threading.Thread(target=lambda: print("other", producer.send("t", b"v").get(300).topic), daemon=True)
 other.start()
 other.join(300)
 producer.close(30)

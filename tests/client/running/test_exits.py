@@ -166,7 +166,7 @@ def test_producers_that_come_and_go_leave_nothing(tcp_cluster: Any) -> None:
             before = held()
         producer = KafkaProducer(bootstrap_servers=sys.argv[1])
         if number % 2:
-            producer.send("one", b"v").get(timeout=60)
+            producer.send("one", b"v").get(timeout=300)
         producer.close()
     # trio keeps threads that resolve names for a while, to use them again
     print(held()[0] - before[0], held()[1] - before[1])
@@ -193,11 +193,11 @@ def test_an_idle_producers_thread_sleeps(tcp_cluster: Any, closed_port: str, clu
     }[cluster]
     producer = KafkaProducer(bootstrap_servers=address, exit_timeout_ms=0, **times)
     if cluster == "works":
-        producer.send("one", b"v").get(timeout=60)
+        producer.send("one", b"v").get(timeout=300)
     elif cluster == "has timed out":
         producer.prepare("one")
         try:
-            producer.send("one", b"v").get(timeout=60)
+            producer.send("one", b"v").get(timeout=300)
         except Exception as error:
             pass
     else:

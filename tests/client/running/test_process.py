@@ -17,7 +17,7 @@ def test_a_forked_child_is_told_to_make_its_own(tcp_cluster: Any) -> None:
         from splashdam.errors import IllegalStateError
 
         producer = KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=50)
-        producer.send("one", b"before").get(timeout=30)
+        producer.send("one", b"before").get(timeout=300)
         lingering = producer.send("one", b"lingering")
         sockets = [stream.socket.fileno() for stream in producer._core.connect._streams]
         assert sockets and min(sockets) >= 0
@@ -54,14 +54,14 @@ def test_a_forked_child_is_told_to_make_its_own(tcp_cluster: Any) -> None:
                     continue
                 raise AssertionError("the child has the socket")
             with KafkaProducer(bootstrap_servers=sys.argv[1]) as own:
-                own.send("two", b"own").get(timeout=30)
+                own.send("two", b"own").get(timeout=300)
             sys.exit(7)
         fork.set()
         holder.join()
         _, status = os.waitpid(pid, 0)
         assert os.waitstatus_to_exitcode(status) == 7, status
-        lingering.get(timeout=30)
-        producer.send("one", b"after").get(timeout=30)
+        lingering.get(timeout=300)
+        producer.send("one", b"after").get(timeout=300)
         producer.close()
         print("parent done")
         """,
@@ -239,7 +239,7 @@ def test_flush_and_close_in_a_signal_handler(tcp_cluster: Any) -> None:
 
         signal.signal(signal.SIGALRM, flush)
         signal.setitimer(signal.ITIMER_REAL, 0.1)
-        print(future.get(timeout=30).offset)
+        print(future.get(timeout=300).offset)
 
         def interrupted(_number, _frame):
             for call in (producer.flush, last.get, lambda: producer.partitions_for("two")):
@@ -252,7 +252,7 @@ def test_flush_and_close_in_a_signal_handler(tcp_cluster: Any) -> None:
         signal.signal(signal.SIGALRM, interrupted)
         last = producer.send("one", b"w")
         producer._core.guard.run(signal.raise_signal, signal.SIGALRM)
-        print(last.get(timeout=30).offset)
+        print(last.get(timeout=300).offset)
         producer.close()
         """,
         tcp_cluster.address,

@@ -32,7 +32,7 @@ def test_multiprocessing(tcp_cluster: Any, tmp_path: Path, method: str) -> None:
         def own(config, results):
             with KafkaProducer(**config) as producer:
                 future = producer.send("six", {"from": "worker"})
-                future.get(timeout=60)
+                future.get(timeout=300)
             results.put(config["interceptors"][0].seen)
 
         def inherited(results):
@@ -57,7 +57,7 @@ def test_multiprocessing(tcp_cluster: Any, tmp_path: Path, method: str) -> None:
         partitioner=RoundRobinPartitioner(),
         interceptors=[Counting()],
     )
-    producer.send("six", {"from": "parent"}).get(timeout=60)
+    producer.send("six", {"from": "parent"}).get(timeout=300)
     results = context.SimpleQueue()
     calls = [(own, (producer.config, results))]
     if sys.argv[3] == "fork":
@@ -68,7 +68,7 @@ def test_multiprocessing(tcp_cluster: Any, tmp_path: Path, method: str) -> None:
         print(results.get())
         worker.join()
         assert worker.exitcode == 0, worker.exitcode
-    producer.send("six", {"from": "parent"}).get(timeout=60)
+    producer.send("six", {"from": "parent"}).get(timeout=300)
     producer.close()
     """
     done = run_script(script, tcp_cluster.address, str(tmp_path), method)
@@ -115,7 +115,7 @@ from splashdam.errors import IllegalStateError
 
 options = {"bootstrap_servers": os.environ["SERVERS"]}
 preloaded = KafkaProducer(**options)
-preloaded.send("one", b"preloaded").get(timeout=60)
+preloaded.send("one", b"preloaded").get(timeout=300)
 own = None
 
 
@@ -128,7 +128,7 @@ def app(environ, start_response):
         text = str(error)
     if own is None:
         own = KafkaProducer(**options)
-    own.send("one", b"from a worker").get(timeout=60)
+    own.send("one", b"from a worker").get(timeout=300)
     start_response("200 OK", [("Content-Type", "text/plain")])
     return [text.encode()]
 """
@@ -192,7 +192,7 @@ app.conf.broker_transport_options = {
 }
 options = {"bootstrap_servers": os.environ["SERVERS"]}
 module_level = KafkaProducer(**options)
-module_level.send("one", b"module level").get(timeout=60)
+module_level.send("one", b"module level").get(timeout=300)
 own = None
 
 
@@ -207,7 +207,7 @@ def send(number):
     try:
         module_level.send("one", b"never")
     except IllegalStateError as error:
-        own.send("one", b"from a worker").get(timeout=60)
+        own.send("one", b"from a worker").get(timeout=300)
         return str(error)
 """
 
@@ -247,7 +247,7 @@ def test_celery(tcp_cluster: Any, tmp_path: Path) -> None:
             )
         finally:
             worker.send_signal(signal.SIGTERM)
-            said = worker.communicate(timeout=60)[0]
+            said = worker.communicate(timeout=500)[0]
     assert answers.stdout.count("create the producer in the worker, after the fork") == 4, (answers, said)
     assert tcp_cluster.values("one").count(b"from a worker") == 4
     assert b"never" not in tcp_cluster.values("one")

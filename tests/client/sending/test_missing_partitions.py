@@ -144,7 +144,7 @@ def test_threads_are_refused_at_once(tcp_cluster: Any) -> None:
         late: list[Any] = []
         first = producer.send("two", b"v", partition=0)
         first.add_callback(lambda _: late.append(producer.send("two", b"v", partition=9)))
-        first.get(30)
+        first.get(300)
         producer.flush()
         with pytest.raises(IllegalArgumentError, match=REFUSED):
-            late[0].get(30)
+            late[0].get(300)

@@ -243,7 +243,7 @@ def test_futures_chain(tcp_cluster: Any) -> None:
     with KafkaProducer(bootstrap_servers=tcp_cluster.address) as producer:
         future, early, late = producer.send("one", b"value", b"key", [("h", b"1")]), Future(), Future()
         assert future.chain(early) is future
-        metadata = future.get(timeout=30)
+        metadata = future.get(timeout=300)
         future.chain(late)
         producer.flush()
         assert early.value == late.value == metadata
@@ -261,14 +261,14 @@ def test_error_on_callbacks(
     monkeypatch.setattr(RecordFuture, "error_on_callbacks", flag)
     with KafkaProducer(bootstrap_servers=tcp_cluster.address) as producer:
         future = producer.send("one", b"v")
-        future.get(timeout=30)
+        future.get(timeout=300)
         if flag:
             with pytest.raises(ZeroDivisionError):
                 future.add_callback(lambda _metadata: 1 / 0)
         else:
             future.add_callback(lambda _metadata: 1 / 0)
         assert "a delivery callback raised" in caplog.text
-        assert producer.send("one", b"w").get(timeout=30).offset == 1
+        assert producer.send("one", b"w").get(timeout=300).offset == 1
 
 
 def test_close_takes_null_logger(tcp_cluster: Any) -> None:

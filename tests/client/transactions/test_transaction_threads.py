@@ -61,7 +61,7 @@ def test_threads_that_send_while_another_one_commits(tmp_path: Path, serializer:
         for thread in threads:
             thread.join()
         assert sent
-        in_order = sorted(sent, key=lambda each: each[1].get(timeout=30).offset)
+        in_order = sorted(sent, key=lambda each: each[1].get(timeout=300).offset)
         assert committed(str(broker.bootstrap_servers), "t", len(sent)) == [value for value, _ in in_order]
 
 
@@ -83,7 +83,7 @@ def test_calls_in_callbacks_are_refused(tmp_path: Path, undelivered: Any) -> Non
 
         with undelivered(producer):
             future = producer.send("one", b"x").add_callback(call_all)
-        future.get(timeout=30)
+        future.get(timeout=300)
         producer.flush()
         assert len(errors) == 3
         assert all("would wait for ever here" in str(error) for error in errors)

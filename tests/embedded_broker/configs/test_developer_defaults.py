@@ -69,7 +69,7 @@ def test_a_broker_in_memory_keeps_its_records_until_it_is_dropped() -> None:
     """Stopping and starting it loses none; nothing is on the disk."""
     broker = EmbeddedBroker(topics={"t": 1}, clock=SystemClock())
     with broker, KafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
-        producer.send("t", b"x").get(timeout=10)
+        producer.send("t", b"x").get(timeout=300)
         commit(broker)
         assert partitions_of(broker, CONSUMER_OFFSETS) == DEVELOPER_DEFAULTS["offsets.topic.num.partitions"]
         broker.users.add("anna", "secret")

@@ -19,12 +19,12 @@ def test_a_leader_is_killed_between_two_sends(tmp_path: Path) -> None:
     with EmbeddedCluster(tmp_path, fsync=False) as cluster:
         assert cluster.nodes == [1, 2, 3]
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, acks="all") as producer:
-            producer.send("t", b"before").get(timeout=30)
+            producer.send("t", b"before").get(timeout=300)
             leader = cluster.leader_of("t")
             assert set(cluster.replicas_of("t")) == {1, 2, 3}
             cluster.kill(leader)
             assert not cluster.is_up(leader)
-            producer.send("t", b"after").get(timeout=30)
+            producer.send("t", b"after").get(timeout=300)
             with pytest.raises(KafkaTimeoutError, match="not all replicas"):
                 cluster.wait_in_sync(timeout_s=0)
             cluster.start(leader)

@@ -347,7 +347,7 @@ def test_clients_read_from_the_follower_in_their_rack(
         ) as cluster,
         KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer,
     ):
-        producer.send("t", b"first").get(timeout=30)
+        producer.send("t", b"first").get(timeout=300)
         cluster.wait_in_sync()
         leader, follower = cluster.replicas_of("t")[:2]
         assert cluster.leader_of("t") == leader
@@ -355,7 +355,7 @@ def test_clients_read_from_the_follower_in_their_rack(
             values = values_of(cluster.bootstrap_servers, "abc"[follower - 1])
             assert next(values) == b"first"
             for each in (b"second", b"last"):
-                producer.send("t", each).get(timeout=30)
+                producer.send("t", each).get(timeout=300)
             assert list(values) == [b"second", b"last"]
         asked = {each.broker for each in requests if each.api == "fetch" and each.client_id == "reader"}
         assert asked == {leader, follower}

@@ -156,7 +156,7 @@ def test_a_producer_and_a_broker(place: Place, tmp_path: Path) -> None:
         ) as producer,
     ):
         for number in range(300):
-            assert producer.send("orders", b"v").get(20).offset == number
+            assert producer.send("orders", b"v").get(300).offset == number
 
 
 MISSING = r"GSSAPI needs the package gssapi.*splashdam\[gssapi\]"

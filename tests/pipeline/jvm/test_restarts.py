@@ -96,9 +96,9 @@ def test_a_new_partition_begins_at_its_head(stream: Stream, send: Send, books: B
     stream.run(startingOffsets="latest")
     admin = AdminClient({"bootstrap.servers": books.servers})
     for each in admin.create_partitions([NewPartitions(topic, 3)]).values():
-        each.result(30)
+        each.result(300)
     with KafkaProducer(bootstrap_servers=books.servers) as producer:
-        producer.send(topic, b"3", partition=2).get(30)
+        producer.send(topic, b"3", partition=2).get(300)
     stream.run(startingOffsets="latest")
     assert numbers(stream) == [3]
 

@@ -36,11 +36,11 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_passwords(kafka: SecureKafka, listener: str, mechanism: str) -> None:
     """The right one gets records in; a wrong one is refused at once, in Kafka's words."""
     with kafka.producer(listener, sasl_mechanism=mechanism) as producer:
-        assert producer.send("secure", b"v").get(20).offset >= 0
+        assert producer.send("secure", b"v").get(300).offset >= 0
     with kafka.producer(listener, sasl_mechanism=mechanism, sasl_plain_password="wrong") as producer:
         started = time.monotonic()
         with pytest.raises(SaslAuthenticationFailedError, match=r"Authentication failed"):
-            producer.send("secure", b"v").get(20)
+            producer.send("secure", b"v").get(300)
         assert time.monotonic() - started < 15
 
 
@@ -48,34 +48,34 @@ def test_tokens(kafka: SecureKafka) -> None:
     """Without a signature, as Kafka believes them by default."""
     options = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": UnsecuredToken(USER)}
     with kafka.producer("SASL_SSL", **options) as producer:
-        assert producer.send("secure", b"v").get(20).offset >= 0
+        assert producer.send("secure", b"v").get(300).offset >= 0
 
 
 def test_certificates_of_both_sides(kafka: SecureKafka) -> None:
     """Ours gets in; without one we are told what is missing."""
     with kafka.producer("MTLS", ssl_certfile=kafka.pki.client) as producer:
-        assert producer.send("secure", b"v").get(20).offset >= 0
+        assert producer.send("secure", b"v").get(300).offset >= 0
     for options, words in (
         ({}, "requires one and got none"),
         ({"ssl_cafile": kafka.pki.other_cafile}, "name that CA in ssl_cafile"),
     ):
         producer = kafka.producer("MTLS", **options)
         with pytest.raises(SslAuthenticationError, match=words):
-            producer.send("secure", b"v").get(20)
+            producer.send("secure", b"v").get(300)
         producer.close()
 
 
 def test_sessions_are_renewed(kafka: SecureKafka) -> None:
     """Two seconds each (KIP-368): records go on, in order, over one connection."""
     with kafka.producer("SASL_SSL", sasl_mechanism="SCRAM-SHA-512") as producer:
-        first = producer.send("renewed", b"0", partition=0).get(20).offset
+        first = producer.send("renewed", b"0", partition=0).get(300).offset
         before = producer.metrics()["producer-metrics"]
         futures = []
         until = time.monotonic() + 5
         while time.monotonic() < until:
             futures.append(producer.send("renewed", b"v", partition=0))
             time.sleep(0.01)
-        offsets = [future.get(20).offset for future in futures]
+        offsets = [future.get(300).offset for future in futures]
         after = producer.metrics()["producer-metrics"]
     assert offsets == list(range(first + 1, first + 1 + len(futures)))
     assert after["record-retry-total"] == before["record-retry-total"]
@@ -105,5 +105,5 @@ def test_a_wrong_listener_is_named_at_once(
     with kafka.producer(taken_for, **options) as producer:
         started = time.monotonic()
         with pytest.raises(WrongListenerError, match=words):
-            producer.send("secure", b"v").get(20)
+            producer.send("secure", b"v").get(300)
         assert time.monotonic() - started < 15

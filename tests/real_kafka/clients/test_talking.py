@@ -53,7 +53,7 @@ def test_every_record_arrives_once(servers: str, codec: str) -> None:
             )
             for number in range(2_000)
         ]
-        metadata = [future.get(timeout=60) for future in futures]
+        metadata = [future.get(timeout=300) for future in futures]
     records = served(servers, topic)
     assert [each.offset for each in metadata] == [record.offset for record in records] == list(range(2_000))
     assert [each.timestamp for each in metadata] == [record.timestamp_ms for record in records]

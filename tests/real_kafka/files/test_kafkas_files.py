@@ -80,7 +80,7 @@ def test_kafkas_directory_here_and_back(written: Written, tmp_path: Path) -> Non
                 # As old as the last record: a newer one rolls the active segment of "compacted", and
                 # Kafka's cleaner then removes records as soon as the broker is up again.
                 last_ms = records[topic, False][-1].timestamp_ms
-                producer.send(topic, b"written here", key=b"key", timestamp_ms=last_ms).get(timeout=30)
+                producer.send(topic, b"written here", key=b"key", timestamp_ms=last_ms).get(timeout=300)
     shutil.move(broker.data, kafkas)
     shutil.copytree(ours, broker.data)
     broker.start()

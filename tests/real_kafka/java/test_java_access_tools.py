@@ -41,7 +41,7 @@ def test_acls_quotas_users_and_transactions(version: str, tmp_path: Path) -> Non
 
         options = {"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}
         admin = AdminClient(options)
-        admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
+        admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(300)
         producer = confluent_kafka.Producer({**options, "transactional.id": "tx-1"})
         producer.init_transactions(30)
         producer.begin_transaction()

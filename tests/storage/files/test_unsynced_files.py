@@ -20,4 +20,4 @@ def test_the_disk_is_never_waited_for(tmp_path: Path, monkeypatch: pytest.Monkey
             EmbeddedBroker(tmp_path, fsync=False, log_flush_interval_messages=1) as broker,
             KafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer,
         ):
-            assert producer.send("t", b"v").get(timeout=30).offset == offset
+            assert producer.send("t", b"v").get(timeout=300).offset == offset

@@ -39,7 +39,7 @@ def test_producer(broker: EmbeddedBroker) -> None:
     for options in faults:
         with broker.faults.produce(times=1, **options) as fault:
             producer.produce("t", b"v", on_delivery=lambda _, message: offsets.append(message.offset()))
-            assert producer.flush(30) == 0
+            assert producer.flush(300) == 0
             assert fault.hits == 1
     assert offsets == [0, 1, 2, 3, 4]
 
@@ -49,7 +49,7 @@ def test_null_records_of_a_refused_fetch(broker: EmbeddedBroker) -> None:
     servers = {"bootstrap.servers": broker.bootstrap_servers}
     producer = confluent_kafka.Producer({**servers, "log_level": 0})
     producer.produce("t", b"v")
-    producer.flush(30)
+    producer.flush(300)
     said: list[str] = []
     consumer = confluent_kafka.Consumer(
         {**servers, "group.id": "g", "auto.offset.reset": "earliest", "fetch.error.backoff.ms": 1},

@@ -36,7 +36,7 @@ def test_logged_requests(broker: EmbeddedBroker, producer: KafkaProducer) -> Non
     """A client that has an answer finds its request in the log, with the answer."""
     broker.faults.produce(error="NOT_ENOUGH_REPLICAS", times=1)
     with broker.requests.start() as requests:
-        producer.send("orders", b"1").get(timeout=30)
+        producer.send("orders", b"1").get(timeout=300)
         first, second = requests.of("produce", topic="orders", partition=0, client_id="sh*")
         assert (first.errors, second.errors) == (("NOT_ENOUGH_REPLICAS",), ())
         assert (first.api, first.client_id, first.broker, first.topics) == ("produce", "shop", 1, ("orders",))
@@ -47,7 +47,7 @@ def test_logged_requests(broker: EmbeddedBroker, producer: KafkaProducer) -> Non
         assert requests.of("produce", topic="other") == requests.of("fetch") == []
         assert [each.api for each in requests][:2] == ["api_versions", "metadata"]
     count = len(broker.requests)
-    producer.send("orders", b"2").get(timeout=30)
+    producer.send("orders", b"2").get(timeout=300)
     assert len(broker.requests) == count
     broker.requests.clear()
     assert len(broker.requests) == 0
@@ -64,11 +64,11 @@ def test_waiting_for_requests(broker: EmbeddedBroker, producer: KafkaProducer) -
 
 def test_outcomes(broker: EmbeddedBroker, producer: KafkaProducer) -> None:
     """Requests that were not answered say so."""
-    producer.send("orders", b"0").get(timeout=30)
+    producer.send("orders", b"0").get(timeout=300)
     with broker.requests.start() as requests:
         broker.faults.produce(drop="before", times=1)
         broker.faults.produce(drop="after", times=1)
-        producer.send("orders", b"1").get(timeout=30)
+        producer.send("orders", b"1").get(timeout=300)
         assert [each.outcome for each in requests.of("produce")] == ["dropped", "dropped", "answered"]
 
 
@@ -81,7 +81,7 @@ def test_waiting_for_a_fault(broker: EmbeddedBroker, producer: KafkaProducer) ->
         assert "produce(), " in repr(fault)
         with pytest.raises(KafkaTimeoutError):
             fault.wait(hits=10**9, timeout_s=0.01)
-    assert future.get(timeout=30).offset == 0
+    assert future.get(timeout=300).offset == 0
 
 
 def test_faults_outlive_restarts(tmp_path: Path) -> None:
@@ -89,18 +89,18 @@ def test_faults_outlive_restarts(tmp_path: Path) -> None:
     broker = EmbeddedBroker(tmp_path, fsync=False)
     fault = broker.faults.produce(error="REQUEST_TIMED_OUT", times=1)
     with broker, KafkaProducer(bootstrap_servers=broker.bootstrap_servers, retry_backoff_ms=1) as producer:
-        assert producer.send("t", b"1").get(timeout=30).offset == 0
+        assert producer.send("t", b"1").get(timeout=300).offset == 0
     assert fault.hits == 1
 
 
 def test_another_client_with_fetch_errors(broker: EmbeddedBroker, producer: KafkaProducer) -> None:
     """kafka-python's consumer, in the middle of its fetch session, meets the error and recovers."""
-    producer.send("t", b"1").get(timeout=30)
+    producer.send("t", b"1").get(timeout=300)
     consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest")
     consumer.assign([TheirTopicPartition("t", 0)])
     assert next(consumer).value == b"1"
     with broker.faults.fetch(topic="t", error="NOT_LEADER_OR_FOLLOWER", times=2) as fault:
-        producer.send("t", b"2").get(timeout=30)
+        producer.send("t", b"2").get(timeout=300)
         assert next(consumer).value == b"2"
         assert fault.hits == 2
     consumer.close()
@@ -119,7 +119,7 @@ def test_wall_clock(tmp_path: Path) -> None:
         assert broker.clock.wall_ms() == Y2K_MS - 1500
         broker.clock.set(Y2K_MS)
         broker.clock.advance(days=1, seconds=2)
-        assert producer.send("t", b"1").get(timeout=30).timestamp == Y2K_MS + 86_402_000
+        assert producer.send("t", b"1").get(timeout=300).timestamp == Y2K_MS + 86_402_000
         broker.clock.resume()
         assert Y2K_MS + 86_402_000 <= broker.clock.wall_ms() < Y2K_MS + 87_000_000
         broker.clock.reset()
@@ -136,7 +136,7 @@ def test_time_passes(broker: EmbeddedBroker) -> None:
         broker.requests.start() as requests,
         KafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer,
     ):
-        producer.send("t", b"1").get(timeout=30)
+        producer.send("t", b"1").get(timeout=300)
         consumer.assign([TheirTopicPartition("t", 0)])
         while not requests.of("fetch"):  # a slow machine needs several polls before one is parked
             consumer.poll(timeout_ms=100)
@@ -167,6 +167,6 @@ def test_clients_with_passwords(tmp_path: Path) -> None:
             retry_backoff_ms=1,
         ) as producer:
             fault = broker.faults.produce(error="NOT_LEADER_OR_FOLLOWER", times=1)
-            assert producer.send("t", b"1").get(timeout=30).offset == 0
+            assert producer.send("t", b"1").get(timeout=300).offset == 0
         assert (fault.hits, len(requests.of("produce"))) == (1, 2)
         assert "secret" not in repr(list(requests))

@@ -170,7 +170,7 @@ def test_offsets_by_time(broker: EmbeddedBroker, topic: str) -> None:
     """kafka-python's consumer finds offsets by time and the ends of partitions."""
     producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
     for timestamp in (1000, 2000, 3000):
-        producer.send(topic, b"x", partition=0, timestamp_ms=timestamp).get(30)
+        producer.send(topic, b"x", partition=0, timestamp_ms=timestamp).get(300)
     producer.close()
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=broker.bootstrap_servers, group_id=None, enable_auto_commit=False

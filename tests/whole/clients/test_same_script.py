@@ -78,7 +78,7 @@ def test_metadata(both: Any) -> None:
     def script(client: Client) -> Any:
         topic = f"metadata-{client.library.__name__}"
         with client.producer() as producer:
-            found = [producer.send(topic, partition=1, **record).get(30) for record in RECORDS]
+            found = [producer.send(topic, partition=1, **record).get(300) for record in RECORDS]
         given = ["timestamp_ms" in record for record in RECORDS]
         return [
             (m.partition, m.offset, m.checksum, m[-3:], m.timestamp if fixed else m.timestamp > 1e12)
@@ -198,7 +198,7 @@ def test_callbacks(both: Any) -> None:
                 lambda *args, **kw: seen.append((args[0], args[1].partition, kw)), 1, b=2
             )
             future.add_errback(seen.append)
-            future.get(30)
+            future.get(300)
             producer.flush()
             future.add_both(lambda result: seen.append(("late", result.offset)))
             metadata = future.get(0)
@@ -223,7 +223,7 @@ def test_kafka_pythons_own_plug_ins(both: Any) -> None:
             with client.producer(**each) as producer:
                 key: Any = "key" if "key_serializer" in each else b"key"
                 value: Any = "value" if "value_serializer" in each else b"value"
-                metadata = producer.send(f"plug-ins-{number}-{name}", value, key).get(30)
+                metadata = producer.send(f"plug-ins-{number}-{name}", value, key).get(300)
                 placed.append((metadata.partition, metadata[-3:]))
         return placed
 
@@ -244,7 +244,7 @@ def test_the_metric_groups_of_kafka_python_are_there(both: Any) -> None:
 
     def script(client: Client) -> Any:
         with client.producer(client_id="c") as producer:
-            producer.send("measured", b"v").get(30)
+            producer.send("measured", b"v").get(300)
             metrics = producer.metrics()
             names = METRICS.setdefault(client.library.__name__, {g: set(m) for g, m in metrics.items()})
         return names.keys() >= {"producer-metrics", "producer-topic-metrics.measured"}

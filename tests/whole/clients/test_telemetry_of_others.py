@@ -38,7 +38,7 @@ def test_confluent_kafka_pushes(tmp_path: Path) -> None:
             }
         )
         producer.produce("t", b"value")
-        assert producer.flush(30) == 0
+        assert producer.flush(300) == 0
         assert arrived.wait(300)
         pushes = list(broker.telemetry.pushes)
     assert {push.client_id for push in pushes} == {"theirs"}

@@ -20,7 +20,7 @@ REFUSED = [10, 17, 18, 29, 32, 76, 87, -1]
 
 def offset(producer: KafkaProducer, topic: str, value: bytes) -> int:
     """The offset of a record that arrives."""
-    delivered = producer.send(topic, value).get(timeout=30)
+    delivered = producer.send(topic, value).get(timeout=300)
     return int(delivered.offset)
 
 
@@ -35,7 +35,7 @@ def test_r02_a_passing_error_costs_no_record(mock_cluster: Any, codes: list[int]
             assert offset(producer, topic, value) == 0
         mock_cluster.mock.push_errors(PRODUCE, *codes)
         futures = [producer.send(topic, b"%d" % number) for number in range(20)]
-        assert [future.get(timeout=30).offset - len(before) for future in futures] == list(range(20))
+        assert [future.get(timeout=300).offset - len(before) for future in futures] == list(range(20))
         assert offset(producer, topic, b"next") == 20 + len(before)
     assert mock_cluster.values(topic) == [*before, *(b"%d" % number for number in range(20)), b"next"]
 
@@ -49,7 +49,7 @@ def test_r01_a_refused_record_fails_alone(mock_cluster: Any, code: int, idempote
         assert offset(producer, topic, b"warm") == 0
         mock_cluster.mock.push_errors(PRODUCE, code)
         with pytest.raises(BrokerResponseError) as caught:
-            producer.send(topic, b"x").get(timeout=30)
+            producer.send(topic, b"x").get(timeout=300)
         assert type(caught.value) is error_class(code)
         assert offset(producer, topic, b"next") == 1
         assert offset(producer, other, b"elsewhere") == 0
@@ -62,7 +62,7 @@ def test_r01_a_refused_first_record_fails_alone(mock_cluster: Any) -> None:
     mock_cluster.mock.push_errors(PRODUCE, 87)
     with mock_cluster.producer() as producer:
         with pytest.raises(error_class(87)):
-            producer.send(topic, b"x").get(timeout=30)
+            producer.send(topic, b"x").get(timeout=300)
         assert offset(producer, topic, b"next") == 0
 
 
@@ -73,7 +73,7 @@ def test_r02_a_duplicate_counts_as_delivered(mock_cluster: Any) -> None:
         assert offset(producer, topic, b"warm") == 0
         mock_cluster.mock.push_errors(PRODUCE, 46)
         assert offset(producer, topic, b"x") == -1
-        assert producer.send(topic, b"next").get(timeout=30).offset >= 1
+        assert producer.send(topic, b"next").get(timeout=300).offset >= 1
 
 
 def test_r04_order_survives_errors_and_moves_with_five_in_flight(mock_cluster: Any) -> None:
@@ -87,7 +87,7 @@ def test_r04_order_survives_errors_and_moves_with_five_in_flight(mock_cluster: A
             if number % 50 == 25:
                 mock_cluster.mock.push_errors(PRODUCE, *[(6, 19, 7, 2, 3, 5)[number // 50 % 6]] * 2)
             futures.append(producer.send(topic, b"%04d" % number))
-        assert [future.get(timeout=60).offset for future in futures] == list(range(600))
+        assert [future.get(timeout=300).offset for future in futures] == list(range(600))
     assert mock_cluster.values(topic) == [b"%04d" % number for number in range(600)]
 
 
@@ -99,7 +99,7 @@ def test_r06_the_delivery_timeout_ends_retries(mock_cluster: Any) -> None:
         assert offset(producer, topic, b"warm") == 0
         mock_cluster.mock.push_errors(PRODUCE, *[19] * 1_000)
         with pytest.raises(KafkaTimeoutError, match=r"delivery_timeout_ms=1000.*last failure: \[19"):
-            producer.send(topic, b"x").get(timeout=30)
+            producer.send(topic, b"x").get(timeout=300)
         mock_cluster.mock.clear_errors(PRODUCE)
         assert offset(producer, topic, b"next") >= 1
 
@@ -111,7 +111,7 @@ def test_r08_flush_follows_a_split(mock_cluster: Any) -> None:
         producer.prepare(topic)
         mock_cluster.mock.push_errors(PRODUCE, 10, 10)
         futures = [producer.send(topic, b"%d" % number) for number in range(4)]
-        report = producer.flush(30)
+        report = producer.flush(300)
         assert (report.pending, [future.value.offset for future in futures]) == (0, [0, 1, 2, 3])
     assert mock_cluster.values(topic) == [b"0", b"1", b"2", b"3"]
 
@@ -124,7 +124,7 @@ def test_r09_flush_ends_when_batches_expire(mock_cluster: Any) -> None:
         producer.prepare(topic)
         mock_cluster.mock.push_errors(PRODUCE, *[19] * 1_000)
         future = producer.send(topic, b"x")
-        assert producer.flush(30).pending == 0
+        assert producer.flush(300).pending == 0
         assert isinstance(future.exception, KafkaTimeoutError)
         mock_cluster.mock.clear_errors(PRODUCE)
 

@@ -102,7 +102,7 @@ def session(broker: EmbeddedBroker, options: dict[str, Any]) -> tuple[bool, list
         future = producer.send("orders", b"v")
         shown.append(repr(future))
         try:
-            future.get(20)
+            future.get(300)
         except AuthenticationError as error:
             shown += with_everything(error)
         shown += of_producer(producer)

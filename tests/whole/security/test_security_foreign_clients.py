@@ -139,7 +139,7 @@ def confluent_with_tokens(servers: str, topic: str, options: Options) -> int:
     done: list[int] = []
     for each in RECORDS:
         producer.produce(topic, each.value, on_delivery=lambda error, message: done.append(message.offset()))
-    assert producer.flush(20) == 0
+    assert producer.flush(300) == 0
     return len(done)
 
 
@@ -218,7 +218,7 @@ def test_confluent_stays_through_re_authentication(
         producer.produce("renewed", b"x", on_delivery=count)
         sent += 1
         producer.poll(0.05)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     assert (delivered, lost) == (sent, [])
     assert "expired" not in caplog.text
 
