@@ -19,7 +19,10 @@ EXTRAS := cli compression console
 NEEDS := import sys, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
 	print(*project['dependencies'], *sum(map(project['optional-dependencies'].get, sys.argv[1:]), []), sep='\n')
 # The build warns of things that are meant to be so, past --quiet: what pip says is shown only if it fails.
-LOGGED = > $(VENV)/setup.log 2>&1 || { cat $(VENV)/setup.log >&2; exit 1; }
+FAILED := Setting up has failed. Where pip found no versions at all, it could not reach its package index.
+LOGGED = > $(VENV)/setup.log 2>&1 || { cat $(VENV)/setup.log >&2; echo "$(FAILED)" >&2; exit 1; }
+UNBUILT := without the C extension, which no compiler has built: the Python twin serves
+VERSION := import sys; print(sys.version)
 BENCH_ARGS ?=
 BENCH_OUT ?= build/bench
 # Apache Kafka's jars for `make kafka`: the newest, the line before it, and the last before 4.
@@ -61,6 +64,10 @@ help:  ## list the targets
 $(BUILT): pyproject.toml record/kernel/_kernel_c.pyx net/connection/_writing_c.pyx $(wildcard record/kernel/*/*.pxi)
 	@test -x $(BIN)/python || test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -c "$(RIGHT_PYTHON)" > /dev/null 2>&1 || { echo "$(WRONG_PYTHON)" >&2; exit 1; }
+	@# `PYTHON=` of the command line or the environment; the file's own value fits whatever .venv has
+	@$(if $(filter file,$(origin PYTHON)),:,test ! -x $(BIN)/python || \
+		test "$$($(PYTHON) -c "$(VERSION)" 2>&1)" = "$$($(BIN)/python -c "$(VERSION)" 2>&1)" || \
+		echo "$(VENV) keeps the Python it was made with, not $(PYTHON); remove $(VENV) for another")
 	@echo "setting up $(VENV) (the first time takes a minute) …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv --without-pip $(VENV)
 	@# The interpreter's own pip, from 22.3 on, installs pip in half the time that ensurepip takes. The help of
@@ -76,7 +83,8 @@ $(BUILT): pyproject.toml record/kernel/_kernel_c.pyx net/connection/_writing_c.p
 	@$(PIP) install --no-compile --requirement $(VENV)/needs.txt --group demo > $(VENV)/needs.log 2>&1 & \
 		needs=$$!; trap "kill $$needs 2> /dev/null || true" EXIT; trap "exit 130" INT TERM HUP; \
 		{ $(PIP) install --no-deps --editable . $(LOGGED); } && \
-		{ wait $$needs || { cat $(VENV)/needs.log >&2; exit 1; }; }
+		{ wait $$needs || { cat $(VENV)/needs.log >&2; echo "$(FAILED)" >&2; exit 1; }; }
+	@$(BIN)/python -c "from splashdam.record.kernel import IMPL; IMPL == 'c' or print('$(UNBUILT)')"
 	@touch $@
 
 $(DEMO): $(BUILT)
