@@ -187,6 +187,10 @@ class OnceCommand(click.Command):
         """Run the command. From here on Ctrl-C raises KeyboardInterrupt, for its summary."""
         if signal.getsignal(signal.SIGINT) is leave_at_once:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            try:
+                return super().invoke(ctx)
+            finally:
+                signal.signal(signal.SIGINT, leave_at_once)  # nothing is left to sum up
         return super().invoke(ctx)
 
 

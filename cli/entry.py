@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
 import sys
@@ -28,13 +27,12 @@ def leave_at_once(_number: int, _frame: FrameType | None) -> NoReturn:
 def main() -> None:
     """Run the command with the arguments of the process and exit with its status.
 
+    Ctrl-C ends the process at once while modules are imported and from the command's last word on.
+
     Status 0 is success, 1 a failure, 2 wrong usage or missing packages, 130 an interrupt, 143 and
     129 SIGTERM and SIGHUP.
     """
-    before = signal.getsignal(signal.SIGINT)
-    heeds_interrupts = before not in (signal.SIG_IGN, None)  # nohup and `&` have it ignored
-    if heeds_interrupts:
-        signal.signal(signal.SIGINT, leave_at_once)
+    _leave_at_ctrl_c()
     try:
         _run()
     except KeyboardInterrupt:
@@ -43,9 +41,12 @@ def main() -> None:
         sys.stderr.write(f"Error: writing to standard output: {error.strerror or error}\n")
         sys.exit(FAILURE)
     finally:
-        if heeds_interrupts:
-            atexit.register(signal.signal, signal.SIGINT, leave_at_once)
-            signal.signal(signal.SIGINT, before)
+        _leave_at_ctrl_c()
+
+
+def _leave_at_ctrl_c() -> None:
+    if signal.getsignal(signal.SIGINT) not in (signal.SIG_IGN, None):  # nohup and `&` have it ignored
+        signal.signal(signal.SIGINT, leave_at_once)
 
 
 def _run() -> None:

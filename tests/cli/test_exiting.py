@@ -13,7 +13,7 @@ from typing import NoReturn
 import pytest
 from support.running.cli_processes import COMMAND, run, started
 
-from splashdam.cli.entry import main
+from splashdam.cli import entry
 from splashdam.cli.output import counted
 from splashdam.cli.records import delivery
 from splashdam.embedded_broker.embedded import EmbeddedBroker
@@ -32,6 +32,15 @@ def heeded(request: pytest.FixtureRequest) -> Iterator[signal.Signals]:
     before = signal.signal(request.param, signal.SIG_DFL)
     yield request.param
     signal.signal(request.param, before)
+
+
+def main() -> None:
+    """The entry point, which sets a handler of Ctrl-C for the rest of the process."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        entry.main()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def in_shell(redirection: str, *arguments: str) -> subprocess.CompletedProcess[str]:

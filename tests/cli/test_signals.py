@@ -18,6 +18,7 @@ from splashdam.cli.cluster import top
 from splashdam.cli.cluster.top import Look
 from splashdam.cli.commands import splashdam
 from splashdam.cli.connecting import Cluster
+from splashdam.cli.entry import leave_at_once
 from splashdam.cli.exiting import (
     ENDING,
     EndedBySignal,
@@ -125,6 +126,19 @@ def test_ctrl_c_between_two_instructions_left_a_nursery_open() -> None:
         run_in_trio(main)
     assert raised.group_contains(KeyboardInterrupt)
     assert after == ["next instruction"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["options"], ["topics", "list", "-b", "127.0.0.1:1"], ["options", "-x"]]
+)
+def test_a_second_ctrl_c_while_a_command_ends_was_a_traceback(arguments: list[str]) -> None:
+    """Once a command has ended, however it has, Ctrl-C ends the process at once."""
+    before = signal.signal(signal.SIGINT, leave_at_once)  # as the entry point does
+    try:
+        CliRunner().invoke(splashdam, [*arguments, "--timeout", "0.1"] if "-b" in arguments else arguments)
+        assert signal.getsignal(signal.SIGINT) is leave_at_once
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class BlockedOutput(io.BytesIO):
