@@ -112,7 +112,7 @@ class ForeignBytesError(ProtocolError):
 class UnsupportedCodecError(KafkaError):
     """A batch uses a codec that is unknown, or whose library is not installed."""
 
-    remedy = "install the codec's library (pip install splashdam[compression]), or choose another codec"
+    remedy = "install the codec's library (pip install 'splashdam[compression]'), or choose another codec"
 
 
 class AuthenticationError(KafkaError):

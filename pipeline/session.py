@@ -62,7 +62,10 @@ def spark_session(
         JavaMissingError: there is no Java that Spark can run on.
         ImportError: pyspark is not installed; ``pip install 'splashdam[spark]'``.
     """
-    from pyspark.sql import SparkSession
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ImportError("splashdam.pipeline needs pyspark: pip install 'splashdam[spark]'") from error
 
     if not is_submitted(os.environ):
         need_java()

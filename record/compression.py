@@ -1,6 +1,6 @@
 """Compression of record batches: which codec, at which level, and how Kafka frames each codec's bytes.
 
-gzip is the standard library's. The others come with ``pip install splashdam[compression]`` and are imported
+gzip is the standard library's. The others come with ``pip install 'splashdam[compression]'`` and are imported
 when first used. All libraries release the GIL while they work.
 
 Every decompressor has ``room`` for a number of bytes and stops before more come out. A length that the data
@@ -94,7 +94,7 @@ def available(codec: Codec) -> bool:
 
 
 def _missing(codec: Codec) -> str:
-    return f"the library {_LIBRARIES[codec]!r} is not installed (pip install splashdam[compression])"
+    return f"the library {_LIBRARIES[codec]!r} is not installed (pip install 'splashdam[compression]')"
 
 
 def compress(data: Buffer, compression: Compression) -> bytes:

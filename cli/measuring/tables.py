@@ -60,7 +60,8 @@ def scenario_table(scenario: Scenario, results: Results) -> Table:
     table.add_column(scenario.kind, min_width=33, no_wrap=True)
     for figure in figures:
         table.add_column(figure.title, justify="right", no_wrap=True)
-    compared = [figures[0], *(figure for figure in figures if figure is CPU)]
+    measured = {run["label"] for run in results.runs if run["scenario"] == scenario.name}
+    compared = [figures[0], *(each for each in figures if each is CPU)] if len(measured) > 1 else []
     for figure in compared:
         title = "the first is" if figure is figures[0] else "and in CPU time"
         table.add_column(title, justify="right", no_wrap=True)

@@ -1,4 +1,4 @@
-"""OpenTelemetry: a span for each record, and producers' metrics (``pip install splashdam[otel]``).
+"""OpenTelemetry: a span for each record, and producers' metrics (``pip install 'splashdam[otel]'``).
 
     from splashdam.client.observing.otel import TracingInterceptor, observe
 
@@ -32,7 +32,7 @@ try:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError as error:
     raise ImportError(
-        "splashdam.client.observing.otel needs opentelemetry-api: pip install splashdam[otel]"
+        "splashdam.client.observing.otel needs opentelemetry-api: pip install 'splashdam[otel]'"
     ) from error
 
 _NAME = "splashdam"

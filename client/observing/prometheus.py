@@ -1,4 +1,4 @@
-"""A Prometheus collector for producers' metrics (``pip install splashdam[prometheus]``).
+"""A Prometheus collector for producers' metrics (``pip install 'splashdam[prometheus]'``).
 
     from prometheus_client import start_http_server
     from splashdam.client.observing.prometheus import register
@@ -26,7 +26,7 @@ try:
     from prometheus_client.registry import Collector
 except ImportError as error:
     raise ImportError(
-        "splashdam.client.observing.prometheus needs prometheus-client: pip install splashdam[prometheus]"
+        "splashdam.client.observing.prometheus needs prometheus-client: pip install 'splashdam[prometheus]'"
     ) from error
 
 

@@ -1,6 +1,6 @@
 """The metrics of a producer as OpenTelemetry messages, for brokers that ask for them (KIP-714).
 
-Needs ``opentelemetry-proto`` (``pip install splashdam[telemetry]``), imported when a broker first asks for
+Needs ``opentelemetry-proto`` (``pip install 'splashdam[telemetry]'``), imported when a broker first asks for
 metrics.
 """
 

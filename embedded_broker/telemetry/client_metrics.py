@@ -84,7 +84,7 @@ class Push:
         """Return the names of the metrics.
 
         Raises:
-            ImportError: ``opentelemetry-proto`` is not installed (``pip install splashdam[telemetry]``).
+            ImportError: ``opentelemetry-proto`` is not installed (``pip install 'splashdam[telemetry]'``).
         """
         return {metric.name for metric in _metrics_of(self.message)}
 

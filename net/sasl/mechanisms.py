@@ -173,7 +173,7 @@ class Mechanism:
         except Exception as error:  # the package loads system libraries, whose errors vary
             raise KafkaConfigurationError(
                 f"SASL mechanism {self.name} needs the package {self.extra}, which cannot be imported"
-                f" ({error}); install splashdam[{self.extra}]"
+                f" ({error}); pip install 'splashdam[{self.extra}]'"
             ) from error
 
     async def open_client(self, credentials: Credentials) -> ClientSide:

@@ -219,7 +219,7 @@ class Telemetry:
             )
             link.submit(PushTelemetryRequest, lambda _version: request, self._pushed)
         except ImportError as error:
-            self._give_up(f"{error}; pip install splashdam[telemetry]")
+            self._give_up(f"{error}; pip install 'splashdam[telemetry]'")
         except KafkaError as error:
             self._failed(error)
 
@@ -257,7 +257,7 @@ class Telemetry:
     def _give_up(self, why: str) -> None:
         if self._state is not TelemetryState.OFF:
             about = fields(client_id=self._context.settings.client_id)
-            logger.debug("metrics push ends: %s", why, extra=about)
+            logger.info("metrics push ends: %s", why, extra=about)
         self._advance(TelemetryEvent.GIVE_UP)
         self._sleep(math.inf)
 

@@ -79,8 +79,8 @@ def claim_format(files: Files, root: str) -> None:
         writer = f"splashdam {found.version}" if known else "a newer splashdam"
         raise KafkaStorageError(
             f"{root} was written by {writer} in format {found.format}, and this is splashdam {VERSION}, which"
-            f" reads format {FORMAT}: install {writer}{' or later' if known else ''}, or give this version"
-            " another directory (docs/how-to/upgrading.md)"
+            f" reads format {FORMAT}. What to do: install {writer}{' or later' if known else ''}, or give"
+            " this version another directory (docs/how-to/upgrading.md)."
         )
     ours = WrittenBy(FORMAT, VERSION)
     if found == ours:

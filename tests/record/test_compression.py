@@ -168,7 +168,7 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch, codec: Codec, libr
     """Every way in says which library is missing and how to get it."""
     packed = compress(b"data", Compression(codec))
     monkeypatch.setitem(sys.modules, library, None)
-    message = f"'{library}' is not installed .pip install splashdam.compression.."
+    message = f"'{library}' is not installed .pip install 'splashdam.compression.'."
     with pytest.raises(KafkaConfigurationError, match=message):
         Compression.parse(codec.name.lower())
     with pytest.raises(UnsupportedCodecError, match=message):

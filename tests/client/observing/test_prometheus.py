@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from support.running.doc_pages import blocks
+from support.running.process_kit import run_script
 
 from splashdam import EmbeddedBroker, KafkaProducer
 from splashdam.client.observing.prometheus import register
@@ -66,4 +68,26 @@ def test_without_the_library_the_error_says_what_to_install(module: str, library
         f"try: import splashdam.client.observing.{module}\nexcept ImportError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert f"pip install splashdam[{extra}]" in done.stdout
+    assert f"pip install 'splashdam[{extra}]'" in done.stdout
+
+
+def test_the_example_of_the_metrics_page(tmp_path: Path) -> None:
+    """It runs, and what was sent is shown."""
+    pytest.importorskip("opentelemetry", reason="needs splashdam[otel]")
+    (block,) = blocks("reference/metrics.md", "python")
+    code = block.text.replace("start_http_server(9100)", "server, thread = start_http_server(0, '127.0.0.1')")
+    done = run_script(
+        f"""{code}
+from urllib.request import urlopen
+
+producer.send("t", b"v").get(300)
+port = server.server_address[1]
+print('kafka_producer_record_send_total{{' in urlopen(f"http://127.0.0.1:{{port}}/metrics").read().decode())
+producer.close()
+server.shutdown()
+server.server_close()
+thread.join()
+""",
+        cwd=tmp_path,
+    )
+    assert (done.stdout, done.stderr) == ("True\n", "")
