@@ -21,8 +21,11 @@ NEEDS := import sys, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'
 # The build warns of things that are meant to be so, past --quiet: what pip says is shown only if it fails.
 FAILED := Setting up has failed. Where pip found no versions at all, it could not reach its package index.
 LOGGED = > $(VENV)/setup.log 2>&1 || { cat $(VENV)/setup.log >&2; echo "$(FAILED)" >&2; exit 1; }
-UNBUILT := without the C extension, which no compiler has built: the Python twin serves
+UNBUILT := The C extension was not built, so splashdam runs its Python code, which is slower. With a C compiler: make clean, then again.
 VERSION := import sys; print(sys.version)
+# `PYTHON=` of the command line or the environment may name another Python than that of $(VENV).
+SAME_PYTHON = $(if $(filter file,$(origin PYTHON)),:,test "$$($(PYTHON) -c "$(VERSION)" 2>&1)" = "$$($(BIN)/python -c "$(VERSION)" 2>&1)" || \
+	echo "$(VENV) keeps the Python it was made with, not $(PYTHON); remove $(VENV) for another")
 BENCH_ARGS ?=
 BENCH_OUT ?= build/bench
 # Apache Kafka's jars for `make kafka`: the newest, the line before it, and the last before 4.
@@ -56,6 +59,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 ##@ Set up
 setup: $(STAMP)  ## make .venv with everything that the tests need; the other targets do so by themselves
+	@$(SAME_PYTHON)
 
 help:  ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } \
@@ -64,10 +68,6 @@ help:  ## list the targets
 $(BUILT): pyproject.toml record/kernel/_kernel_c.pyx net/connection/_writing_c.pyx $(wildcard record/kernel/*/*.pxi)
 	@test -x $(BIN)/python || test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -c "$(RIGHT_PYTHON)" > /dev/null 2>&1 || { echo "$(WRONG_PYTHON)" >&2; exit 1; }
-	@# `PYTHON=` of the command line or the environment; the file's own value fits whatever .venv has
-	@$(if $(filter file,$(origin PYTHON)),:,test ! -x $(BIN)/python || \
-		test "$$($(PYTHON) -c "$(VERSION)" 2>&1)" = "$$($(BIN)/python -c "$(VERSION)" 2>&1)" || \
-		echo "$(VENV) keeps the Python it was made with, not $(PYTHON); remove $(VENV) for another")
 	@echo "setting up $(VENV) (the first time takes a minute) …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv --without-pip $(VENV)
 	@# The interpreter's own pip, from 22.3 on, installs pip in half the time that ensurepip takes. The help of
@@ -84,7 +84,7 @@ $(BUILT): pyproject.toml record/kernel/_kernel_c.pyx net/connection/_writing_c.p
 		needs=$$!; trap "kill $$needs 2> /dev/null || true" EXIT; trap "exit 130" INT TERM HUP; \
 		{ $(PIP) install --no-deps --editable . $(LOGGED); } && \
 		{ wait $$needs || { cat $(VENV)/needs.log >&2; echo "$(FAILED)" >&2; exit 1; }; }
-	@$(BIN)/python -c "from splashdam.record.kernel import IMPL; IMPL == 'c' or print('$(UNBUILT)')"
+	@SPLASHDAM_PURE= $(BIN)/python -c "from splashdam.record.kernel import IMPL; IMPL == 'c' or print('$(UNBUILT)')"
 	@touch $@
 
 $(DEMO): $(BUILT)
@@ -99,6 +99,7 @@ $(STAMP): $(DEMO)
 
 ##@ See it work
 demo: $(DEMO)  ## stream 336,776 real flights through a local broker and verify every one; KEEP=1 leaves it up, with a page
+	@$(SAME_PYTHON)
 	$(BIN)/python examples/flights/flights.py $(if $(KEEP),--keep)
 
 pipeline: setup  ## stream the flights through Spark into a Delta table, then audit it; needs Java 17

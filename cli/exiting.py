@@ -140,7 +140,7 @@ def signals_interrupt_trio() -> Iterator[None]:
 
 @contextmanager
 def interrupts_raise() -> Iterator[None]:
-    """Let Ctrl-C, SIGTERM and SIGHUP interrupt a block of a trio program (`run_in_trio`) that may not wait.
+    """Let Ctrl-C, SIGTERM and SIGHUP interrupt a block without an ``await`` in a trio program.
 
     A write that blocks, to a pipe that nobody reads, would otherwise survive them. Nothing inside may open a
     nursery.
@@ -151,7 +151,7 @@ def interrupts_raise() -> Iterator[None]:
 
 @contextmanager
 def interrupts_end_the_process() -> Iterator[None]:
-    """Let Ctrl-C end the process at once, as it does while modules are imported."""
+    """Let Ctrl-C end the process at once, as it does while modules are imported; for the broker's process."""
     with _handled_by(leave_at_once, (signal.SIGINT,)):
         yield
 
@@ -180,9 +180,11 @@ def _handled_by(
     finally:
         came: KeyboardInterrupt | None = None
         for number in caught:
-            while signal.getsignal(number) is not before[number]:
+            is_set = False
+            while not is_set:
                 try:
                     signal.signal(number, before[number])
+                    is_set = True
                 except KeyboardInterrupt as interrupt:  # setting a handler first calls that of a late signal
                     came = interrupt
         if came is not None:

@@ -133,7 +133,7 @@ async def _show_live(inspector: Inspector, sampler: Sampler, interval: float, ti
                 nursery.start_soon(_end_at_key, keys, nursery.cancel_scope)
             while True:
                 look = await _look(inspector, sampler)
-                with interrupts_raise():  # a stopped terminal (Ctrl-S) takes no output
+                with interrupts_raise():
                     live.update(picture(look, title, height=console.height), refresh=True)
                 await trio.sleep(interval)
 

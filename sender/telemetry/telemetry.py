@@ -219,7 +219,7 @@ class Telemetry:
             )
             link.submit(PushTelemetryRequest, lambda _version: request, self._pushed)
         except ImportError as error:
-            self._give_up(f"{error}; pip install 'splashdam[telemetry]'")
+            self._give_up(f"{error}; pip install 'splashdam[telemetry]'", logging.INFO)
         except KafkaError as error:
             self._failed(error)
 
@@ -254,10 +254,10 @@ class Telemetry:
         self._advance(TelemetryEvent.AGAIN)
         self._sleep(delay_ms)
 
-    def _give_up(self, why: str) -> None:
+    def _give_up(self, why: str, level: int = logging.DEBUG) -> None:
         if self._state is not TelemetryState.OFF:
             about = fields(client_id=self._context.settings.client_id)
-            logger.info("metrics push ends: %s", why, extra=about)
+            logger.log(level, "metrics push ends: %s", why, extra=about)
         self._advance(TelemetryEvent.GIVE_UP)
         self._sleep(math.inf)
 

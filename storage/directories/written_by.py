@@ -77,11 +77,16 @@ def claim_format(files: Files, root: str) -> None:
     if found.format > FORMAT:
         known = _NUMBER.match(found.version) is not None  # the file may have been edited
         writer = f"splashdam {found.version}" if known else "a newer splashdam"
-        raise KafkaStorageError(
-            f"{root} was written by {writer} in format {found.format}, and this is splashdam {VERSION}, which"
-            f" reads format {FORMAT}. What to do: install {writer}{' or later' if known else ''}, or give"
-            " this version another directory (docs/how-to/upgrading.md)."
+        remedy = (
+            f"install {writer}{' or later' if known else ''}, or give this version another directory"
+            " (docs/how-to/upgrading.md)"
         )
+        error = KafkaStorageError(
+            f"{root} was written by {writer} in format {found.format}, and this is splashdam {VERSION}, which"
+            f" reads format {FORMAT}: {remedy}"
+        )
+        error.remedy = remedy
+        raise error
     ours = WrittenBy(FORMAT, VERSION)
     if found == ours:
         return
