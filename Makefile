@@ -40,8 +40,8 @@ HOURS ?= 2
 SEED ?= 0
 KILLS ?= 20
 RECORDS ?= 60000
-# Tests wait for sockets, children and disks now and then: one worker more than cores keeps the cores busy.
-WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
+# Tests wait for sockets, children and disks now and then: two workers more than cores keep the cores busy.
+WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 2 )))
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 EVERYBODYS := not slow and not spark and not browser
 PYTEST_ARGS ?=
