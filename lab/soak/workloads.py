@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import kafka
 from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.errors import KafkaError as ForeignError
+from kafka.errors import UnknownTopicOrPartitionError
 
 from lab.soak.cluster_process import BROKERS, ClusterProcess
 from splashdam import KafkaProducer
@@ -332,25 +333,34 @@ class Churn(Workload):
 
     def _churn(self) -> None:
         number = 0
+        there: set[str] = set()
         while not self.ending.wait(1):
             number += 1
+            topic = f"soak-churn-{number}"
+            there.add(topic)
             try:
-                self._once(f"soak-churn-{number}", f"soak-group-{number}")
+                self._once(topic, f"soak-group-{number}")
                 self.counts["topics and groups"] += 1
             except (KafkaError, ForeignError):
                 self.counts["interrupted by a fault"] += 1
+            self._delete(there)
 
     def _once(self, topic: str, group: str) -> None:
         with administering(self.address) as admin:
             admin.create_topics([NewTopic(topic, PARTITIONS, self.replicas)])
-            try:
-                with self.producer() as producer:
-                    for number in range(self._RECORDS):
-                        producer.send(topic, b"%d" % number)
-                self._consume(topic, group)
-                admin.delete_groups([group])
-            finally:
-                admin.delete_topics([topic])
+            with self.producer() as producer:
+                for number in range(self._RECORDS):
+                    producer.send(topic, b"%d" % number)
+            self._consume(topic, group)
+            admin.delete_groups([group])
+
+    def _delete(self, topics: set[str]) -> None:
+        """Delete topics; one whose deletion a fault interrupts stays in the set, for the next round."""
+        with suppress(ForeignError), administering(self.address) as admin:
+            for topic in tuple(topics):
+                with suppress(UnknownTopicOrPartitionError):
+                    admin.delete_topics([topic])
+                topics.discard(topic)
 
     def _consume(self, topic: str, group: str) -> None:
         with self.consumer(topic, group_id=group, auto_offset_reset="earliest") as consumer:
