@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import checked
 from comparison.distance import PARTITIONS as FAR_PARTITIONS
 from comparison.distance import SCENARIOS as DISTANCE_SCENARIOS
 from comparison.distance import far_sink_command
@@ -61,10 +62,12 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--list", action="store_true", help="show the table of scenarios and stop")
     parser.add_argument(
-        "--rounds", type=int, help=f"number of rounds ({ROUNDS}, in a full run {FULL_ROUNDS})"
+        "--rounds", type=checked.rounds, help=f"number of rounds ({ROUNDS}, in a full run {FULL_ROUNDS})"
     )
     parser.add_argument(
-        "--scale", type=float, help=f"factor on the number of records ({SHORT_SCALE}, in a full run 1)"
+        "--scale",
+        type=checked.scale,
+        help=f"factor on the number of records ({SHORT_SCALE}, in a full run 1)",
     )
     parser.add_argument(
         "--sink",
@@ -72,9 +75,11 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         default="auto",
         help="language of the sink (C if it compiles)",
     )
-    parser.add_argument("--data", type=Path, help="where the broker writes; by default the temporary folder")
-    parser.add_argument("--json", type=Path, help="write every measurement to this file")
-    parser.add_argument("--svg", type=Path, help="draw the bars into this file")
+    parser.add_argument(
+        "--data", type=checked.folder, help="where the broker writes; by default the temporary folder"
+    )
+    parser.add_argument("--json", type=checked.output_file, help="write every measurement to this file")
+    parser.add_argument("--svg", type=checked.output_file, help="draw the bars into this file")
     arguments = parser.parse_args(argv)
     arguments.rounds = arguments.rounds or (FULL_ROUNDS if arguments.full else ROUNDS)
     arguments.scale = arguments.scale or (1.0 if arguments.full else SHORT_SCALE)
@@ -169,7 +174,6 @@ def main() -> int:
 
 
 def save(path: Path, text: str, console: Console) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     console.print(f"wrote {path}", highlight=False, soft_wrap=True)
 

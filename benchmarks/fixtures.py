@@ -18,6 +18,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import checked
+
 from splashdam import EmbeddedBroker, KafkaProducer
 
 Row = tuple[str, list[float]]
@@ -74,7 +76,7 @@ def collections(rounds: int) -> list[Row]:
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=50, help="brokers of each kind (50)")
+    parser.add_argument("--rounds", type=checked.rounds, default=50, help="brokers of each kind (50)")
     parser.add_argument("--collections", type=int, default=15, help="runs of pytest of each kind (15)")
     options = parser.parse_args()
     rows = brokers(options.rounds, fsync=False) + brokers(options.rounds, fsync=True)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import checked
 from compare import save
 from spark import picture as pipeline_picture
 from spark.goals import print_goals
@@ -54,12 +55,17 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "--scenarios", nargs="+", choices=names, metavar="NAME", help=f"run only these, of {' '.join(names)}"
     )
     parser.add_argument(
-        "--rounds", type=int, default=ROUNDS, help=f"number of rounds after one that warms up ({ROUNDS})"
+        "--rounds",
+        type=checked.rounds,
+        default=ROUNDS,
+        help=f"number of rounds after one that warms up ({ROUNDS})",
     )
-    parser.add_argument("--scale", type=float, default=1.0, help="factor on the number of records")
-    parser.add_argument("--data", type=Path, help="where the broker writes; by default the temporary folder")
-    parser.add_argument("--json", type=Path, help="write every measurement to this file")
-    parser.add_argument("--svg", type=Path, help="draw the bars into this file")
+    parser.add_argument("--scale", type=checked.scale, default=1.0, help="factor on the number of records")
+    parser.add_argument(
+        "--data", type=checked.folder, help="where the broker writes; by default the temporary folder"
+    )
+    parser.add_argument("--json", type=checked.output_file, help="write every measurement to this file")
+    parser.add_argument("--svg", type=checked.output_file, help="draw the bars into this file")
     return parser.parse_args(argv)
 
 

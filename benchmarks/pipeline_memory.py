@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import checked
 from spark.processes import peak_of_workers
 from spark.scenarios import LOCAL, LOG, check
 from spark.topics import Broker, Topic, broker, fill
@@ -36,7 +37,9 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--gib", type=float, default=4.0, help="size of the partition (4)")
     parser.add_argument("--limit-mib", type=int, default=512, help="limit of each worker; 0 for none (512)")
-    parser.add_argument("--data", type=Path, help="where the broker writes; by default the temporary folder")
+    parser.add_argument(
+        "--data", type=checked.folder, help="where the broker writes; by default the temporary folder"
+    )
     return parser.parse_args(argv)
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import attrs
+import checked
 from sink.running import RunningSink, sink_command, temporary_build_dir
 
 from splashdam.cli.measuring.machine import machine_facts
@@ -151,7 +152,7 @@ def main() -> None:
     parser.add_argument(
         "--curves", nargs="+", choices=CURVES, default=list(CURVES), help="curves to measure (all)"
     )
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of each point (3)")
+    parser.add_argument("--rounds", type=checked.rounds, default=3, help="rounds of each point (3)")
     parser.add_argument("--page", type=Path, help="write the tables into this page, between its marks")
     parser.add_argument("--point", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

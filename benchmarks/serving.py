@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import checked
 from broker import ingest, stalls
 from broker.raw_client import batch_of, read_frame
 from broker.running import (
@@ -219,7 +220,7 @@ def main() -> None:
         "--requests", type=int, default=100, help="batches of ingest, for each codec and size (100)"
     )
     parser.add_argument("--other", help="interpreter of another splashdam, to measure its ingest as well")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of each part (3)")
+    parser.add_argument("--rounds", type=checked.rounds, default=3, help="rounds of each part (3)")
     parser.add_argument("--jars", type=Path, default=default_jars(), help="folder with Kafka's jars")
     options = parser.parse_args()
     for name in options.parts:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import checked
 import crc32c
 import machine
 from comparison.drawing import Stage, stages
@@ -283,7 +284,7 @@ def main() -> None:
     parser.add_argument(
         "--records", type=int, help="records in each round (by default 100 MB, at most a million records)"
     )
-    parser.add_argument("--rounds", type=int, default=5, help="number of rounds (5)")
+    parser.add_argument("--rounds", type=checked.rounds, default=5, help="number of rounds (5)")
     parser.add_argument(
         "--ways",
         nargs="+",
@@ -292,8 +293,8 @@ def main() -> None:
         metavar="WAY",
         help=f"run only these, of {', '.join(WAYS)}",
     )
-    parser.add_argument("--json", type=Path, help="write every measurement to this file")
-    parser.add_argument("--svg", type=Path, help="draw the bars into this file")
+    parser.add_argument("--json", type=checked.output_file, help="write every measurement to this file")
+    parser.add_argument("--svg", type=checked.output_file, help="draw the bars into this file")
     arguments = parser.parse_args()
     if not hasattr(resource, "RUSAGE_THREAD"):
         sys.exit("stages.py needs RUSAGE_THREAD, which this system does not have")
@@ -309,7 +310,6 @@ def main() -> None:
         (arguments.svg, picture(document)),
     ):
         if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
             print(f"wrote {path}")
 

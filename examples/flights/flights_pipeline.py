@@ -23,7 +23,7 @@ from flights_data import ALL_FLIGHTS, MissingPackage
 from flights_live import TOPIC, Flight, Sending, year
 
 from splashdam import EmbeddedBroker, KafkaProducer
-from splashdam.model.errors import KafkaError
+from splashdam.errors import KafkaError
 from splashdam.pipeline.session import JavaMissingError, need_java
 
 if TYPE_CHECKING:

@@ -176,3 +176,34 @@ def test_the_python_twin_serves_where_it_is_asked_for(tmp_path: Path) -> None:
     runs = small_run(tmp_path, "twin-100")["runs"]
     assert [run["twin"] for run in runs if run["client"] == "splashdam"] == ["python"]
     assert RATE.name in runs[0]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "--rounds 0",
+        "--rounds x",
+        "--scale nan",
+        "--scale 0",
+        "--json .",
+        "--svg /dev/null/x",
+        "--data /dev/null",
+    ],
+)
+def test_a_bad_argument_was_found_after_minutes_of_measuring(
+    given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is refused at once, with its name; the run had measured everything before it could not write."""
+    compare = importlib.import_module("compare")
+    with pytest.raises(SystemExit, match="2"):
+        compare.parse_arguments(given.split())
+    assert f"argument {given.split(maxsplit=1)[0]}: " in capsys.readouterr().err
+
+
+def test_a_file_that_can_be_written_is_not_made_yet(tmp_path: Path) -> None:
+    """Its folder is; what was in the file stays until the end of the run."""
+    compare = importlib.import_module("compare")
+    (tmp_path / "old.svg").write_text("old")
+    compare.parse_arguments(["--json", f"{tmp_path}/made/new.json", "--svg", f"{tmp_path}/old.svg"])
+    assert (tmp_path / "old.svg").read_text() == "old"
+    assert list((tmp_path / "made").iterdir()) == []

@@ -138,8 +138,8 @@ def _collected() -> list[str]:
         gc.collect()
     finally:
         sys.unraisablehook = hook
-    # kafka-python leaves a socket to the collector where it is closed in the middle of a TLS handshake, and the
-    # log records of a test, which hold its errors, stay until now.
+    # kafka-python leaves a socket to the collector where it is closed in the middle of a TLS handshake; the log
+    # records of a test, which hold its errors, stay until now.
     return [each for each in found if "kafka" not in sys.modules or not each.startswith(_UNCLOSED_SOCKETS)]
 
 
