@@ -128,12 +128,14 @@ def test_ctrl_c_between_two_instructions_left_a_nursery_open() -> None:
     assert after == ["next instruction"]
 
 
-@pytest.mark.parametrize("line", ["options", "topics list -b 127.0.0.1:1 --timeout 0.1"])
-def test_a_second_ctrl_c_while_a_command_ends_was_a_traceback(line: str) -> None:
+@pytest.mark.parametrize(
+    ("line", "status"), [("options", 0), ("topics list -b 127.0.0.1:1 --timeout 0.1", 1)]
+)
+def test_a_second_ctrl_c_while_a_command_ends_was_a_traceback(line: str, status: int) -> None:
     """Once a command has ended, however it has, Ctrl-C ends the process at once."""
     before = signal.signal(signal.SIGINT, leave_at_once)  # as the entry point does
     try:
-        CliRunner().invoke(splashdam, line.split())
+        assert CliRunner().invoke(splashdam, line.split()).exit_code == status
         assert signal.getsignal(signal.SIGINT) is leave_at_once
     finally:
         signal.signal(signal.SIGINT, before)

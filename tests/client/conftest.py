@@ -12,6 +12,7 @@ import pytest
 import trio
 from support.clients.holding import holding
 from support.clients.local_cluster import TOPICS, LocalCluster
+from support.clients.preparing import prepare
 from support.scripted.cluster import ScriptedCluster
 from trio.testing import MockClock
 
@@ -134,7 +135,7 @@ def undelivered() -> Callable[[KafkaProducer], AbstractContextManager[None]]:
 
     @contextmanager
     def hold(producer: KafkaProducer) -> Iterator[None]:
-        producer.prepare("one")
+        prepare(producer, "one")
         with holding(producer._core.guard):
             yield
 

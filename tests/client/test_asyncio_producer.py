@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.clients.preparing import prepare_in_asyncio
 from support.running import leftovers
 from support.scripted.cluster import Trouble
 
@@ -175,7 +176,7 @@ def test_full_memory_makes_send_wait_and_other_tasks_run(tcp_cluster: Any) -> No
     async def main() -> None:
         options: dict[str, Any] = {"buffer_memory": 40_000, "max_block_ms": 300, "batch_size": 1}
         async with AsyncioKafkaProducer(bootstrap_servers=tcp_cluster.address, **options) as producer:
-            await producer.prepare("one")
+            await prepare_in_asyncio(producer, "one")
             sent = [producer.send_nowait("one", b"x" * 9_000) for _ in range(4)]
             with pytest.raises(WouldBlock) as refused:
                 producer.send_nowait("one", b"x" * 9_000)
@@ -285,7 +286,9 @@ def test_a_cancelled_wait_neither_loses_nor_doubles(tcp_cluster: Any) -> None:
     """``send_and_wait`` is cancelled while its record is on its way."""
 
     async def main() -> None:
-        async with AsyncioKafkaProducer(bootstrap_servers=tcp_cluster.address) as producer:
+        async with AsyncioKafkaProducer(
+            bootstrap_servers=tcp_cluster.address, linger_ms=60_000
+        ) as producer:  # its end delivers the record
             await producer.prepare("one")
             task = asyncio.create_task(producer.send_and_wait("one", b"v"))
             await asyncio.sleep(0)
@@ -398,12 +401,26 @@ def in_a_loop(function: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(function())
 
 
+class Holding(ProducerInterceptor):
+    """Holds the sender's thread where it hears of a delivery, until it may go on."""
+
+    def __init__(self) -> None:
+        self.may_go = threading.Event()
+
+    def on_acknowledgement(self, metadata: Any, error: Any) -> None:
+        self.may_go.wait(600)
+
+
 def test_transactions(tmp_path: Path) -> None:
     """Blocks commit, abort on an error, and are aborted when cancelled; the next one begins after that."""
+    holding = Holding()
+    holding.may_go.set()
 
     async def main() -> None:
         address = f"embedded:{tmp_path}"
-        async with AsyncioKafkaProducer(bootstrap_servers=address, transactional_id="t") as producer:
+        async with AsyncioKafkaProducer(
+            bootstrap_servers=address, transactional_id="t", interceptors=[holding]
+        ) as producer:
             async with producer.transaction():  # initialises by itself
                 kept = await producer.send("t", b"kept")
             assert (await kept).offset == 0
@@ -419,28 +436,20 @@ def test_transactions(tmp_path: Path) -> None:
             with pytest.raises(TransactionAbortedError):
                 await lost
             await producer.begin_transaction()
-            await producer.send("t", b"kept, too")
             await producer.send_offsets_to_transaction({("t", 0): 1}, "group")
+            holding.may_go.clear()  # so that the commit cannot end before it is cancelled
+            await producer.send("t", b"kept, too")
             commit = asyncio.create_task(producer.commit_transaction())
             await asyncio.sleep(0)
             commit.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await commit
+            holding.may_go.set()
             async with producer.transaction():  # waits for that commit
                 pass
             assert (await producer.flush()).count == 0
 
     in_a_loop(main)
-
-
-class Holding(ProducerInterceptor):
-    """Holds the sender's thread where it has heard of the first delivery."""
-
-    def __init__(self) -> None:
-        self.may_go = threading.Event()
-
-    def on_acknowledgement(self, metadata: Any, error: Any) -> None:
-        self.may_go.wait(600)
 
 
 def test_a_begin_that_timed_out_could_not_be_repeated(tmp_path: Path) -> None:
@@ -451,15 +460,19 @@ def test_a_begin_that_timed_out_could_not_be_repeated(tmp_path: Path) -> None:
         async with AsyncioKafkaProducer(
             bootstrap_servers=address, transactional_id="t", max_block_ms=0
         ) as producer:
-            timeouts = 0
+            guard = producer._core.guard
+            guard.acquire()  # the sender, however quick, does nothing before the first try has timed out
+            try:
+                with pytest.raises(KafkaTimeoutError):
+                    await producer.begin_transaction()
+            finally:
+                guard.release()
             while True:
                 try:
                     await producer.begin_transaction()
                 except KafkaTimeoutError:
-                    timeouts += 1
-                else:
-                    break
-            assert timeouts
+                    continue
+                break
             with pytest.raises(IllegalStateError, match="open first"):
                 await producer.begin_transaction()
 

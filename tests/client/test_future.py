@@ -249,7 +249,7 @@ def test_await_under_asyncio() -> None:
         waiting = asyncio.gather(*futures)
         await asyncio.sleep(0)
         thread.start()
-        results = await asyncio.wait_for(waiting, 30)
+        results = await asyncio.wait_for(waiting, 300)
         thread.join()
         return list(results)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import trio
+from support.clients.preparing import prepare
 from support.scripted.cluster import Trouble
 
 from splashdam.client.async_producer import AsyncKafkaProducer
@@ -182,6 +183,7 @@ def test_memory_is_bounded_while_the_broker_is_away(tcp_cluster: Any) -> None:
     )
     options = {"buffer_memory": 300_000, "batch_size": 16_384, "max_block_ms": 300, "linger_ms": 0}
     producer = KafkaProducer(bootstrap_servers=tcp_cluster.address, **options)
+    prepare(producer, "six")
     futures: list[Any] = []
     watches: list[Watch] = []
 
@@ -331,7 +333,7 @@ def test_awaited_by_asyncio_and_trio(tcp_cluster: Any) -> None:
             return [each.offset for each in metadata]
 
         async def under_trio() -> int:
-            with trio.fail_after(30):
+            with trio.fail_after(300):
                 return (await producer.send("one", b"v")).offset
 
         assert asyncio.run(under_asyncio()) == list(range(10))

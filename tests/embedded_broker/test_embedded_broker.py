@@ -41,7 +41,7 @@ broker.start()
 def served_client(broker: EmbeddedBroker) -> socket.socket:
     """A connection that the broker has accepted: it answered."""
     host, _, port = broker.bootstrap_servers.rpartition(":")
-    client = socket.create_connection((host, int(port)), timeout=5)
+    client = socket.create_connection((host, int(port)), timeout=300)
     request = encode_request(ApiVersionsRequest(), version=0, correlation_id=1, client_id=None)
     client.sendall(b"".join(request))
     assert len(client.recv(1 << 16)) > 4

@@ -73,7 +73,7 @@ first = local.Lease(address)
     "locks of directories": (
         """
 from splashdam.storage.files import lock as directory_lock
-def clean_up():  # whom Ctrl-C strikes between the return and the assignment has lost it, as any other object
+def clean_up():  # a lock is lost if Ctrl-C comes between the return and the assignment
     for lock in list(directory_lock._held.values()): lock.release()
 """,
         "directory_lock.lock_directory(directory).release()",

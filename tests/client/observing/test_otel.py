@@ -96,7 +96,7 @@ def test_a_record_that_fails_is_a_span_with_an_error(broker: EmbeddedBroker, par
     """Whether ``send`` itself refuses it or the broker does."""
     rig = Rig()
     value = b"x" if partition else bytes(3_000_000)
-    with KafkaProducer(**rig.options(broker), max_request_size=10_000_000, max_block_ms=500) as producer:
+    with KafkaProducer(**rig.options(broker), max_request_size=10_000_000) as producer:
         with pytest.raises(KafkaError) as raised:
             producer.send("t", value, partition=partition).get(300)
         producer.flush()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 from support.clients.holding import holding
+from support.clients.preparing import prepare
 from support.scripted.cluster import Trouble
 from trio.testing import MockClock
 
@@ -103,6 +104,7 @@ def test_full_memory_is_explained_and_what_is_left_counted_under_the_guard(
     producer = KafkaProducer(
         bootstrap_servers=tcp_cluster.address, buffer_memory=4_000, linger_ms=0, max_block_ms=1_000
     )
+    prepare(producer, "one")
     core = producer._core
     statistics = core.accumulator.statistics
     held: list[bool] = []

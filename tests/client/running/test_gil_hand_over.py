@@ -31,7 +31,7 @@ def ahead() -> Ahead:
 @pytest.fixture
 def hand_over(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> GilHandOver:
     """One that waits as long as it takes, so that a test sees the wait."""
-    monkeypatch.setattr("splashdam.sender.wakeup.LONGEST_WAIT_SECONDS", 60)
+    monkeypatch.setattr("splashdam.sender.wakeup.LONGEST_WAIT_SECONDS", 600)
     return GilHandOver(ahead, ahead, 16_384, in_sender_thread=SENDER_THREADS.here)
 
 
@@ -48,7 +48,7 @@ def test_who_is_too_far_ahead_waits_for_a_drain(ahead: Ahead, hand_over: GilHand
     threads = [threading.Thread(target=hand_over.wake, daemon=True) for _ in range(3)]
     for thread in threads:
         thread.start()
-        assert ahead.woken.acquire(timeout=30)
+        assert ahead.woken.acquire(timeout=300)
     assert all(thread.is_alive() for thread in threads)
     hand_over.drained()
     for thread in threads:
@@ -60,7 +60,7 @@ def test_who_is_too_far_ahead_waits_for_a_drain(ahead: Ahead, hand_over: GilHand
 
 def test_large_batches(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few of them may be opened before somebody waits."""
-    monkeypatch.setattr("splashdam.sender.wakeup.LONGEST_WAIT_SECONDS", 60)
+    monkeypatch.setattr("splashdam.sender.wakeup.LONGEST_WAIT_SECONDS", 600)
     hand_over = GilHandOver(ahead, ahead, HAND_OVER_BYTES, in_sender_thread=SENDER_THREADS.here)
     ahead.free_bytes -= HAND_OVER_BATCHES * HAND_OVER_BYTES - 1
     hand_over.wake()
@@ -68,7 +68,7 @@ def test_large_batches(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
     ahead.free_bytes -= 1
     thread = threading.Thread(target=hand_over.wake, daemon=True)
     thread.start()
-    assert ahead.woken.acquire(timeout=30)
+    assert ahead.woken.acquire(timeout=300)
     assert thread.is_alive()
     hand_over.drained()
     thread.join(300)

@@ -109,7 +109,7 @@ def test_an_open_producer_at_exit_gives_up(tcp_cluster: Any) -> None:
     assert done.returncode == 0
     assert done.stderr.count("3 records were not delivered") == 1
     assert done.stderr.count("\n") == 1
-    assert 0.2 <= float(done.stdout) < 5
+    assert float(done.stdout) >= 0.2
 
 
 def test_no_producer_is_made_during_exit() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,11 @@ import pytest
 from support.clients.transaction_scenarios import committed
 
 from splashdam.client.producer import KafkaProducer
+from splashdam.client.waiters import wait_in_thread
 from splashdam.embedded_broker.embedded import EmbeddedBroker
 from splashdam.model.errors import IllegalStateError
+
+RECORDS_PER_TRANSACTION = 50
 
 
 @pytest.mark.parametrize("serializer", [None, bytes], ids=["fast path", "slow path"])
@@ -32,6 +34,7 @@ def test_threads_that_send_while_another_one_commits(tmp_path: Path, serializer:
     ):
         producer.init_transactions()
         stop, sent, lock = threading.Event(), [], threading.Lock()
+        accepted = threading.Semaphore(0)
 
         def send_on() -> None:
             number = 0
@@ -46,21 +49,25 @@ def test_threads_that_send_while_another_one_commits(tmp_path: Path, serializer:
                     continue
                 with lock:
                     sent.append((value, future))
+                accepted.release()
 
         threads = [threading.Thread(target=send_on) for _ in range(3)]
         producer.prepare("t")
         for thread in threads:
             thread.start()
         for _ in range(8):
+            while accepted.acquire(blocking=False):  # those of the last transaction
+                pass
             producer.begin_transaction()
-            threading.Event().wait(0.02)
+            for _ in range(RECORDS_PER_TRANSACTION):
+                assert accepted.acquire(timeout=300)
             producer.commit_transaction()
             with lock:
                 assert all(future.succeeded() for _, future in sent)  # nothing is left behind a commit
         stop.set()
         for thread in threads:
             thread.join()
-        assert sent
+        assert len(sent) >= 8 * RECORDS_PER_TRANSACTION
         in_order = sorted(sent, key=lambda each: each[1].get(timeout=300).offset)
         assert committed(str(broker.bootstrap_servers), "t", len(sent)) == [value for value, _ in in_order]
 
@@ -92,7 +99,10 @@ def test_calls_in_callbacks_are_refused(tmp_path: Path, undelivered: Any) -> Non
 
 def test_ctrl_c_in_a_block_aborts_it_without_waiting(tmp_path: Path) -> None:
     """The interrupt goes on at once; the next transaction can begin when the abort has ended."""
-    with KafkaProducer(bootstrap_servers=f"embedded:{tmp_path}", transactional_id="x") as producer:
+    with (
+        EmbeddedBroker(tmp_path, fsync=False) as broker,
+        KafkaProducer(bootstrap_servers=broker.bootstrap_servers, transactional_id="x") as producer,
+    ):
         producer.init_transactions()
 
         def interrupted() -> None:
@@ -102,21 +112,27 @@ def test_ctrl_c_in_a_block_aborts_it_without_waiting(tmp_path: Path) -> None:
 
         with pytest.raises(KeyboardInterrupt):
             interrupted()
-        with suppress(IllegalStateError):  # it has ended already
-            producer.abort_transaction()  # waits for the end
+        abort = producer._transactions().unattended
+        if abort is not None:  # else it has ended already
+            assert wait_in_thread(abort.finished, 300)
         with producer.transaction():
             producer.send("t", b"y")
+        assert committed(str(broker.bootstrap_servers), "t", 1) == [b"y"]
 
 
 def test_a_block_that_ends_its_transaction_itself(tmp_path: Path) -> None:
     """The block does not end it a second time."""
-    with KafkaProducer(bootstrap_servers=f"embedded:{tmp_path}", transactional_id="x") as producer:
+    with (
+        EmbeddedBroker(tmp_path, fsync=False) as broker,
+        KafkaProducer(bootstrap_servers=broker.bootstrap_servers, transactional_id="x") as producer,
+    ):
         producer.init_transactions()
         with producer.transaction():
             producer.send("t", b"x")
             producer.commit_transaction()
         with producer.transaction():
             producer.abort_transaction()
+        assert committed(str(broker.bootstrap_servers), "t", 1) == [b"x"]
 
 
 def test_topics_are_looked_up_between_transactions(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ async def test_other_brokers_lead_partitions_of_a_lost_disk(autojump_clock: Mock
             NONE,
             ErrorCode.KAFKA_STORAGE_ERROR,
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            ErrorCode.REQUEST_TIMED_OUT,  # who was in sync just now is waited for, as in Kafka
+            ErrorCode.REQUEST_TIMED_OUT,  # a replica that was in sync just now is waited for, as in Kafka
         }
         await node.end()
         disk.broken = ""

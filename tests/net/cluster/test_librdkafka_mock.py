@@ -44,7 +44,7 @@ async def produce(connection: Connection, values: list[bytes]) -> list[tuple[int
 async def test_negotiate_produce_and_fetch(mock_broker: tuple[str, int]) -> None:
     """It refuses our ApiVersions version in its own way, then takes pipelined batches and gives them back."""
     clock = SystemClock()
-    with trio.fail_after(30):
+    with trio.fail_after(300):
         async with trio.open_nursery() as nursery:
             connection = Connection(
                 await TcpConnect()(*mock_broker),

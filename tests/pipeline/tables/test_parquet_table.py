@@ -33,7 +33,7 @@ def test_plain_readers_see_committed_files_alone(tmp_path: Path) -> None:
 
 
 def test_a_crash_between_the_log_and_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log decides: who opens the table next moves the files that are still aside."""
+    """The log decides: the next process that opens the table moves the files that are still aside."""
     table = new_table("parquet", tmp_path)
     table.commit("q", 0, written(table, rows([0])))
     moved = Location.move

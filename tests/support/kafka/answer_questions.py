@@ -81,7 +81,7 @@ def open_notes(servers: str) -> dict[str, Shape]:
 
 
 def guarded_notes(servers: str, sasl_servers: str) -> dict[str, Shape]:
-    """What one answers that authorizes: to who may do everything, and to a user who may do nothing."""
+    """The answers of a cluster with an authorizer, to a super user and to a user without rights."""
     with Speaker(servers, "as super user: ") as speaker:
         ask_about_topics(speaker)
         ask_about_acls(speaker)

@@ -24,7 +24,7 @@ from support.running.ports import free_port
 
 VERSIONS = tuple(os.environ.get("KAFKA_VERSIONS", "4.4.0 4.3.1 3.9.2").split())
 MEASURE = "4.4.0"
-"""Whose ranges of versions and whose nulls are compared, key by key."""
+"""The version whose ranges of versions and whose nulls are compared, key by key."""
 START_SECONDS = 60
 _ASK_SECONDS = 2
 _LOOK_SECONDS = 0.1

@@ -13,6 +13,7 @@ import os
 import select
 import sys
 import threading
+import time
 import traceback
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -123,6 +124,11 @@ def complaints(before: Belongings) -> list[str]:
         with suppress(OSError):
             _wait_for(child)
     left = belongings().without(before)
+    # pyarrow's threads close the files of a table a moment after it is read.
+    until = time.monotonic() + _ENDING_SECONDS
+    while left.files and time.monotonic() < until:
+        time.sleep(0.01)
+        left = belongings().without(before)
     return [*left.described(), *warned]
 
 
@@ -138,8 +144,8 @@ def _collected() -> list[str]:
         gc.collect()
     finally:
         sys.unraisablehook = hook
-    # kafka-python leaves a socket to the collector where it is closed in the middle of a TLS handshake; the log
-    # records of a test, which hold its errors, stay until now.
+    # kafka-python leaves a socket to the collector where it is closed in the middle of a TLS handshake; the
+    # log records of a test, which hold its errors, stay until now.
     return [each for each in found if "kafka" not in sys.modules or not each.startswith(_UNCLOSED_SOCKETS)]
 
 

@@ -197,7 +197,7 @@ def _function(value: object) -> object:
 
 
 def _refuse_another_kind(place: str, present: object, value: object) -> None:
-    """A coroutine function in the place of a plain one: who calls it awaits nothing, and it never runs."""
+    """A coroutine function in the place of a plain one: its caller does not await it, and it never runs."""
     present, value = _function(present), _function(value)
     if not (isinstance(present, types.FunctionType) and inspect.iscoroutinefunction(value)):
         return

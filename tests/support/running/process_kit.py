@@ -15,7 +15,7 @@ from support.scripted.cluster import Trouble
 def run_script(
     script: str, *arguments: str, timeout: float = 500, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs ``script`` in a folder; warnings are errors there, too."""
+    """Runs ``script`` in a child process, in ``cwd`` if given; warnings are errors there, too."""
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(script), *arguments],
         capture_output=True,
